@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from agents.flat_policy import FlatPolicy, ScoreNetwork
-from agents.flattening import Flattening, n_features, n_jobs_of
+from agents.flat_policy import FlatPolicy, Flattening, ScoreNetwork, n_features, n_jobs_of
 from agents.set_network import SetNetwork
 from agents.settings import LibrarySettings
 from envs.simulation.world import WorldError, WorldSpec

@@ -17,8 +17,7 @@ from agents.mtdqn.questions import KINDS, QuestionView
 from agents.mtdqn.slices import SliceView
 from agents.mtdqn.view import View
 from agents.networks.base import ValueNetwork
-from agents.networks.rl_fc import RLFC
-from agents.networks.rl_lsfc import RLLSFC
+from agents.networks.rl_lsfc import RLFC, RLLSFC
 from agents.policy import Policy
 from agents.settings import (
     AgentSettings,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.flat_policy import FlatNetwork
-from agents.flattening import n_features
+from agents.flat_policy import FlatNetwork, n_features
 from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 

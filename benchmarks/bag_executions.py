@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agents.bags.schedulers.hads import Hads
+from agents.bags.schedulers import Hads
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from envs.simulation.bags.execution import Execution

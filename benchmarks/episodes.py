@@ -11,8 +11,7 @@ from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from training.checkpoint import load_policy
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.markets import market_config
 
 COPIES = 64

@@ -26,11 +26,10 @@ from agents.named import named_rule
 from benchmarks.alone import run_alone
 from benchmarks.measurement import Measurement
 from envs.bags_episodes import BagsConfig, build_bags
-from training.engines.engine import Engine, Given, Result
-from training.engines.local import LocalEngine
+from training.engines.engine import Engine, Given, LocalEngine, Result
 from training.engines.ray_cluster import RayEngine
+from training.evaluation.episodes import Suite
 from training.evaluation.playing import SuitePlayer
-from training.evaluation.suite import Suite
 
 ROUNDS = 6
 MESSAGES = 300

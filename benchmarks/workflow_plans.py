@@ -9,8 +9,7 @@ from agents.workflows.planners import plan_workflow
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from envs.simulation.streams import Streams
-from envs.simulation.workflows.draws import drawn_platform, scaled
-from envs.simulation.workflows.families import family_workflow
+from envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
 
 STEPS = 1200
 """About: this draw has somewhat more than 1,000."""

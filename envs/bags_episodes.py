@@ -8,14 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from envs.simulation.bags.cases import Case
-from envs.simulation.bags.deadlines import compute_d_spot
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.jobs import TABLE_7_2, Profile, Spread, profile_job, published_job
-from envs.simulation.bags.model import Bag, Environment
+from envs.simulation.bags.cases import TABLE_7_2, Case, Profile, Spread, profile_job, published_job
+from envs.simulation.bags.model import TABLE_7_1, TABLE_9_1, Bag, BagError, Environment
+from envs.simulation.bags.options import compute_d_spot
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
-from envs.simulation.bags.tables import TABLE_7_1, TABLE_9_1
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError

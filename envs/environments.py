@@ -134,7 +134,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     ),
     "chapter4": Environment(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
-        "envs.simulation.slices.chapter4:Chapter4Config",
+        "envs.simulation.slices.config:Chapter4Config",
         "envs.multicluster:build_chapter4",
         default_agent="mtdqn",
         reference="sf_e",  # the thesis compares with its best rule

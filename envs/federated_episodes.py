@@ -12,8 +12,7 @@ import numpy as np
 from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
 from envs.federated_data.rounds_scenarios import ScenarioError, parse_rounds, read_json, scenario_path
 from envs.market_data import recorded_market
-from envs.simulation.federations.episodes.source import ApplicationSource, OneApplication
-from envs.simulation.federations.episodes.world import FederatedWorld
+from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, OneApplication
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.market.config import MarketConfig

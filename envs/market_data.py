@@ -10,17 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.checks import require
-from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider
+from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider, require
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw, JobLog
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Split
 from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle
-from envs.traces.errors import TraceError
 from envs.traces.fitted import load_fitted
 from envs.traces.jobs import load_jobs
 from envs.traces.market import MarketTrace, load_traces
+from envs.traces.storage import TraceError
 
 log = logging.getLogger(__name__)
 

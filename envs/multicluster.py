@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gymnasium.vector import AutoresetMode
 
-from envs.simulation.slices.chapter4 import Chapter4Config
-from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.single import WorldEnv
 from envs.vector import WorldVectorEnv
@@ -57,7 +56,7 @@ class MultiClusterEnv(WorldEnv):
 
     ## Arguments
     - `config`: a `SliceWorldConfig`; None: chapter 5 with the Uniform [1, 33] arrivals of its training.
-      `envs.simulation.slices.chapter4.chapter4()` is the homogeneous world of chapter 4.
+      `envs.simulation.slices.config.chapter4()` is the homogeneous world of chapter 4.
     - `render_mode`: None, "rgb_array" or "human" (Gantt chart per cluster with capacity and misses).
 
     ## References

@@ -11,8 +11,7 @@ import numpy as np
 
 from envs.market_data import market_data
 from envs.multicloud import MarketWorldConfig
-from envs.simulation.market.checks import bounds, require
-from envs.simulation.market.config import OfferConfig, WorkloadConfig
+from envs.simulation.market.config import OfferConfig, WorkloadConfig, bounds, require
 from envs.simulation.streams import Streams
 
 

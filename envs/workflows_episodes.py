@@ -17,14 +17,11 @@ from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import REFERENCE_HETERO
 from envs.simulation.streams import SPLITS, Streams, episode_sequence
 from envs.simulation.workflows.checks import require_runnable
-from envs.simulation.workflows.draws import scaled
-from envs.simulation.workflows.episodes.case import Case, Conditions
-from envs.simulation.workflows.episodes.market import WEEK_S, Quotes
+from envs.simulation.workflows.episodes.case import WEEK_S, Case, Conditions, Quotes
 from envs.simulation.workflows.episodes.reserve import Reserve, on_demand_s
 from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.families import FAMILIES, family_workflow
-from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow
+from envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
+from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
 from envs.simulation.workflows.problem import problem_of
 from envs.simulation.workflows.wfformat import workflow_of_instance
 from envs.simulation.world import EpisodeKey, WorldError

@@ -62,7 +62,7 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
-    from agents.bags.schedulers.named import SCHEDULER_SOURCES
+    from agents.bags.schedulers import SCHEDULER_SOURCES
     from agents.federated.rules import ROUND_RULE_SOURCES
     from agents.registry import agents
     from agents.rules import RULES

@@ -17,8 +17,7 @@ from envs.spot_episodes import SpotConfig, build_spot
 from envs.spot_rules import RulesName
 from training.checkpoint import load_policy
 from training.config import typed
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite, run_suite
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "checkpoints"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import training.config
-from agents.bags.schedulers.named import SCHEDULER_SOURCES
+from agents.bags.schedulers import SCHEDULER_SOURCES
 from agents.federated.rules import ROUND_RULES
 from agents.rules import RULES
 from agents.workflows.online.rules import WORKFLOW_RULES

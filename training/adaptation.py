@@ -13,9 +13,8 @@ from agents.stored import load_policy_state, policy_file
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.checkpoint import load_policy, write_policy
 from training.config import UsageError, plain
-from training.evaluation.episodes import run_suite
+from training.evaluation.episodes import Suite, run_suite
 from training.evaluation.statistics import Paired, compare_paired
-from training.evaluation.suite import Suite
 from training.run_directory import RunDirectory
 
 

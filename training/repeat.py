@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from training.config import INTERRUPTED, UsageError, resolved, run_command, typed
-from training.studies.processes import run_all
+from training.studies.processes import RepeatProgress, run_all
 from training.studies.remote import cluster_of
-from training.studies.repeat_progress import RepeatProgress
 from training.studies.trainings import RepeatSettings, Run, planned_runs
 
 FAILED = 1

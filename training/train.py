@@ -39,8 +39,7 @@ from training.config import (
 from training.engines.engine import Engine
 from training.engines.settings import KEYS, engine_settings
 from training.evaluation.comparison import compare_after_training
-from training.evaluation.contestants import default_rules
-from training.evaluation.playing import SuitePlayer
+from training.evaluation.playing import SuitePlayer, default_rules
 from training.run_directory import RunDirectory
 from training.settings import RunSettings, TrainerSettings
 from training.trainers.build import build_trainer

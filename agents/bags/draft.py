@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agents.bags.checkpoints import checkpoint_interval_s
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError
 from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
-from envs.simulation.bags.occupancy import Occupancy
-from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
+from envs.simulation.bags.options import ImpossibleDeadlineError
+from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm
 
 
 class Slot(NamedTuple):

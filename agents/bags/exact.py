@@ -24,10 +24,9 @@ from scipy.sparse import coo_array
 from agents.bags.draft import Draft
 from agents.bags.heuristics import plan_min_min
 from agents.bags.ils import plan_by_search
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market
-from envs.simulation.bags.objective import fitness_scales
+from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, BagError, Environment, Market
+from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from envs.simulation.bags.outcome import fitness_scales
 from envs.simulation.bags.plan import Plan
 
 MAX_VARIABLES = 500_000

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.bags.draft import Draft
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError
-from envs.simulation.bags.model import Bag, Environment, Task, Vm
+from envs.simulation.bags.model import Bag, Environment, Market, Task, Vm, VmType
+from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.plan import Plan
 
 
@@ -83,3 +83,104 @@ def _end_s(draft: Draft, task: Task, vm: Vm) -> float:
 
 def _too_late(task: Task, d_spot_s: float) -> ImpossibleDeadlineError:
     return ImpossibleDeadlineError(f"no spot VM is left that ends task {task.name} by {d_spot_s:g} s")
+
+
+# Weighted round robin over VMs (Teylo 2021, Eq. 6.3).
+
+
+def computing_power(vm_type: VmType, bag: Bag) -> float:
+    """Tasks of the bag per second that all cores of a VM run.
+
+    The thesis takes Gflops of a benchmark; env.json has none, and the bag's own run times say the same where
+    they follow the benchmark.
+    """
+    return vm_type.vcpus * len(bag.tasks) / sum(task.runtime_s[vm_type.name] for task in bag.tasks)
+
+
+class WeightedRoundRobin:
+    """Takes types in turn, each as often as its weight says: power over price (Eq. 6.3).
+
+    Each turn every type gains its weight; the one that gained most is taken and pays the sum of all weights.
+    Over many turns each type is taken in proportion to its weight, and never twice in a row without need.
+
+    Args:
+        vms: those to take from.
+        bag: whose run times give the power.
+    """
+
+    def __init__(self, vms: Iterable[Vm], bag: Bag) -> None:
+        self._left: dict[VmType, list[Vm]] = {}
+        for vm in vms:
+            self._left.setdefault(vm.vm_type, []).append(vm)
+        self._weight = {
+            vm_type: computing_power(vm_type, bag) / left[0].usd_hour for vm_type, left in self._left.items()
+        }
+        self._gained = dict.fromkeys(self._left, 0.0)
+
+    def next(self) -> Vm | None:
+        """The next VM in turn, not yet taken away (get_wrr_VM); None if none is left."""
+        types = [vm_type for vm_type, left in self._left.items() if left]
+        if not types:
+            return None
+        for vm_type in types:
+            self._gained[vm_type] += self._weight[vm_type]
+        chosen = max(types, key=lambda vm_type: self._gained[vm_type])
+        self._gained[chosen] -= sum(self._weight[vm_type] for vm_type in types)
+        return self._left[chosen][0]
+
+    def take(self, vm: Vm) -> None:
+        """Take a VM away: it is rented now."""
+        self._left[vm.vm_type].remove(vm)
+
+
+# HADS' primary scheduling heuristic (Teylo 2021, Algorithm 3).
+
+
+def by_memory(tasks: Sequence[Task]) -> list[Task]:
+    """Largest memory first (sort_by_memory); among equals the longest task."""
+    return sorted(tasks, key=lambda task: (-task.memory_mb, -max(task.runtime_s.values())))
+
+
+def plan_primarily(bag: Bag, environment: Environment, deadline_s: float) -> Plan:
+    """The cheapest VMs first: those rented, then new spot VMs in turn, then on-demand ones.
+
+    Phase 3 differs from the print: it also asks whether the on-demand VM ends the task by the deadline, and
+    passes to the next dearer one if not.
+
+    Args:
+        bag: what runs.
+        environment: what may be rented.
+        deadline_s: D.
+
+    Raises:
+        ImpossibleDeadlineError: if a task finds no VM that ends it by the deadline.
+    """
+    draft = Draft(bag, environment, deadline_s, compute_d_spot(bag.tasks, environment, deadline_s))
+    spot = WeightedRoundRobin(environment.spot(), bag)
+    for task in by_memory(bag.tasks):
+        if not (_on_rented(task, draft) or _on_new_spot(task, draft, spot)):
+            draft.schedule_on_demand(task)
+    return draft.plan()
+
+
+def _on_rented(task: Task, draft: Draft) -> bool:
+    """Phase 1: a VM that is already rented, spot before on-demand, cheapest first."""
+    for vm in sorted(draft.rented, key=lambda vm: (vm.market != Market.SPOT, vm.usd_hour)):
+        slot = draft.fits(task, vm)
+        if slot is not None:
+            draft.schedule(task, vm, slot)
+            return True
+    return False
+
+
+def _on_new_spot(task: Task, draft: Draft, spot: WeightedRoundRobin) -> bool:
+    """Phase 2: the spot VM whose turn it is, if the task fits there."""
+    vm = spot.next()
+    if vm is None:
+        return False
+    slot = draft.fits(task, vm)
+    if slot is None:
+        return False
+    draft.schedule(task, vm, slot)
+    spot.take(vm)
+    return True

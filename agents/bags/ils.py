@@ -4,18 +4,161 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from agents.bags.draft import Draft
-from agents.bags.primary import by_memory, plan_primarily
-from agents.bags.walk import Fleet, end_s, fitness, walk
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Vm
-from envs.simulation.bags.objective import fitness_scales
-from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB
-from envs.simulation.bags.plan import Plan
+from agents.bags.heuristics import by_memory, plan_primarily
+from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
+from envs.simulation.bags.options import ImpossibleDeadlineError
+from envs.simulation.bags.outcome import fitness_scales
+from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
 from envs.simulation.streams import Streams
+
+# The inner loop of the local search: tasks move to one VM, the best plan on the way is kept. Compiled.
+
+_TOLERANCE = 1e-12
+
+
+class Fleet(NamedTuple):
+    """A bag and V VMs as arrays; T tasks in the order in which each VM starts them.
+
+    Attributes:
+        duration_s: [T, V].
+        memory_mb: [T].
+        cores: [V].
+        capacity_mb: [V].
+        usd_s: [V] price per second.
+        cost_scale: weight of USD in the fitness.
+        time_scale: weight of a second of makespan in the fitness.
+    """
+
+    duration_s: NDArray[np.float64]
+    memory_mb: NDArray[np.float64]
+    cores: NDArray[np.int64]
+    capacity_mb: NDArray[np.float64]
+    usd_s: NDArray[np.float64]
+    cost_scale: float
+    time_scale: float
+
+
+@njit(cache=True, error_model="numpy")
+def end_s(fleet: Fleet, vm: int, allocation: NDArray[np.int64]) -> float:
+    """When a VM has run the tasks allocated to it, each on the core free first; inf if one is too large.
+
+    As `envs.simulation.bags.plan.Occupancy` does it.
+    """
+    free = np.zeros(fleet.cores[vm])
+    placed = np.empty((len(allocation), 3))
+    count = 0
+    largest = 0.0
+    for task in range(len(allocation)):
+        if allocation[task] != vm:
+            continue
+        memory = fleet.memory_mb[task]
+        duration = fleet.duration_s[task, vm]
+        if memory > fleet.capacity_mb[vm]:
+            return np.inf
+        core = np.argmin(free)
+        start = free[core]
+        if (len(free) - 1) * largest + memory > fleet.capacity_mb[vm]:
+            start = _start_s(placed[:count], start, duration, memory, fleet.capacity_mb[vm])
+        free[core] = start + duration
+        placed[count] = start, start + duration, memory
+        count += 1
+        largest = max(largest, memory)
+    return float(free.max())
+
+
+@njit(cache=True, error_model="numpy")
+def _start_s(
+    placed: NDArray[np.float64], free: float, duration: float, memory: float, capacity: float
+) -> float:
+    """The earliest start from `free` on at which memory suffices throughout; it frees as tasks end."""
+    best = np.inf
+    for k in range(-1, len(placed)):
+        at = free if k < 0 else placed[k, 1]
+        if at >= free and at < best and _peak_mb(placed, at, at + duration) + memory <= capacity:
+            best = at
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def _peak_mb(placed: NDArray[np.float64], start: float, end: float) -> float:
+    """The most memory in use at once between two times; it grows only where a task starts."""
+    peak = 0.0
+    for k in range(-1, len(placed)):
+        at = start if k < 0 else placed[k, 0]
+        if at < start or at >= end:
+            continue
+        used = 0.0
+        for other in range(len(placed)):
+            if placed[other, 0] <= at < placed[other, 1]:
+                used += placed[other, 2]
+        peak = max(peak, used)
+    return peak
+
+
+@njit(cache=True, error_model="numpy")
+def fitness(fleet: Fleet, ends: NDArray[np.float64], limit_s: NDArray[np.float64]) -> float:
+    """Eq. 8.8: inf if a VM ends at its limit or later, else weighted cost and makespan.
+
+    Args:
+        fleet: the VMs.
+        ends: [V] when each VM ends.
+        limit_s: [V] what each must stay below.
+    """
+    cost = 0.0
+    makespan = 0.0
+    for vm in range(len(ends)):
+        if ends[vm] > 0.0 and not ends[vm] < limit_s[vm]:
+            return np.inf
+        cost += ends[vm] * fleet.usd_s[vm]
+        makespan = max(makespan, ends[vm])
+    return fleet.cost_scale * cost + fleet.time_scale * makespan
+
+
+@njit(cache=True, error_model="numpy")
+def walk(
+    fleet: Fleet,
+    allocation: NDArray[np.int64],
+    moves: NDArray[np.int64],
+    destination: int,
+    limit_s: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """Lines 4 to 15 of Algorithm 10: the best allocation among the given one and those after each move.
+
+    Args:
+        fleet: the VMs.
+        allocation: [T] the VM of each task at the start; left as it is.
+        moves: the task that is moved next, one after the other.
+        destination: the VM that they move to.
+        limit_s: [V] what each VM must stay below.
+
+    Returns:
+        [T] the best allocation.
+    """
+    current = allocation.copy()
+    ends = np.empty(len(fleet.cores))
+    for vm in range(len(ends)):
+        ends[vm] = end_s(fleet, vm, current)
+    best = current.copy()
+    best_fitness = fitness(fleet, ends, limit_s)
+    for task in moves:
+        source = current[task]
+        if source == destination:
+            continue
+        current[task] = destination
+        ends[source] = end_s(fleet, source, current)
+        ends[destination] = end_s(fleet, destination, current)
+        found = fitness(fleet, ends, limit_s)
+        if found < best_fitness - _TOLERANCE:
+            best_fitness = found
+            best[:] = current
+    return best
 
 
 @dataclass(frozen=True)
@@ -152,3 +295,97 @@ class Search:
             assert slot is not None
             draft.schedule(task, self._vms[vm], slot)
         return draft.plan()
+
+
+# Burst-HADS' primary scheduling map: a search's plan and burstable VMs (Teylo 2021, Algorithm 9, part 2).
+
+BURST_RATE = 0.2
+"""Burstable VMs per spot VM that the search selected (burst_rate, section 9.1)."""
+
+
+def plan_with_bursts(
+    bag: Bag,
+    environment: Environment,
+    deadline_s: float,
+    seed: int = 0,
+    burst_rate: float = BURST_RATE,
+    settings: SearchSettings = PUBLISHED,
+) -> Plan:
+    """All of Algorithm 9.
+
+    Where the relaxed search leaves tasks after D_spot for which no burstable or on-demand VM is left, the
+    plan of the search that was not relaxed takes its place.
+
+    Args:
+        bag: what runs.
+        environment: what may be rented.
+        deadline_s: D.
+        seed: of the random choices.
+        burst_rate: burstable VMs per spot VM.
+        settings: parameters of the search.
+
+    Raises:
+        ImpossibleDeadlineError: if the primary heuristic, from whose plan the search starts, finds none.
+    """
+    found = Search(bag, environment, deadline_s, seed, settings).run(relaxing=True)
+    try:
+        return allocate_bursts(found, environment, burst_rate)
+    except ImpossibleDeadlineError:
+        strict = Search(bag, environment, deadline_s, seed, settings).run(relaxing=False)
+        return allocate_bursts(strict, environment, burst_rate)
+
+
+def allocate_bursts(plan: Plan, environment: Environment, burst_rate: float = BURST_RATE) -> Plan:
+    """The plan with n' = ceil(burst_rate * spot VMs) burstable VMs (burst_allocation).
+
+    Tasks that end after D_spot on a spot VM move first: one to each burstable VM in baseline mode, the others
+    to the cheapest regular on-demand VM. Then each burstable VM that is still idle takes the task that ends
+    last of those that it can end by the deadline; if there is none, it stands by.
+
+    Raises:
+        ImpossibleDeadlineError: if a task that must leave finds no VM.
+    """
+    draft = Draft(plan.bag, environment, plan.deadline_s, plan.d_spot_s)
+    stay, leave = _parted(plan)
+    spot = {vm for vm, _ in stay + leave if vm.market == Market.SPOT}
+    # The others keep their times: what leaves ran last on its core.
+    for vm, placed in stay:
+        draft.keep(vm, placed)
+    idle = list(environment.burstable()[: math.ceil(burst_rate * len(spot))])
+    idle = idle[: draft.on_demand_left()]
+    standby = tuple(idle)
+    for vm in idle:
+        draft.rent(vm, Mode.BASELINE)
+    for _, placed in leave:
+        taken = _take(placed, idle, draft)
+        if not taken:
+            draft.schedule_on_demand(placed.task)
+    last_first = sorted(stay, key=lambda pair: -pair[1].end_s)
+    for vm, placed in last_first:
+        if not idle:
+            break
+        if _take(placed, idle, draft):
+            draft.remove(vm, placed)
+    return draft.plan(standby)
+
+
+def _parted(plan: Plan) -> tuple[list[tuple[Vm, PlannedTask]], list[tuple[Vm, PlannedTask]]]:
+    """What stays where it is, and what ends after D_spot on a spot VM, the latest first."""
+    stay: list[tuple[Vm, PlannedTask]] = []
+    leave: list[tuple[Vm, PlannedTask]] = []
+    for planned in plan.vms:
+        for placed in planned.tasks:
+            late = planned.vm.market == Market.SPOT and placed.end_s > plan.d_spot_s + TIME_TOLERANCE_S
+            (leave if late else stay).append((planned.vm, placed))
+    return stay, sorted(leave, key=lambda pair: -pair[1].end_s)
+
+
+def _take(placed: PlannedTask, idle: list[Vm], draft: Draft) -> bool:
+    """Whether an idle burstable VM takes the task in baseline mode; it is idle no longer then."""
+    for vm in idle:
+        slot = draft.fits(placed.task, vm, Mode.BASELINE)
+        if slot is not None:
+            draft.schedule(placed.task, vm, slot, Mode.BASELINE)
+            idle.remove(vm)
+            return True
+    return False

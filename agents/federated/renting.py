@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from envs.simulation.federations.rounds.application import Market
+from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.decisions import Placement
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import SERVER
 
 RETRY_S = 60
 """Where nothing is available, the next try is so much later."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes, mean_at, occupation_at
-from agents.networks.packed import PackedNetwork, linear_parts, lstm_parts
+from agents.networks.base import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 
 LEAST_SPREAD = 0.05

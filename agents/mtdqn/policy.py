@@ -12,7 +12,7 @@ from agents.mtdqn.decide import Acting, Exploring, Label, empty_label, greedy
 from agents.mtdqn.forward import network_size
 from agents.mtdqn.view import View
 from agents.rules.choice import NO_ACTION, row_of
-from agents.weighed_policy import WeighedPolicy, checked_weights
+from agents.value_policy import WeighedPolicy, checked_weights
 from envs.simulation.snapshot import Observation, arrays_of
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.simulation import columns as col
@@ -84,3 +86,95 @@ def request_distribution(jobs: Tensor, pairs: Tensor) -> Tensor:
     request = pairs[..., col.REQUEST, None]
     peak = pairs[..., col.PEAK_REQUEST, None]
     return torch.where(is_peak, peak, request)
+
+
+# Normalisation inside the networks: observations stay in physical units everywhere else.
+
+
+class FeatureScaler(nn.Module):
+    """Standardises F feature columns; optionally adds their signed logarithms, for heavy-tailed ones.
+
+    Statistics are fitted once, on the first decisions of a training run, and travel with the checkpoint.
+
+    Args:
+        n_features: F.
+        with_log: output (..., 2F), the second half being standardised sign(x) log(1 + |x|).
+    """
+
+    mean: Tensor
+    std: Tensor
+    fitted: Tensor
+    clip = 6.0
+
+    def __init__(self, n_features: int, with_log: bool) -> None:
+        super().__init__()
+        self.with_log = with_log
+        self.n_outputs = n_features * (2 if with_log else 1)
+        self.register_buffer("mean", torch.zeros(self.n_outputs))
+        self.register_buffer("std", torch.ones(self.n_outputs))
+        self.register_buffer("fitted", torch.zeros(()))
+
+    def _expand(self, features: Tensor) -> Tensor:
+        if not self.with_log:
+            return features
+        logs = torch.sign(features) * torch.log1p(features.abs())
+        return torch.cat([features, logs], dim=-1)
+
+    @torch.no_grad()
+    def fit(self, features: Tensor) -> None:
+        """Set the statistics from rows (n, F); a constant column is only centred."""
+        expanded = self._expand(features.double().reshape(-1, features.shape[-1]))
+        self.mean.copy_(expanded.mean(0))
+        std = expanded.std(0, unbiased=False)
+        self.std.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+        self.fitted.fill_(1.0)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., F) -> (..., n_outputs)."""
+        return ((self._expand(features) - self.mean) / self.std).clamp(-self.clip, self.clip)
+
+
+# Networks whose weights travel as one vector: learned in torch, read by compiled code.
+
+
+class PackedNetwork(nn.Module, ABC):
+    """A network that becomes one vector and back."""
+
+    @abstractmethod
+    def parts(self) -> list[Tensor]:
+        """Its weights in the vector's order, as views that share memory with the network."""
+
+    def vector(self) -> NDArray[np.float32]:
+        """All weights, in the order in which compiled code reads them."""
+        packed: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in self.parts()]).cpu().numpy()
+        return packed
+
+    def set_vector(self, vector: NDArray[np.float32]) -> None:
+        """Become the network whose `vector()` this is.
+
+        Raises:
+            ValueError: for a vector of another length.
+        """
+        parts = self.parts()
+        sizes = [part.numel() for part in parts]
+        if len(vector) != sum(sizes):
+            raise ValueError(f"expected {sum(sizes)} weights, got {len(vector)}")
+        pieces = np.split(vector, np.cumsum(sizes)[:-1])
+        with torch.no_grad():
+            for part, piece in zip(parts, pieces, strict=True):
+                part.copy_(torch.from_numpy(piece.copy()).reshape(part.shape))
+
+
+def lstm_parts(lstm: nn.LSTM | None) -> list[Tensor]:
+    """Weights of an LSTM of one layer as `agents.mtdqn.forward` reads them; none without one."""
+    if lstm is None:
+        return []
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    of_input, of_state, *biases = (lstm.get_parameter(f"{name}_l0") for name in names)
+    return [of_input.T, of_state.T, *biases]
+
+
+def linear_parts(*layers: nn.Module) -> list[Tensor]:
+    """Weights (inputs x outputs) and bias of each linear layer among these, in order."""
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    return [part for layer in linear for part in (layer.weight.T, layer.bias)]

@@ -6,14 +6,193 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
-from agents.workflows.greedy import plan_greedily
 from agents.workflows.lists import least_tail_s, plan_by_cpop, plan_by_heft, plans_on_fewer
-from agents.workflows.moves import DRAWS, graph_of
-from agents.workflows.search import anneal
-from agents.workflows.solution import Solution, finish_s
+from agents.workflows.moves import DRAWS, Graph, change, graph_of
+from agents.workflows.solution import Solution, earliest_s, finish_s, followers
 from envs.simulation.streams import Streams
-from envs.simulation.workflows.problem import Problem
+from envs.simulation.workflows.plan import work_space
+from envs.simulation.workflows.problem import Problem, arrival_s, occupy
+
+# The greedy initial plan: GreedySolution() of Liu 2022, Algorithm 2, lines 3 to 33.
+
+
+def plan_greedily(problem: Problem) -> Solution:
+    """Put the steps whose files are all decided on the clusters that end them first, wave by wave.
+
+    Where the print lets a step start with whatever executors are left (line 20), one here occupies what its
+    profile says; and a step without dependencies may also run where its input has to be moved to.
+    """
+    n, clusters = problem.run_s.shape
+    cluster, end_s = np.zeros(n, np.int64), np.zeros(n)
+    free_s, start_s = work_space(problem), np.empty((n, clusters))
+    waits, after = np.diff(problem.first), followers(problem)
+    # Computing load: the mean over the clusters that may run the step.
+    load_s = np.nanmean(np.where(np.isinf(problem.run_s), np.nan, problem.run_s), axis=1)
+    order: list[int] = []
+    pool = [int(step) for step in np.flatnonzero(waits == 0)]
+    while pool:
+        for step in pool:
+            earliest_s(problem, step, cluster, end_s, free_s, start_s[step])
+        least_s = start_s[pool].min(axis=1)
+        key = load_s[pool] if np.all(least_s == least_s[0]) else least_s
+        ready: list[int] = []
+        for step in np.array(pool)[np.argsort(-key, kind="stable")]:
+            earliest_s(problem, step, cluster, end_s, free_s, start_s[step])
+            there = int(np.argmin(start_s[step] + problem.run_s[step]))
+            cluster[step] = there
+            run_s = problem.run_s[step, there]
+            free = free_s[there, : problem.capacity[there]]
+            begins_s = occupy(free, problem.executors[step, there], start_s[step, there], run_s)
+            end_s[step] = begins_s + run_s
+            order.append(int(step))
+            for follower in after[step]:
+                waits[follower] -= 1
+                if waits[follower] == 0:
+                    ready.append(follower)
+        pool = sorted(ready)
+    return Solution(cluster, np.array(order))
+
+
+def plan_fairly(problem: Problem) -> Solution:
+    """Fair scheduling, the baseline of Table 3.1: the clusters take turns, whatever the steps need.
+
+    Turns go to those clusters that may run the step.
+    """
+    clusters = len(problem.capacity)
+    cluster = np.zeros(len(problem.topological), np.int64)
+    turn = 0
+    for step in problem.topological:
+        turns = [(turn + k) % clusters for k in range(clusters)]
+        cluster[step] = next(there for there in turns if problem.executors[step, there] > 0)
+        turn = int(cluster[step]) + 1
+    return Solution(cluster, problem.topological)
+
+
+# The loop of the annealing: Liu 2022, Algorithm 2, lines 36 to 42. Compiled.
+
+ROUNDING_S = 1e-9
+
+
+@njit(cache=True, error_model="numpy")
+def anneal(
+    problem: Problem,
+    graph: Graph,
+    tail_s: NDArray[np.float64],
+    cluster: NDArray[np.int64],
+    order: NDArray[np.int64],
+    heat_s: NDArray[np.float64],
+    draws: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The best schedule met.
+
+    Args:
+        problem: the workflow and its clusters.
+        graph: of the problem.
+        tail_s: [N] see `lists.least_tail_s`.
+        cluster: [N] of the first schedule; left as it is.
+        order: [N] of the first schedule; left as it is.
+        heat_s: [iterations] alpha * T.
+        draws: [iterations, DRAWS + 1] uniform from 0 to 1.
+
+    Returns:
+        [N] clusters and [N] order.
+    """
+    n = len(order)
+    cluster, order, position = cluster.copy(), order.copy(), np.empty(n, np.int64)
+    for place in range(n):
+        position[order[place]] = place
+    # What is tried, apart from what it may go back to.
+    on, by, at = cluster.copy(), order.copy(), position.copy()
+    free_s = np.zeros((len(problem.capacity), problem.capacity.max()))
+    start_s, end_s, critical = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+    now_s = finish_within_s(problem, tail_s, np.inf, on, by, free_s, start_s, end_s)
+    count = critical_steps(problem, on, start_s, end_s, critical)
+    best_s, best_cluster, best_order = now_s, cluster.copy(), order.copy()
+    for k in range(len(heat_s)):
+        moved = change(problem, graph, critical[:count], on, by, at, draws[k])
+        # Eq. 3.4 for one random number: the longest finish that is accepted.
+        limit_s = now_s - heat_s[k] * np.log(draws[k, DRAWS])
+        found_s = finish_within_s(problem, tail_s, limit_s, on, by, free_s, start_s, end_s)
+        if found_s <= limit_s:
+            now_s = found_s
+            cluster[:] = on
+            if moved:
+                order[:], position[:] = by, at
+            count = critical_steps(problem, on, start_s, end_s, critical)
+            if now_s < best_s:
+                best_s, best_cluster[:], best_order[:] = now_s, cluster, order
+        else:
+            on[:] = cluster
+            if moved:
+                by[:], at[:] = order, position
+    return best_cluster, best_order
+
+
+@njit(cache=True, error_model="numpy")
+def finish_within_s(
+    problem: Problem,
+    tail_s: NDArray[np.float64],
+    limit_s: float,
+    cluster: NDArray[np.int64],
+    order: NDArray[np.int64],
+    free_s: NDArray[np.float64],
+    start_s: NDArray[np.float64],
+    end_s: NDArray[np.float64],
+) -> float:
+    """As `running.simulate`, but infinite, and cut short, if it comes out as more than `limit_s`."""
+    free_s[:] = 0.0
+    finish_s = 0.0
+    for step in order:
+        there = cluster[step]
+        run_s = problem.run_s[step, there]
+        ready_s = arrival_s(problem, step, there, cluster, end_s)
+        free = free_s[there, : problem.capacity[there]]
+        start_s[step] = occupy(free, problem.executors[step, there], ready_s, run_s)
+        end_s[step] = start_s[step] + run_s
+        # Sums of the same numbers in another order differ in the last digits.
+        if end_s[step] + tail_s[step] > limit_s + ROUNDING_S:
+            return np.inf
+        finish_s = max(finish_s, end_s[step])
+    return finish_s
+
+
+@njit(cache=True, error_model="numpy")
+def critical_steps(
+    problem: Problem,
+    cluster: NDArray[np.int64],
+    start_s: NDArray[np.float64],
+    end_s: NDArray[np.float64],
+    found: NDArray[np.int64],
+) -> int:
+    """Fill in the steps on a longest path through a schedule, the last first, and give their number.
+
+    Before each comes the one whose file arrives last if the step starts then, else one that ends where and
+    when it starts.
+    """
+    step, count = int(np.argmax(end_s)), 0
+    while step >= 0:
+        found[count] = step
+        count += 1
+        there, before, latest_s = cluster[step], -1, start_s[step] - ROUNDING_S
+        for pair in range(problem.first[step], problem.first[step + 1]):
+            writer = problem.source[pair]
+            here = cluster[writer]
+            moving_s = problem.latency_s[here, there] + problem.gb[pair] * problem.s_gb[here, there]
+            if end_s[writer] + moving_s >= latest_s:
+                before, latest_s = writer, end_s[writer] + moving_s
+        if before < 0:
+            for other in range(len(end_s)):
+                if (
+                    cluster[other] == there
+                    and abs(end_s[other] - start_s[step]) < ROUNDING_S
+                    and start_s[other] < start_s[step]
+                ):
+                    before = other
+        step = before
+    return count
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 
 from agents.workflows.annealing import plan_by_annealing
 from agents.workflows.solution import Solution, by_start, finish_s
-from envs.simulation.workflows.errors import WorkflowError
+from envs.simulation.workflows.model import WorkflowError
 from envs.simulation.workflows.problem import Problem
 
 MAX_STEPS = 12

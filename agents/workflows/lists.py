@@ -13,8 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.workflows.solution import Solution, by_start, followers
-from envs.simulation.workflows.problem import Problem
-from envs.simulation.workflows.running import arrival_s
+from envs.simulation.workflows.problem import Problem, arrival_s
 
 
 def plan_by_heft(problem: Problem) -> Solution:

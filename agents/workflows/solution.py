@@ -9,8 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation.workflows.plan import work_space
-from envs.simulation.workflows.problem import Problem
-from envs.simulation.workflows.running import arrival_s, simulate
+from envs.simulation.workflows.problem import Problem, arrival_s, simulate
 
 
 class Solution(NamedTuple):

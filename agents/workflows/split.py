@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from envs.simulation.workflows.checks import fits, require_sound, writers
-from envs.simulation.workflows.model import File, Platform, Profile, Step, Workflow
-from envs.simulation.workflows.performance import files_by_name, input_gb
+from envs.simulation.workflows.model import File, Platform, Profile, Step, Workflow, files_by_name, input_gb
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from deploy.emulator.config import EmulatorConfig, PoolConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.yamlfile import ConfigError
-from envs.traces.errors import TraceError
+from envs.traces.storage import TraceError
 
 
 @dataclass

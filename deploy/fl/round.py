@@ -14,7 +14,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.checkpoints import LINK_LOST, Participation, Setup, Status, one_line
 
 _OWN_FAULT = (

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.asynchronous.training import Asynchronous
 from deploy.fl.asynchronous.updates import Arrays, require_alike
 from deploy.fl.records import from_record, to_record

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
-from agents.federated.asynchronous.shadow_selection import ShadowSelection, slow_participants
+from agents.federated.asynchronous.fed_suda import ShadowSelection, slow_participants
 from agents.federated.asynchronous.shards import LARGEST_WEIGHT
 from deploy.model.fields import Part
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.weighed_policy import WeighedPolicy
+from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.decider import Decision as PolicyDecision

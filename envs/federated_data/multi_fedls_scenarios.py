@@ -17,9 +17,8 @@ from envs.simulation.federations.application import FlApplication
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.documents import read_application, read_clouds
 from envs.simulation.federations.model import Placement
-from envs.simulation.federations.rounds.application import Application, Market
+from envs.simulation.federations.rounds.application import Application, Checkpoints, Degradation, Market
 from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
-from envs.simulation.federations.rounds.server import Checkpoints, Degradation
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 MarketName = Literal["spot", "on_demand"]

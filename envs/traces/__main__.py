@@ -12,13 +12,12 @@ from typing import NoReturn
 import numpy as np
 
 from envs.traces.bundle import DATA_DIR, DAY_S, TraceBundle, load_bundle
-from envs.traces.errors import TraceError
 from envs.traces.fitted import FITTED_PATH
 from envs.traces.importers import ImportOptions, import_swf, market_importers
 from envs.traces.jobs import job_files, load_jobs
 from envs.traces.market import JOB_FORMAT, MARKETS, MarketTrace, load_traces, merged, trace_files
 from envs.traces.prices import OnDemandPrices, SpotPrice, parse_usd_hour, with_on_demand, with_spot_price
-from envs.traces.storage import read_json, write_directory
+from envs.traces.storage import TraceError, read_json, write_directory
 from spotweave.plugins import PluginError
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from envs.simulation.series import OfferTrace, StepSeries
-from envs.traces.errors import TraceError
+from envs.traces.storage import TraceError
 
 DATA_DIR = Path(__file__).parent / "data"
 FORMAT_VERSION = 1

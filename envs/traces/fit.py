@@ -21,8 +21,7 @@ from envs.simulation.availability import (
 )
 from envs.simulation.series import StepSeries
 from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
-from envs.traces.errors import TraceError
-from envs.traces.storage import write_file
+from envs.traces.storage import TraceError, write_file
 
 GANG_SIZES = (1, 2, 4, 8)
 DURATION_RANGE_S = (600.0, 86_400.0)

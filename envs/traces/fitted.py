@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.simulation.availability import LognormalComponent, LognormalMixture, OnOff, SpellParameters
-from envs.traces.errors import TraceError
+from envs.traces.storage import TraceError
 
 FITTED_PATH = Path(__file__).parent / "data" / "fitted.json"
 

@@ -14,10 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from envs.simulation.series import Polarity
-from envs.traces.errors import TraceError
 from envs.traces.jobs import JobTrace
 from envs.traces.market import MarketMeta, MarketTrace, check_rows, flag, number, parse_polarity, parse_utc
-from envs.traces.storage import read_csv, read_json, read_text
+from envs.traces.storage import TraceError, read_csv, read_json, read_text
 from spotweave.plugins import plugins
 
 GROUP = "spotweave.traces"

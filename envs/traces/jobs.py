@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.traces.errors import TraceError
 from envs.traces.market import JOB_FORMAT, number
-from envs.traces.storage import read_csv, read_json
+from envs.traces.storage import TraceError, read_csv, read_json
 
 FORMAT_VERSION = 1
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.series import OfferTrace, Polarity, StepSeries
-from envs.traces.errors import TraceError
-from envs.traces.storage import read_csv, read_json
+from envs.traces.storage import TraceError, read_csv, read_json
 
 FORMAT = "spotweave-market-trace"
 JOB_FORMAT = "spotweave-job-trace"

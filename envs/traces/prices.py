@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.traces.bundle import TraceBundle
-from envs.traces.errors import TraceError
 from envs.traces.market import MarketMeta, MarketTrace
+from envs.traces.storage import TraceError
 
 _LISTS = {"aws": "aws_on_demand", "gcp": "gcp_prices"}
 

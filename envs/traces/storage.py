@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.traces.errors import TraceError
+from envs.simulation.world import WorldError
 from spotweave.files import read_at_most, replacing
+
+# The one error of recorded data.
+
+
+class TraceError(WorldError):
+    """A mistake in recorded data that its user can mend; the message is one line."""
+
 
 MOST_BYTES = 1 << 30
 

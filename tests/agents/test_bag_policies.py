@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.bags.cost import BagParameters, weigh
-from agents.bags.rule import BagCost
+from agents.bags.cost import BagCost, BagParameters, weigh
 from agents.named import named_rule, rules_of
 from envs.simulation.bags.decisions import Cause
 from envs.simulation.bags.scenarios import Scenario

@@ -8,22 +8,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from agents.bags.burst import plan_with_bursts
-from agents.bags.ils import SearchSettings
-from agents.bags.primary import plan_primarily
-from agents.bags.schedulers.burst_hads import BurstHads
-from agents.bags.schedulers.hads import Hads
-from agents.bags.schedulers.on_demand import OnDemand, on_demand_plan
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError
+from agents.bags.heuristics import plan_primarily
+from agents.bags.ils import SearchSettings, plan_with_bursts
+from agents.bags.schedulers import BurstHads, Hads, OnDemand, on_demand_plan
+from envs.simulation.bags.cases import published_job, uniform_job
 from envs.simulation.bags.decisions import BagScheduler
 from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.jobs import published_job, uniform_job
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Market
+from envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_7_1, TABLE_9_1, Environment, Market
+from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
-from envs.simulation.bags.tables import TABLE_7_1, TABLE_9_1
 from tests.envs.bag_cases import (
     BURST,
     ONE_CORE,

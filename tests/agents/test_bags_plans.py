@@ -13,23 +13,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.bags.burst import allocate_bursts
 from agents.bags.checkpoints import checkpoint_count, checkpoint_interval_s
 from agents.bags.draft import Draft
 from agents.bags.exact import objective, plan_exactly
-from agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min
-from agents.bags.ils import plan_by_search
+from agents.bags.heuristics import (
+    WeightedRoundRobin,
+    plan_greedily,
+    plan_max_min,
+    plan_min_min,
+    plan_primarily,
+)
+from agents.bags.ils import Fleet, allocate_bursts, end_s, fitness, plan_by_search, walk
 from agents.bags.planners import PLANNERS, plan_bag
-from agents.bags.primary import plan_primarily
-from agents.bags.round_robin import WeightedRoundRobin
-from agents.bags.walk import Fleet, end_s, fitness, walk
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.jobs import published_job, uniform_job
-from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm, VmType
-from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB, Occupancy
-from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm, violations
-from envs.simulation.bags.tables import TABLE_7_1, TABLE_9_1
+from envs.simulation.bags.cases import published_job, uniform_job
+from envs.simulation.bags.model import (
+    TABLE_7_1,
+    TABLE_9_1,
+    Bag,
+    BagError,
+    Environment,
+    Market,
+    Mode,
+    Task,
+    Vm,
+    VmType,
+)
+from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, Occupancy, Plan, PlannedTask, PlannedVm, violations
 from tests.bag_cases import BURST, FAST, SLOW, bag_of, bags, environments
 
 # Planners of bags: worked examples, and plans that can be carried out whatever is drawn.

@@ -17,8 +17,8 @@ from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLim
 from agents.federated.mapping.quotas import QuotaProgram
 from agents.federated.mapping.search import Search
 from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
+from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
-from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.model import Federation, Outcome, Placement
 from tests.federation_cases import random_federation
 

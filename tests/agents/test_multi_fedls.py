@@ -13,10 +13,15 @@ from agents.federated.schedulers.dynamic_scheduler import moved, recalculated, s
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.model import Federation, Placement
-from envs.simulation.federations.rounds.application import Interruption, Market
+from envs.simulation.federations.rounds.application import (
+    SERVER,
+    Checkpoints,
+    Degradation,
+    Interruption,
+    Market,
+)
 from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.server import SERVER, Checkpoints, Degradation
 from envs.simulation.federations.rounds.world import play
 from tests.federation_cases import random_federation
 

@@ -10,8 +10,7 @@ from envs.multicloud import build_market
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
-from training.evaluation.episodes import EpisodeResult, run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 
 # The rules in the chapter 5 world against the figures of the prototype that the tuned rule was found on.
 

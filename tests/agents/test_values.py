@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from agents.networks.base import (
     CLUSTER_COLUMNS_TABLE_5_1,
+    FeatureScaler,
     NetworkInput,
     ValueNetwork,
     request_distribution,
 )
-from agents.networks.rl_fc import RLFC
-from agents.networks.rl_lsfc import RLLSFC, StateColumns
-from agents.networks.scaler import FeatureScaler
+from agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
 from agents.value_policy import ValuePolicy, to_input
 from envs.simulation import columns as col
 from envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation

@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.decision_replay import DecisionReplay
-from agents.learning.exploration import GuidedExploration
-from agents.learning.value_regression import ValueRegression
+from agents.learning.replay import DecisionReplay
+from agents.learning.value_regression import GuidedExploration, ValueRegression
 from agents.policy import Policy
 from envs.simulation.snapshot import (
     HISTORY_STEPS,

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
+from agents.workflows.annealing import (
+    AnnealingSettings,
+    anneal,
+    critical_steps,
+    finish_within_s,
+    plan_by_annealing,
+    plan_fairly,
+    plan_greedily,
+)
 from agents.workflows.exact import plan_exactly
-from agents.workflows.greedy import plan_fairly, plan_greedily
 from agents.workflows.lists import (
     downward_rank_s,
     least_tail_s,
@@ -22,10 +29,8 @@ from agents.workflows.lists import (
 )
 from agents.workflows.moves import DRAWS, graph_of
 from agents.workflows.planners import PLANNERS, plan_workflow
-from agents.workflows.search import anneal, critical_steps, finish_within_s
 from agents.workflows.solution import Solution, finish_s
 from agents.workflows.split import SplitSettings, transform
-from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import (
     Cluster,
     Divisible,
@@ -37,8 +42,11 @@ from envs.simulation.workflows.model import (
     Stays,
     Step,
     Workflow,
+    WorkflowError,
+    files_by_name,
+    input_gb,
+    run_s,
 )
-from envs.simulation.workflows.performance import files_by_name, input_gb, run_s
 from envs.simulation.workflows.plan import violations, work_space
 from envs.simulation.workflows.problem import Problem, problem_of
 from tests.envs.test_workflow_running import executors_case, private_case

@@ -19,8 +19,8 @@ from deploy.store.prices import Quote
 from deploy.store.store import Store
 from envs.multicloud import MultiCloudEnv
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from envs.traces.errors import TraceError
 from envs.traces.market import load_traces
+from envs.traces.storage import TraceError
 from tests.deploy.cli.commands import deployment, refusal, spotweave
 from tests.deploy.store.cases import SPOT, add_job, report, request
 from tests.deploy.store.conftest import NOW

@@ -9,8 +9,7 @@ import numpy as np
 
 from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.federations.episodes.source import OneApplication
-from envs.simulation.federations.episodes.world import FederatedWorld
+from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
 from envs.simulation.federations.rounds.application import Application
 from envs.simulation.world import EpisodeKey
 

@@ -11,8 +11,13 @@ import numpy as np
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.availability import LognormalComponent, LognormalMixture
 from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.market.applications_config import ApplicationsConfig
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
+from envs.simulation.market.config import (
+    ApplicationsConfig,
+    MarketConfig,
+    MarketWorldConfig,
+    OfferConfig,
+    WorkloadConfig,
+)
 from envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw

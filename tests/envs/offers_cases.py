@@ -9,8 +9,7 @@ import numpy as np
 
 from envs.simulation.market.config import Market, OfferConfig
 from envs.simulation.series import StepSeries
-from envs.simulation.workflows.episodes.case import Case, Conditions
-from envs.simulation.workflows.episodes.market import Quotes
+from envs.simulation.workflows.episodes.case import Case, Conditions, Quotes
 from envs.simulation.workflows.episodes.world import WorkflowWorld
 from envs.simulation.workflows.model import (
     Cluster,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
 from envs.simulation.bags.documents import (
     bag_document,
     environment_document,
@@ -18,11 +19,18 @@ from envs.simulation.bags.documents import (
     read_job,
     read_map,
 )
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.jobs import TABLE_7_2, published_job, uniform_job
-from envs.simulation.bags.model import Environment, Market, Vm, VmType
+from envs.simulation.bags.model import (
+    SPEEDS,
+    TABLE_7_1,
+    TABLE_9_1,
+    TABLE_9_7,
+    BagError,
+    Environment,
+    Market,
+    Vm,
+    VmType,
+)
 from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
-from envs.simulation.bags.tables import SPEEDS, TABLE_7_1, TABLE_9_1, TABLE_9_7
 
 # Figure 4.5, without the closing brace that its env.json has too many.
 ENV: dict[str, Any] = {

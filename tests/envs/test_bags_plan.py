@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.model import Environment, Market, Mode, Vm, VmType
-from envs.simulation.bags.occupancy import Occupancy
-from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm, require_possible, violations
+from envs.simulation.bags.model import BagError, Environment, Market, Mode, Vm, VmType
+from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
 from tests.bag_cases import BURST, SLOW, bag_of
 
 TWO_CORES = VmType("slow", 2, 4.0, 0.9, 0.36)

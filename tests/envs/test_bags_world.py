@@ -9,20 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from agents.bags.primary import plan_primarily
-from agents.bags.schedulers.burst_hads import BurstHads
-from agents.bags.schedulers.hads import Hads
+from agents.bags.heuristics import plan_primarily
+from agents.bags.schedulers import BurstHads, Hads
 from envs.simulation import columns as col
-from envs.simulation.bags.cases import Case
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError
+from envs.simulation.bags.cases import Case, uniform_job
 from envs.simulation.bags.decisions import BagScheduler, Cause
 from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.jobs import uniform_job
-from envs.simulation.bags.model import Environment
+from envs.simulation.bags.model import TABLE_9_1, Environment
+from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
-from envs.simulation.bags.tables import TABLE_9_1
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.world import EpisodeKey
 from tests.agents.test_bag_schedulers import has_twins

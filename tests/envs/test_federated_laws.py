@@ -21,9 +21,8 @@ from agents.policy import Policy
 from envs.federated import FederatedEnv
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from envs.simulation import columns as col
-from envs.simulation.federations.episodes import uptime
-from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.federations.episodes import picture
+from envs.simulation.federations.rounds.application import SERVER, Application, Market
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
@@ -235,9 +234,9 @@ def test_uptime_against_brute_force(gaps: list[int], ups: list[bool], first: int
     values = np.array(ups[: len(times)], np.float64)
     day_s, week_s = 50, 170
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uptime, "DAY_S", day_s)
-        patch.setattr(uptime, "WEEK_S", week_s)
-        past = uptime.Uptime(StepSeries(times, values))
+        patch.setattr(picture, "DAY_S", day_s)
+        patch.setattr(picture, "WEEK_S", week_s)
+        past = picture.Uptime(StepSeries(times, values))
         ratio, spell_s, mean_s = past.ratio(now_s), past.spell_s(now_s), past.mean_up_s(now_s)
         now_up = past.up(now_s)
 

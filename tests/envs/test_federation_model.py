@@ -17,7 +17,13 @@ from envs.federated_data.multi_fedls import (
     measured_times,
     published_placements,
 )
-from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
+from envs.simulation.federations.application import (
+    Aggregation,
+    Client,
+    FederationError,
+    FlApplication,
+    Messages,
+)
 from envs.simulation.federations.clouds import Clouds, Market, Provider, Region, VmType
 from envs.simulation.federations.documents import (
     application_document,
@@ -27,7 +33,6 @@ from envs.simulation.federations.documents import (
     read_application,
     read_clouds,
 )
-from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.model import Federation, Outcome
 
 SETUPS: list[dict[str, Any]] = published_placements()["tables_7_8_to_7_10"]

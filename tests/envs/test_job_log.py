@@ -18,7 +18,7 @@ from envs.simulation.snapshot import Category
 from envs.simulation.streams import SPLITS
 from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.__main__ import main
-from envs.traces.errors import TraceError
+from envs.traces.storage import TraceError
 
 HEADER = "; MaxProcs: 128\n"
 

@@ -16,8 +16,7 @@ from agents.rules import RULES, make_rule
 from envs.registration import register
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
-from envs.simulation.market.applications_config import ApplicationsConfig
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.config import ApplicationsConfig, MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Category

@@ -22,9 +22,8 @@ from envs.simulation.market.source import draw_episode, fingerprint
 from envs.simulation.streams import exp
 from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
-from envs.traces.errors import TraceError
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from envs.traces.storage import TraceError
+from training.evaluation.episodes import Suite, run_suite
 
 
 def small(**market: object) -> MarketWorldConfig:

@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.rounds.application import (
+    SERVER,
     Application,
+    Checkpoints,
     Client,
+    Degradation,
     EpochTimes,
     Interruption,
+    Links,
     Market,
     Offer,
+    Quota,
+    Server,
 )
 from envs.simulation.federations.rounds.decisions import (
     Answer,
@@ -31,14 +37,6 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.history import ServerLoss
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import (
-    SERVER,
-    Checkpoints,
-    Degradation,
-    Links,
-    Quota,
-    Server,
-)
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import RoundsWorld, play
 from tests.envs.rounds_cases import RandomPolicy, Script

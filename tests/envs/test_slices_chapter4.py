@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
-from envs.simulation.slices.chapter4 import Chapter4Config, chapter4
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig, ValueConfig, chapter4
 from envs.simulation.slices.workload import draw_workload
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.slice_cases import Job, small_config, start
-from training.evaluation.episodes import EpisodeResult, run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 
 EPISODES = 100
 PUBLISHED_EPISODES = 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.simulation import columns as col
-from envs.simulation.slices.forecast import RESERVE, SOON
+from envs.simulation.slices.observe import RESERVE, SOON
 from envs.simulation.slices.world import SliceWorld
 from tests.envs.slice_cases import Job, make_workload, small_config
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.slices.chapter4 import chapter4
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig
+from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
 from envs.simulation.slices.workload import draw_workload
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey

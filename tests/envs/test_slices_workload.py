@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.arrivals import ArrivalConfig, draw_arrivals, draw_intervals
-from envs.simulation.slices.chapter4 import chapter4
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig
+from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
 from envs.simulation.slices.workload import draw_jobs, draw_workload, longest_delay
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Category

@@ -16,8 +16,7 @@ from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
 from envs.spot_rules import LEADERBOARD_DAYS, MARGIN_S, RulesName, stretches_s
 from envs.traces.bundle import DAY_S, load_bundle
 from tests.spot_cases import KEY, act, job_of, up, world_of
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 
 RECORD_END_S = 3_937_790
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from envs.simulation.availability import LognormalMixture
 from envs.simulation.series import StepSeries
 from envs.traces.bundle import DATA_DIR, DAY_S, OWNED_REGION, SPLIT_DAYS, load_bundle
-from envs.traces.errors import TraceError
 from envs.traces.fitted import load_fitted
+from envs.traces.storage import TraceError
 
 BUNDLE = load_bundle()
 # Published with the recording: share of the 20,158 probes at which a launch could have succeeded.

@@ -16,10 +16,10 @@ from envs.simulation.market.config import MarketConfig
 from envs.simulation.series import Polarity, StepSeries
 from envs.simulation.world import WorldError
 from envs.traces.__main__ import main
-from envs.traces.errors import TraceError
 from envs.traces.importers import region_of
 from envs.traces.jobs import load_jobs
 from envs.traces.market import load_trace, load_traces
+from envs.traces.storage import TraceError
 
 META: dict[str, Any] = {
     "format": "spotweave-market-trace",

@@ -15,8 +15,7 @@ from envs.simulation.market.world import MarketWorld
 from envs.traces.__main__ import main
 from envs.traces.bundle import load_bundle
 from envs.traces.market import MarketTrace, load_traces
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite, run_suite
 
 DAYS = 40
 PROBES = DAYS * 144

@@ -8,9 +8,7 @@ import pytest
 
 from envs.simulation.workflows.checks import allowed
 from envs.simulation.workflows.documents import workflow_document, workflow_of
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.model import Stays
-from envs.simulation.workflows.performance import run_s, stage_s
+from envs.simulation.workflows.model import Stays, WorkflowError, run_s, stage_s
 from tests.workflow_cases import GIS, changed
 
 

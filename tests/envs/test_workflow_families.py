@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from envs.simulation.workflows.checks import predecessors, require_runnable, require_sound
-from envs.simulation.workflows.draws import drawn_platform, scaled
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.families import FAMILIES, family_workflow
-from envs.simulation.workflows.performance import files_by_name
+from envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
+from envs.simulation.workflows.model import WorkflowError, files_by_name
 from envs.simulation.workflows.wfformat import is_instance, workflow_of_instance
 
 # a splits a text for b and c; d waits for both, but reads only what c wrote.

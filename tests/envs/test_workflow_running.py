@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.simulation.workflows.documents import workflow_of
-from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import (
     Cluster,
     File,
@@ -21,6 +20,7 @@ from envs.simulation.workflows.model import (
     Stays,
     Step,
     Workflow,
+    WorkflowError,
 )
 from envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
 from envs.simulation.workflows.problem import problem_of

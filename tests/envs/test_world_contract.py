@@ -18,8 +18,7 @@ from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig
 from envs.simulation.market.config import WorkloadConfig as MarketWorkload
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.chapter4 import Chapter4Config
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig, ValueConfig
 from envs.simulation.slices.config import WorkloadConfig as SliceWorkload
 from envs.simulation.streams import SPLITS
 from envs.simulation.timeline import Timeline

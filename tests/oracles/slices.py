@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.simulation import columns as col
-from envs.simulation.slices import forecast
+from envs.simulation.slices import observe
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.workload import Workload
 from envs.simulation.snapshot import (
@@ -243,7 +243,7 @@ class SliceOracle:
 
     def held_ahead(self, cluster: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Executors held in each of the coming slices, from this one on."""
-        held = np.zeros(forecast.HORIZON)
+        held = np.zeros(observe.HORIZON)
         for number, job in self.jobs.items():
             if job.cluster != cluster:
                 continue
@@ -261,7 +261,7 @@ class SliceOracle:
     def shortage(self, number: int, cluster: int) -> float:
         """Executors that lack, on average over the slices in which the job would run."""
         wanted = self.mean_request(number, cluster)
-        free = (1 - forecast.RESERVE) * self.clusters[cluster].capacity - self.held_ahead(cluster)
+        free = (1 - observe.RESERVE) * self.clusters[cluster].capacity - self.held_ahead(cluster)
         execution, period = int(self.w.execution[number, cluster]), int(self.w.period[number])
         runs = [
             free[batch * period : batch * period + execution]
@@ -298,7 +298,7 @@ class SliceOracle:
                 col.QUEUES: 1,
             }
             if self.config.forecast:
-                soon = cluster.capacity - self.held_ahead(c)[: forecast.SOON]
+                soon = cluster.capacity - self.held_ahead(c)[: observe.SOON]
                 row[col.FREE_AHEAD] = np.maximum(soon, 0.0).mean()
             for column, value in row.items():
                 clusters[c, column] = value

@@ -18,7 +18,7 @@ from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from tests.training.test_train import saved_config
 from tests.training.toy import Myopic, ToyWorld
 from training.adaptation import judge
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
 from training.run_directory import RunDirectory
 from training.trainers.session import Session
 

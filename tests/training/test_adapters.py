@@ -16,8 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.flat_policy import FlatPolicy, ScoreNetwork, as_linears
-from agents.flattening import CLIP, Flattening, n_features, signed_log_features
+from agents.flat_policy import (
+    CLIP,
+    FlatPolicy,
+    Flattening,
+    ScoreNetwork,
+    as_linears,
+    n_features,
+    signed_log_features,
+)
 from agents.library_policy import new_policy
 from agents.rules import make_rule
 from agents.settings import LibrarySettings
@@ -26,13 +33,11 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
-from training.adapters.calibration import Calibration, calibrate
-from training.adapters.flat_env import FlatWorldEnv, nearest_valid
+from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, nearest_valid
 from training.adapters.masking import masked
 from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=6)
 KEY = EpisodeKey(7, "train", 0)

@@ -22,8 +22,7 @@ from training.adapters.build import make_library_trainer
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_state
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.settings import TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra

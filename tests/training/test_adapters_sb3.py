@@ -23,11 +23,10 @@ from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.adapters.build import make_library_trainer
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.masking import NEVER
-from training.adapters.sb3_dqn import DQNTrainer
+from training.adapters.sb3 import DQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_policy, save_state
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.settings import ScheduleSettings, TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra

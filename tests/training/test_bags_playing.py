@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents.bags.rule import BagCost
+from agents.bags.cost import BagCost
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS
 from tests.training.federated.commands import printed, table
 from tests.training.test_bags_simulate import map_file
-from training.bags.playing import OnePlan, play, unplanned
-from training.bags.simulating import execute
+from training.bags.simulating import OnePlan, execute, play, unplanned
 from training.studies.bags import table_ours
 from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 

@@ -18,8 +18,7 @@ from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.config import UsageError
 from training.evaluation import comparison
 from training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
-from training.evaluation.contestants import contestants, load_checkpoints
-from training.evaluation.playing import SuitePlayer
+from training.evaluation.playing import SuitePlayer, contestants, load_checkpoints
 
 
 @dataclass
@@ -175,8 +174,8 @@ def test_contestants_follow_the_names() -> None:
 
 
 def test_checkpoints_by_path_list_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.evaluation.contestants.load_policy", lambda *_: Clairvoyant())
-    monkeypatch.setattr("training.evaluation.contestants.policy_file", Path)
+    monkeypatch.setattr("training.evaluation.playing.load_policy", lambda *_: Clairvoyant())
+    monkeypatch.setattr("training.evaluation.playing.policy_file", Path)
     spec = FakeWorld(1).spec
     assert list(load_checkpoints(None, spec, None, "cpu")) == []
     assert list(load_checkpoints("a.pt", spec, None, "cpu")) == ["clairvoyant"]

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from agents.registry import OURS
 from agents.settings import RLFCSettings
 from envs.environments import ENVIRONMENTS
-from envs.simulation.slices.chapter4 import Chapter4Config
+from envs.simulation.slices.config import Chapter4Config
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
     CONFIG_DIRECTORY,

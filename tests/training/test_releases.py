@@ -12,7 +12,7 @@ from agents.stored import policy_file, released_names
 from tests.training.test_checkpoint import SPEC, WEIGHTS, fitted_policy
 from training import releases
 from training.checkpoint import load_policy, save_policy
-from training.evaluation.contestants import load_checkpoints
+from training.evaluation.playing import load_checkpoints
 from training.releases import release
 
 

@@ -15,7 +15,7 @@ from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, tiny_agent
 from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
-from training.evaluation.contestants import default_rules
+from training.evaluation.playing import default_rules
 
 
 def tiny(env: str, *more: str) -> tuple[str, ...]:

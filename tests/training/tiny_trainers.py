@@ -14,8 +14,7 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, WorldSpec
 from tests.agents.small import small_network
 from tests.training.toy import Myopic, ToyWorld
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.settings import ScheduleSettings, TrainerSettings
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Learner

@@ -17,13 +17,13 @@ def make_library_trainer(task: LibraryTask) -> LibraryTrainer:
     kind = task.agent.kind
     require_library(kind)
     if kind == "sb3_dqn":
-        from training.adapters.sb3_dqn import DQNTrainer
+        from training.adapters.sb3 import DQNTrainer
 
         return DQNTrainer(task)
     if kind in ("maskable_ppo", "decima"):
-        from training.adapters import sb3_ppo
+        from training.adapters import sb3
 
-        return sb3_ppo.MaskablePPOTrainer(task) if kind == "maskable_ppo" else sb3_ppo.DecimaTrainer(task)
+        return sb3.MaskablePPOTrainer(task) if kind == "maskable_ppo" else sb3.DecimaTrainer(task)
     if kind == "rllib_dqn":
         from training.adapters.rllib import RLlibDQNTrainer
 

@@ -18,8 +18,7 @@ from agents.rules import make_rule
 from agents.settings import LibrarySettings
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
-from training.adapters.calibration import Calibration, calibrate
-from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate
 from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport
 

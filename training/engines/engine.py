@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+import signal
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from functools import partial
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache, partial
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -102,3 +107,72 @@ class Engine(ABC):
 
 def _tell(arrived: Callable[[int], None], number: int, future: Future[Any]) -> None:
     arrived(number)
+
+
+# What a worker does with a task.
+
+KEPT_WORKS = 4
+"""A worker keeps so many works with their worlds: those of a training, its validation and a comparison."""
+
+
+def carry_out(pickled: bytes, task: bytes) -> bytes:
+    """The result of a work for a task; all three are pickled here, because Ray's own arrays are read-only."""
+    return pickle.dumps(_unpickled(pickled)(pickle.loads(task)))
+
+
+@lru_cache(KEPT_WORKS)
+def _unpickled(pickled: bytes) -> Callable[[Any], Any]:
+    work: Callable[[Any], Any] = pickle.loads(pickled)
+    if "torch" in sys.modules:
+        # There is a worker for each core, and what a network sums up must not depend on a machine's cores.
+        sys.modules["torch"].set_num_threads(1)
+    return work
+
+
+# Tasks in processes of this machine.
+
+
+class LocalEngine(Engine):
+    """Tasks in `workers` processes of this machine; each is a pool of its own and dies alone."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._threads = ThreadPoolExecutor(workers)
+        self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
+        for _ in range(workers):
+            self._idle.put(_process())
+
+    @property
+    def workers(self) -> int:
+        """The processes."""
+        return self._workers
+
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
+        return self._threads.submit(self._carry_out, pickled, task)
+
+    def _carry_out(self, pickled: bytes, task: bytes) -> bytes:
+        process = self._idle.get()
+        try:
+            for _ in range(1 + RETRIES):
+                try:
+                    return process.submit(carry_out, pickled, task).result()
+                except BrokenProcessPool:
+                    process.shutdown()
+                    process = _process()
+            raise LostTaskError(
+                f"a task ended its process {1 + RETRIES} times: if memory is short, use fewer workers"
+            )
+        finally:
+            self._idle.put(process)
+
+    def close(self) -> None:
+        """End the processes; tasks that have not begun are given up."""
+        self._threads.shutdown(cancel_futures=True)
+        for _ in range(self._workers):
+            self._idle.get().shutdown()
+
+
+def _process() -> ProcessPoolExecutor:
+    # Ctrl-C reaches every process of a terminal: this one decides what becomes of the work.
+    ignored = (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), signal.signal, ignored)

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from training.config import UsageError, typed
-from training.engines.engine import Engine
-from training.engines.local import LocalEngine
+from training.engines.engine import Engine, LocalEngine
 
 KEYS = ("engine", "workers", "ray")
 

@@ -18,18 +18,22 @@ from envs.simulation.timeline import Timeline
 from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
 from training.engines.engine import Engine
 from training.engines.settings import HERE, KEYS, EngineSettings
-from training.evaluation.contestants import checkpoint_facts, contestants, default_rules, load_checkpoints
-from training.evaluation.playing import SuitePlayer
-from training.evaluation.report import verdict_sentence, write_report
+from training.evaluation.episodes import find_suite
+from training.evaluation.playing import (
+    SuitePlayer,
+    checkpoint_facts,
+    contestants,
+    default_rules,
+    load_checkpoints,
+)
+from training.evaluation.report import record_timelines, verdict_sentence, write_report
 from training.evaluation.runs import (
     Comparison,
     compare_policies,
     write_episodes,
     write_summary,
 )
-from training.evaluation.suite import find_suite
 from training.evaluation.tables import console, evaluation_table, paired_table
-from training.evaluation.timeline import record_timelines
 from training.files import prepare_directory, write_text
 from training.progress import play_progress
 

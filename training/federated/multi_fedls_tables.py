@@ -30,9 +30,8 @@ from envs.federated_data.multi_fedls_scenarios import (
     parse_multi_fedls,
 )
 from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
-from envs.simulation.federations.rounds.application import Application, Interruption, Market
+from envs.simulation.federations.rounds.application import SERVER, Application, Interruption, Market
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.config import provenance

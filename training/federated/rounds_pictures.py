@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from envs.simulation.federations.rounds.application import SERVER
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.server import SERVER
 from training.files import write_bytes
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.

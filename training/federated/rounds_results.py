@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from envs.simulation.federations.rounds.application import SERVER
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.server import SERVER
 from training.config import provenance
 from training.federated.rounds_pictures import draw_costs, draw_states
 from training.files import write_csv, write_json

@@ -8,7 +8,7 @@ from typing import Any
 
 from training.config import UsageError, to_yaml
 from training.engines.settings import HERE, KEYS, EngineSettings
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite
 from training.files import prepare_directory, write_json, write_text
 from training.progress import play_progress
 from training.studies.evaluations import EvaluationCache

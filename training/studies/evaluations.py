@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation.episodes import EpisodeResult, Progress, run_suite
-from training.evaluation.suite import Suite, suite_hash
+from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
 from training.studies.keeping import Keeper
 
 RunSuite = Callable[[Policy, Suite, Progress | None], list[EpisodeResult]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from training.evaluation.tables import arrow, number
+from training.studies.bounds import overview_tables
 from training.studies.cells import Summary, difference_cell, share_cell, spread_cell, table
 from training.studies.metric_names import metric_name
-from training.studies.overview import overview_tables
 
 SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}
 

@@ -11,19 +11,36 @@ from typing import Any
 from agents.named import named_rule
 from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.market.source import draw_episode
+from envs.simulation.market.world import MarketWorld
+from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from training.config import UsageError, world_config
 from training.engines.engine import Engine
+from training.evaluation.episodes import Suite, suite_hash
 from training.evaluation.playing import SuitePlayer
-from training.evaluation.suite import Suite, suite_hash
-from training.evaluation.timeline import record_timelines
+from training.evaluation.report import record_timelines
 from training.progress import PlayProgress
 from training.studies.bounds import Base, Bounds, measure_bounds
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
 from training.studies.scenario import Measured, ScenarioResult
-from training.studies.start_days import start_days
 from training.studies.trained import Trained
+
+# On which recorded day each episode of a suite starts.
+
+DAY_S = 86_400
+
+
+def start_days(world: BatchWorld, suite: Suite) -> tuple[int, ...] | None:
+    """The day of each episode on the recording's clock; None for a world that nothing was recorded for.
+
+    Episodes of one day meet the same hours of prices and availability, so intervals resample days too.
+    """
+    if not isinstance(world, MarketWorld):
+        return None
+    return tuple(
+        int(draw_episode(world.config, world.data, key).origin_s) // DAY_S for key in suite.episode_keys()
+    )
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from training.config import provenance
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
 from training.files import write_csv
-from training.studies.closed import bounds_summary
 from training.studies.experiment import ExperimentSettings
-from training.studies.scenario import ScenarioResult, policy_summary
+from training.studies.scenario import ScenarioResult, bounds_summary, policy_summary
 
 PLANNED = "clairvoyant plan"
 UNHINDERED = "no waiting, no misses"

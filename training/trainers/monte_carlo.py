@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.learning.decision_replay import DecisionReplay
-from agents.learning.exploration import GuidedExploration
-from agents.learning.value_regression import ValueRegression
+from agents.learning.replay import DecisionReplay
+from agents.learning.value_regression import GuidedExploration, ValueRegression
 from agents.policy import Policy
 from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams

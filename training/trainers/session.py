@@ -14,12 +14,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from agents.policy import Policy
 from training.engines.engine import Engine
+from training.evaluation.episodes import find_suite
 from training.evaluation.playing import SuitePlayer
-from training.evaluation.suite import find_suite
 from training.run_directory import RunDirectory
 from training.settings import TrainerSettings
-from training.trainers.progress import TrainingProgress
-from training.trainers.trainer import RoundReport, Trainer
+from training.trainers.trainer import RoundReport, Trainer, TrainingProgress
 
 
 class InterruptedTraining(Exception):  # noqa: N818 - it is no error

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from agents.settings import SpotSettings
-from agents.spot.fit import SpotTicks
-from agents.spot.learn import learn
+from agents.spot.fit import SpotTicks, learn
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import Streams, episode_sequence
 from envs.spot_episodes import RecordedJobs
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite, run_suite
 from training.trainers.trainer import RoundReport, Task
 
 READ_S = 60 * 3600

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from envs.simulation.workflows.checks import private_files
-from envs.simulation.workflows.performance import occupied
+from envs.simulation.workflows.model import occupied
 from envs.simulation.workflows.plan import Placement, Plan
 from training.studies.figures.canvas import save
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.shards import RingVector, Shard, ring_sum
-from agents.federated.asynchronous.updates import UpdateError, UpdateId
 
 
 class Confirmation(NamedTuple):

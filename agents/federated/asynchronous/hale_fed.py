@@ -6,10 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.federated.asynchronous.aggregator import Aggregator, Need, above_zero, at_least
+from agents.federated.asynchronous.aggregator import (
+    Aggregator,
+    Need,
+    Update,
+    UpdateId,
+    Vector,
+    above_zero,
+    at_least,
+)
 from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import Shard, recover, split
-from agents.federated.asynchronous.updates import Update, UpdateId, Vector
 
 UNBOUNDED = np.iinfo(np.int64).max
 """A staleness bound for none: chapter 6 gives HALE-Fed alone none."""

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.updates import UpdateError, UpdateId, Vector
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId, Vector
 
 RingVector = NDArray[np.uint64]
 FloatMask = Literal["positional", "distributional"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.federated.mapping.problem import Candidate, MappingProblem
-from envs.simulation.federations.errors import FederationError
+from envs.simulation.federations.application import FederationError
 
 MAX_PLACEMENTS = 5_000_000
 

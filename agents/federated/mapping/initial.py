@@ -22,7 +22,7 @@ from agents.federated.mapping.enumeration import enumerate_placements
 from agents.federated.mapping.limits import InfeasibleMappingError, explain
 from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
 from agents.federated.mapping.search import Search, Searched
-from envs.simulation.federations.errors import FederationError
+from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.model import Federation, Outcome, Placement
 
 Method = Literal["search", "enumeration"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.federated.mapping.problem import MappingProblem, RoundLimits
 from agents.federated.mapping.search import Search
-from envs.simulation.federations.errors import FederationError
+from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.model import Federation, Outcome
 
 LimitName = Literal["quota", "deadline", "budget", "deadline and budget"]

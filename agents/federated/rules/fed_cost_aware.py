@@ -23,7 +23,7 @@ from agents.federated.renting import cheapest_offer, rent_at, rent_now
 from agents.federated.rules.always_on import AlwaysOn, kept_or_cheapest
 from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import Market
+from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
@@ -35,7 +35,6 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
 from envs.simulation.snapshot import Observation
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from envs.simulation.federations.model import Federation, Outcome, Placement
-from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.federations.rounds.application import SERVER
 
 
 def moved(placement: Placement, task: int, vm_type: int) -> Placement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policy import Policy
-from envs.simulation.federations.episodes.observed import Observed
+from envs.simulation.federations.episodes.picture import Observed
 from envs.simulation.federations.rounds.decisions import Answer, Question
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.snapshot import empty_observation

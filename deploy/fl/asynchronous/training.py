@@ -14,11 +14,17 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from pydantic import BaseModel, ConfigDict
 
-from agents.federated.asynchronous.aggregator import Aggregator
-from agents.federated.asynchronous.fed_async import FedAsync
+from agents.federated.asynchronous.aggregator import (
+    Aggregator,
+    Update,
+    UpdateError,
+    UpdateId,
+    Vector,
+    check_update,
+)
+from agents.federated.asynchronous.averaging import FedAsync
 from agents.federated.asynchronous.hp_asgd import HpAsgd
 from agents.federated.asynchronous.shards import RingVector, recover
-from agents.federated.asynchronous.updates import Update, UpdateError, UpdateId, Vector, check_update
 from deploy.fl import checkpoints
 from deploy.fl.asynchronous.updates import Arrays, Form, Wish, flatten, require_alike, unflatten
 from deploy.fl.brokers.messages import BrokerError, ComponentHead, Model, Place, Prepared

@@ -14,8 +14,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
+from agents.federated.asynchronous.aggregator import UpdateError, Vector
 from agents.federated.asynchronous.shards import RingVector, split
-from agents.federated.asynchronous.updates import UpdateError, Vector
 from deploy.fl.brokers import messages
 from deploy.fl.brokers.messages import BrokerError, Place, Places, UnwantedError
 from deploy.fl.records import from_record, to_record

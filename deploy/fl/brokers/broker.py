@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import RingVector, Shard
-from agents.federated.asynchronous.updates import UpdateError, UpdateId
 from deploy.fl.brokers.messages import Agreement, BrokerError, BrokerSettings, Place, Standing, UnwantedError
 from deploy.model.strategies import FedSuda, selection
 from spotweave.files import write_private

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.federated.asynchronous.updates import UpdateError, UpdateId
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.node.client import ExchangeError, exchange
 

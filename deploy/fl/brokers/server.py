@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.brokers.broker import DurableBroker, Organizer, RemoteBroker
 from deploy.fl.brokers.messages import (
     RUNNER,

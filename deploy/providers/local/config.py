@@ -13,7 +13,7 @@ from deploy.providers.config import Place, ProviderConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, Part
-from envs.traces.errors import TraceError
+from envs.traces.storage import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]

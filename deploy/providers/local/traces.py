@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envs.traces.errors import TraceError
 from envs.traces.market import load_trace
+from envs.traces.storage import TraceError
 
 _DAY_S = 86400.0
 

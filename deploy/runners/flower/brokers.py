@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.brokers import messages
 from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, Standing
 from deploy.model.jobs import Flower

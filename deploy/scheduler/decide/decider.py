@@ -11,12 +11,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.by_kind import ByKind
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import named_rule
+from agents.named import ByKind, named_rule
 from agents.policy import Policy
 from agents.rules.appraisal import appraise
-from agents.weighed_policy import WeighedPolicy
+from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.snapshot.needs import Need
 from deploy.scheduler.snapshot.occupancy import Occupancy

@@ -8,9 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from agents.by_kind import ByKind
 from agents.federated.rules import ROUND_RULES
-from agents.named import RULE_NAMES, named_rule
+from agents.named import RULE_NAMES, ByKind, named_rule
 from agents.policy import Policy
 from agents.rules.appraisal import appraise
 from agents.stored import load_policy_state, policy_file, stored_policy

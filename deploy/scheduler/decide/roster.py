@@ -29,7 +29,7 @@ from deploy.store.intents import Intent
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task, Waiting
-from envs.simulation.guards.moves import reconsidered
+from envs.simulation.guards.rules import reconsidered
 from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 _SPARE = 8

@@ -17,10 +17,8 @@ from deploy.store.instances import Instance
 from deploy.store.prices import Prices, Quote
 from deploy.store.tasks import Task
 from envs.simulation import columns as col
-from envs.simulation.guards.guarded import guarded
-from envs.simulation.guards.moves import move_usd
-from envs.simulation.guards.rules import Facts, GuardsConfig
-from envs.simulation.guards.safety import safety_net
+from envs.simulation.guards.rules import Facts, GuardsConfig, move_usd
+from envs.simulation.guards.safety import guarded, safety_net
 
 
 @dataclass(frozen=True)

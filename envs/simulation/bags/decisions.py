@@ -10,8 +10,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.model import Market, Mode, VmType
+from envs.simulation.bags.model import BagError, Market, Mode, VmType
 
 if TYPE_CHECKING:
     from envs.simulation.bags.fleet import Fleet

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.fields import (
     is_yes,
     read_json,
@@ -37,9 +36,8 @@ from envs.simulation.bags.fields import (
     require_whole,
     yes_no,
 )
-from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm, VmType
+from envs.simulation.bags.model import KNOWN, Bag, BagError, Environment, Market, Mode, Task, Vm, VmType
 from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm, require_possible
-from envs.simulation.bags.tables import KNOWN
 
 
 def read_environment(path: Path) -> Environment:

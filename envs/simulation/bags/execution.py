@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 
-from envs.simulation.bags.calendar import Due, Event
 from envs.simulation.bags.decisions import (
     NO_TASK,
     Answer,
@@ -23,7 +22,7 @@ from envs.simulation.bags.model import Environment, Market, Mode, Vm
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.scenarios import Changes
+from envs.simulation.bags.scenarios import Changes, Due, Event
 
 Asking = Generator[Question, Answer, None]
 """Yields questions and is sent their answers."""

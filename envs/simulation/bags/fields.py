@@ -9,7 +9,7 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any, TypeVar
 
-from envs.simulation.bags.errors import BagError
+from envs.simulation.bags.model import BagError
 
 _Read = TypeVar("_Read")
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 
-from envs.simulation.bags.calendar import Calendar, Event
-from envs.simulation.bags.ledger import Ledger
 from envs.simulation.bags.model import Environment, Market, Mode, Vm, VmType
-from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB
-from envs.simulation.bags.outcome import Counts
-from envs.simulation.bags.plan import Plan
+from envs.simulation.bags.outcome import Counts, Ledger
+from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, Plan
 from envs.simulation.bags.queueing import Queue
 from envs.simulation.bags.rented import RentedVm, VmState
 from envs.simulation.bags.running import RunningTask
+from envs.simulation.bags.scenarios import Calendar, Event
 
 CREDITS_END_S = 1e-6
 """Credits for less time than this are none: below it the clock would not move on."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from envs.simulation.bags.model import Vm
+from envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Vm
 from envs.simulation.bags.plan import TIME_TOLERANCE_S
-from envs.simulation.bags.rented import Span
+from envs.simulation.bags.rented import RentedVm, Span
+from envs.simulation.bags.running import RunningTask
 
 
 class TaskSpan(NamedTuple):
@@ -71,3 +73,50 @@ class Outcome:
     def missed(self) -> bool:
         """Whether a task ended after the deadline, or never."""
         return self.makespan_s > self.deadline_s + TIME_TOLERANCE_S
+
+
+# What ran where during an execution, kept for its bill and its picture.
+
+
+class Ledger:
+    """Collects the spans of tasks.
+
+    Attributes:
+        tasks: what ran where so far; not what runs now.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[TaskSpan] = []
+
+    def ran(self, rented: RentedVm, running: RunningTask, now_s: float) -> None:
+        """A task ran on a core since it started or resumed there."""
+        if now_s > running.start_s:
+            self.tasks.append(TaskSpan(rented.index, running.core, running.task, running.start_s, now_s))
+
+    def outcome(
+        self, scheduler: str, deadline_s: float, end_s: float, counts: Counts, vms: Sequence[RentedVm]
+    ) -> Outcome:
+        """What it all came to; every VM has been given back."""
+        return Outcome(
+            scheduler=scheduler,
+            deadline_s=deadline_s,
+            makespan_s=end_s,
+            cost_usd=sum(rented.cost_usd for rented in vms),
+            counts=counts,
+            vms=tuple(rented.vm for rented in vms),
+            states=tuple(tuple(rented.spans) for rented in vms),
+            tasks=tuple(self.tasks),
+        )
+
+
+# The objective of Teylo 2021: money and makespan, weighted (Eq. 8.1 and 8.8).
+
+
+def fitness_scales(environment: Environment, d_spot_s: float) -> tuple[float, float]:
+    """Weights of one USD and of one second in Eq. 8.1 and 8.8.
+
+    The cost is divided by that of all VMs, at the price of the dearest, during D_spot; the makespan by it.
+    """
+    vms = environment.spot() or environment.on_demand()
+    most_usd = max(vm.usd_hour for vm in vms) / SECONDS_PER_HOUR * d_spot_s * len(vms)
+    return environment.omega / most_usd, (1 - environment.omega) / d_spot_s

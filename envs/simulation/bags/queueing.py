@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB
+from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB
 
 
 class Queue:

@@ -11,9 +11,8 @@ from envs.simulation.bags.cases import Case, CaseSource
 from envs.simulation.bags.decisions import Question
 from envs.simulation.bags.execution import Asking, Execution
 from envs.simulation.bags.gantt import timeline_of
-from envs.simulation.bags.objective import fitness_scales
 from envs.simulation.bags.options import Options
-from envs.simulation.bags.outcome import Outcome
+from envs.simulation.bags.outcome import Outcome, fitness_scales
 from envs.simulation.bags.picture import Picture
 from envs.simulation.bags.slots import Slots
 from envs.simulation.questions import QuestionLane, QuestionWorld

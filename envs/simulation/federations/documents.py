@@ -44,9 +44,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
+from envs.simulation.federations.application import (
+    Aggregation,
+    Client,
+    FederationError,
+    FlApplication,
+    Messages,
+)
 from envs.simulation.federations.clouds import Clouds, Measured, Measurement, Provider, Region, VmType
-from envs.simulation.federations.errors import FederationError
 
 APPLICATION_FORMAT = "spotweave-fl-app-1"
 CLOUDS_FORMAT = "spotweave-clouds-1"

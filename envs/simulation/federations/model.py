@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.federations.application import FlApplication
+from envs.simulation.federations.application import FederationError, FlApplication
 from envs.simulation.federations.clouds import Clouds, Market
-from envs.simulation.federations.errors import FederationError
 
 SECONDS_PER_HOUR = 3600.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
+from envs.simulation.market.applications import affordable
 from envs.simulation.market.billing import closing_charge, egress_charge
-from envs.simulation.market.budgets import affordable
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.forecast import (
@@ -15,9 +15,8 @@ from envs.simulation.market.forecast import (
     round_s,
     time_error_s,
 )
-from envs.simulation.market.members import has_room, owes
+from envs.simulation.market.members import budget_left, has_room, owes
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
-from envs.simulation.market.spending import budget_left
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
     Lanes,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
-from envs.simulation.market.batch import show_lane, step_lanes
-from envs.simulation.market.clock import advance
+from envs.simulation.market.clock import advance, show_lane, step_lanes
 from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.episodes import (
     EpisodeData,
@@ -19,7 +18,7 @@ from envs.simulation.market.episodes import (
     grow,
     store,
 )
-from envs.simulation.market.metrics import episode_metrics, higher_is_better, metrics_of
+from envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
 from envs.simulation.market.state import (
     CHARGES_PER_USD,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, SliceWorldConfig
-from envs.simulation.slices.kernel import advance_lane, begin_lane, copy_lane
-from envs.simulation.slices.metrics import HIGHER_IS_BETTER, METRICS, episode_metrics
+from envs.simulation.slices.kernel import COMPONENTS, advance_lane, begin_lane, copy_lane
+from envs.simulation.slices.metrics import HIGHER_IS_BETTER, METRICS, episode_metrics, lane_timeline
 from envs.simulation.slices.observe import observe_lane, step_batch
 from envs.simulation.slices.state import (
     Lanes,
@@ -20,8 +20,6 @@ from envs.simulation.slices.state import (
     make_rules,
     make_tables,
 )
-from envs.simulation.slices.timeline import lane_timeline
-from envs.simulation.slices.values import COMPONENTS
 from envs.simulation.slices.workload import Workload, draw_workload, longest_delay
 from envs.simulation.snapshot import Observation, empty_observation
 from envs.simulation.timeline import Timeline

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.model import Cluster, File, Platform, Stays, Step, Workflow
+from envs.simulation.workflows.model import Cluster, File, Platform, Stays, Step, Workflow, WorkflowError
 
 
 def writers(workflow: Workflow) -> dict[str, Step]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.fields import (
     require_list,
     require_named,
@@ -28,8 +27,8 @@ from envs.simulation.bags.fields import (
     require_text,
     require_whole,
 )
+from envs.simulation.bags.model import BagError
 from envs.simulation.workflows.checks import require_runnable, require_sound
-from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import (
     Cluster,
     Divisible,
@@ -41,6 +40,7 @@ from envs.simulation.workflows.model import (
     Stays,
     Step,
     Workflow,
+    WorkflowError,
 )
 
 _PROFILE = ("stages", "sample_gb", "run_s", "executors", "memory_gib")

@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.workflows.checks import allowed, may_hold, writers
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.model import Platform, Workflow
-from envs.simulation.workflows.performance import files_by_name, input_gb, occupied, run_s
-from envs.simulation.workflows.problem import Problem
-from envs.simulation.workflows.running import simulate
+from envs.simulation.workflows.model import (
+    Platform,
+    Workflow,
+    WorkflowError,
+    files_by_name,
+    input_gb,
+    occupied,
+    run_s,
+)
+from envs.simulation.workflows.problem import Problem, simulate
 
 SECONDS_PER_HOUR = 3600.0
 TIME_TOLERANCE_S = 1e-6

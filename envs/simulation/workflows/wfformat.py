@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.fields import require_number, require_text
+from envs.simulation.bags.model import BagError
 from envs.simulation.workflows.checks import require_sound
-from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow
+from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow, WorkflowError
 
 VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
 BYTES_PER_GB = 1e9

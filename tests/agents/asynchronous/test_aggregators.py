@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.asynchronous.aggregator import Aggregator
-from agents.federated.asynchronous.asyn_da import AsynDA
-from agents.federated.asynchronous.asyn_ma import AsynMA
-from agents.federated.asynchronous.fed_async import FedAsync
-from agents.federated.asynchronous.fed_avg import FedAvg
-from agents.federated.asynchronous.fed_buff import FedBuff
-from agents.federated.asynchronous.fed_suda import FedSuda
+from agents.federated.asynchronous.aggregator import Aggregator, Update, UpdateError, UpdateId
+from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
 from agents.federated.asynchronous.hale_fed import HaleFed
 from agents.federated.asynchronous.hp_asgd import HpAsgd
-from agents.federated.asynchronous.shadow_selection import ShadowSelection, slow_participants
-from agents.federated.asynchronous.updates import Update, UpdateError, UpdateId
 
 ZERO = np.zeros(2)
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest
 
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.brokers import Broker, confirm
+from agents.federated.asynchronous.hp_asgd import allowed, guarantee, largest_step
 from agents.federated.asynchronous.shards import (
     FRACTION_BITS,
     LARGEST_VALUE,
@@ -24,8 +26,6 @@ from agents.federated.asynchronous.shards import (
     split,
     split_floats,
 )
-from agents.federated.asynchronous.step_size import allowed, guarantee, largest_step
-from agents.federated.asynchronous.updates import UpdateError, UpdateId
 
 # Brokers: what they refuse, confirm, add up and forget (Liu 2022, Algorithm 5).
 

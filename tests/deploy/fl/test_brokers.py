@@ -12,8 +12,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from agents.federated.asynchronous.aggregator import UpdateError
 from agents.federated.asynchronous.shards import encode, ring_sum, split
-from agents.federated.asynchronous.updates import UpdateError
 from deploy.fl import synchronous as fl_server
 from deploy.fl.asynchronous import training
 from deploy.fl.asynchronous.training import BrokeredUpdates

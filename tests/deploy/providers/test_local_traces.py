@@ -13,8 +13,8 @@ from deploy.providers import local
 from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.traces import RecordedMarket, load_recording
 from envs.traces.bundle import load_bundle
-from envs.traces.errors import TraceError
 from envs.traces.market import load_trace
+from envs.traces.storage import TraceError
 
 DAY_S = 86400.0
 FOLDER = Path(local.__file__ or "").parent / "recorded"

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.by_kind import ByKind
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import named_rule
+from agents.named import ByKind, named_rule
 from agents.policy import Policy
 from deploy.model.jobs import FlowerClient, JobState, Places
 from deploy.scheduler.decide.chooser import Policies

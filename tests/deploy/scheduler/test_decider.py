@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.networks.rl_fc import RLFC
+from agents.networks.rl_lsfc import RLFC
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
 from deploy.scheduler.decide.decider import Decider, Decision

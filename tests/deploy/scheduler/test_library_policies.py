@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.flattening import Flattening, n_features
+from agents.flat_policy import Flattening, n_features
 from agents.library_policy import new_policy
 from agents.settings import LibrarySettings
 from deploy.scheduler.decide.decider import Decider

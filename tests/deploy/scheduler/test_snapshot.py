@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.rules.appraisal import appraise
-from agents.weighed_policy import WeighedPolicy
+from agents.value_policy import WeighedPolicy
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, FlowerClient, Places, Resources, TaskKey
 from deploy.model.strategies import FedAsync, FedAvg, Strategy

@@ -23,9 +23,8 @@ from training.config import UsageError
 from training.engines import ray_cluster
 from training.engines.engine import RETRIES, Engine, LostTaskError
 from training.engines.ray_cluster import RayEngine
-from training.evaluation.episodes import EpisodeResult
+from training.evaluation.episodes import EpisodeResult, Suite
 from training.evaluation.playing import SuitePlayer
-from training.evaluation.suite import Suite
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 80_000_000

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
-from envs.simulation.slices.chapter4 import Chapter4Config
-from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 
 TINY = SliceWorldConfig(
     capacities=[320, 400], hetero_factors=[70.0, 95.0], elastic=[False, True], n_jobs=6, window=1

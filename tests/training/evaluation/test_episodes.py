@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
-from training.evaluation.episodes import measure_latency, policy_seed, run_suite
-from training.evaluation.suite import Suite, find_suite
+from training.evaluation.episodes import Suite, find_suite, measure_latency, policy_seed, run_suite
 
 SUITE = Suite("small", "test", seed=7, episodes=7)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from training.evaluation.hierarchical import (
+from training.evaluation.statistics import (
     clustered_interval,
     hierarchical_interval,
     hierarchical_ratio_interval,

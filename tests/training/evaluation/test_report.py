@@ -16,9 +16,9 @@ from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
 from training.evaluation import report_plots
+from training.evaluation.episodes import Suite
 from training.evaluation.report import report_html, verdict_sentence
 from training.evaluation.runs import Comparison, compare_policies
-from training.evaluation.suite import Suite
 from training.evaluation.tables import bounds, number, paired_table, signed
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
+from training.evaluation.episodes import Suite, suite_hash
 from training.evaluation.runs import (
     Comparison,
     compare_policies,
@@ -16,7 +17,6 @@ from training.evaluation.runs import (
     write_episodes,
     write_summary,
 )
-from training.evaluation.suite import Suite, suite_hash
 
 SUITE = Suite("small", "test", seed=7, episodes=12)
 

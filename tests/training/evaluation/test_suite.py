@@ -6,7 +6,7 @@ import pytest
 
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import FakeWorld
-from training.evaluation.suite import SUITES, Suite, find_suite, suite_hash
+from training.evaluation.episodes import SUITES, Suite, find_suite, suite_hash
 
 
 def test_published_suites_have_the_promised_sizes_and_do_not_overlap() -> None:

@@ -22,9 +22,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Measured, Measurement
 from envs.simulation.federations.documents import clouds_document, clouds_of, read_clouds
-from envs.simulation.federations.errors import FederationError
 from tests.training.federated.commands import EXAMPLES, mistake, run
 from training.federated.measuring import listener as listening
 from training.federated.measuring import merging

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
 from envs.federated_data.rounds_scenarios import ScenarioError, bundled_scenarios, read_json, scenario_path
-from envs.simulation.federations.rounds.application import Market
-from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.world import play
 from spotweave import cli
 from training.federated.multi_fedls_tables import (

@@ -17,7 +17,7 @@ from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
 from training.studies.asynchronous import comparisons, experiment_3, privacy, runs
 from training.studies.asynchronous.comparisons import Comparison, Printed
-from training.studies.filling import DIFFERS
+from training.studies.page import DIFFERS
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "asynchronous"

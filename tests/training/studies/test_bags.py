@@ -9,12 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from envs.simulation.bags.jobs import uniform_job
+from envs.simulation.bags.cases import uniform_job
 from envs.simulation.bags.model import Environment
 from training.studies.bags import __main__ as command
 from training.studies.bags import quality
 from training.studies.bags.sections import SECTIONS
-from training.studies.filling import DIFFERS, FilledPage
+from training.studies.page import DIFFERS, FilledPage
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -17,17 +17,15 @@ from envs.simulation.slices.world import SliceWorld
 from tests.training.studies.cases import played, result, settings
 from training.config import UsageError, compose_values, world_config
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
-from training.evaluation.episodes import run_suite
-from training.evaluation.hierarchical import hierarchical_ratio_interval
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
+from training.evaluation.statistics import hierarchical_ratio_interval
 from training.studies import bounds as bounds_module
 from training.studies import trained
 from training.studies.bounds import Base, Bounds, measure_bounds
-from training.studies.closed import bounds_summary, closed_share
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import ClairvoyantSettings, ScenarioSettings
 from training.studies.measuring import Player
-from training.studies.scenario import ScenarioResult
+from training.studies.scenario import ScenarioResult, bounds_summary, closed_share
 from training.studies.trained import Trained
 
 ASKED = ClairvoyantSettings("tuned", episodes=2, further=5)

@@ -15,7 +15,7 @@ from tests.training.fake_world import Clairvoyant, Fixed
 from tests.training.test_compare import FakeConfig, build
 from training.config import UsageError
 from training.evaluation.episodes import run_suite
-from training.evaluation.hierarchical import clustered_interval
+from training.evaluation.statistics import clustered_interval
 from training.studies import evaluations, measuring, trained
 from training.studies.command import run_experiment
 

@@ -8,8 +8,7 @@ import pytest
 
 from agents.policy import Policy
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.studies.evaluations import EvaluationCache, Played
 
 SUITE = Suite("small", "validation", seed=5, episodes=6)

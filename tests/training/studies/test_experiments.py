@@ -12,7 +12,7 @@ import pytest
 from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
-from training.evaluation.suite import find_suite, suite_hash
+from training.evaluation.episodes import find_suite, suite_hash
 from training.markets import market_configs
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.scenario import joined_hash

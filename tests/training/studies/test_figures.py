@@ -16,12 +16,18 @@ from envs.simulation.timeline import Segment, Timeline
 from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import FigureSettings, ScenarioSettings
 from training.studies.figures.canvas import save
-from training.studies.figures.dominance import dominance_points, draw_dominance
-from training.studies.figures.draw import draw_figure
+from training.studies.figures.draw import (
+    dominance_points,
+    draw_dominance,
+    draw_figure,
+    draw_relative,
+    draw_sorted_episodes,
+    episode_order,
+)
 from training.studies.figures.patterns import (
     BINS,
     category_counts,
@@ -29,8 +35,6 @@ from training.studies.figures.patterns import (
     draw_job_scatter,
     first_starts,
 )
-from training.studies.figures.relative import draw_relative
-from training.studies.figures.sorted_episodes import draw_sorted_episodes, episode_order
 from training.studies.figures.training_curves import draw_training_curves, read_curve, shown_metric
 from training.studies.measuring import Player
 from training.studies.scenario import Measured

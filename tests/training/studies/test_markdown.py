@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
 from training.studies.experiment import FigureSettings
 from training.studies.markdown import closed_table, fragment, means_table, paired_table
 from training.studies.scenario import Measured, ScenarioResult

@@ -10,7 +10,7 @@ import pytest
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
 from training.files import write_json
 from training.studies.experiment import FigureSettings
 from training.studies.page import differing, filled, marked_experiments, publish

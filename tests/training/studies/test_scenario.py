@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.training.studies.cases import facts, played, result
-from training.evaluation.hierarchical import hierarchical_interval
-from training.evaluation.statistics import bootstrap_interval
+from training.evaluation.statistics import bootstrap_interval, hierarchical_interval
 from training.studies.evaluations import Played
 from training.studies.measuring import best_on_validation
 from training.studies.scenario import Measured, ScenarioResult, mean_interval, policy_summary

@@ -10,8 +10,8 @@ import pytest
 from tests.training.studies.cases import played, result, settings
 from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
-from training.evaluation.hierarchical import clustered_interval
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite
+from training.evaluation.statistics import clustered_interval
 from training.files import write_json
 from training.studies.bounds import Bounds
 from training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings

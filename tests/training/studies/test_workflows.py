@@ -14,7 +14,7 @@ from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profi
 from envs.simulation.workflows.problem import problem_of
 from tests.agents.test_workflow_planners import brute_force_s
 from tests.workflow_cases import drawn
-from training.studies.filling import FilledPage
+from training.studies.page import FilledPage
 from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, wordcount
 from training.studies.workflows.bound import PRECISION, lower_bound_s

@@ -12,8 +12,7 @@ from agents.workflows.online.rules import WORKFLOW_RULES
 from envs.simulation.world import EpisodeKey
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from tests.envs.offers_cases import SPOT_B, case_of, chain
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.studies.workflows import spot
 
 

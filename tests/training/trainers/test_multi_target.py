@@ -24,8 +24,7 @@ from envs.simulation.slices.world import SliceWorld
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from tests.training.trainers.test_resume import assert_same, resumed
 from training.checkpoint import load_policy
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite, run_suite
 from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
 from training.trainers.multi_target import Comparison, MultiTargetTrainer
 

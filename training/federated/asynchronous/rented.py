@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from envs.simulation.federations.rounds.pace import Awaited
+from envs.simulation.federations.rounds.decisions import Awaited
 from training.federated.asynchronous.scenario import Method
 from training.federated.asynchronous.virtual_time import Learning, VirtualTime
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import Aggregator, Invitation
-from agents.federated.asynchronous.updates import Update, Vector
+from agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.config import UsageError

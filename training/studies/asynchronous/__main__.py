@@ -15,7 +15,7 @@ from training.studies.asynchronous import experiment_3, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 from training.studies.asynchronous.runs import Runs
 from training.studies.asynchronous.zones import Zones
-from training.studies.filling import FilledPage, Section
+from training.studies.page import FilledPage, Section
 
 PAGE = Path("docs") / "results" / "liu2022-async.md"
 MODULE = "training.studies.asynchronous --data FOLDER"

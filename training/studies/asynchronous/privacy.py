@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.colors import CenteredNorm
 from numpy.typing import NDArray
 
+from agents.federated.asynchronous.aggregator import Vector
 from agents.federated.asynchronous.shards import decode, split, split_floats
-from agents.federated.asynchronous.updates import Vector
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.federated.asynchronous.local_work import LocalWork

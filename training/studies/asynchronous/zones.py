@@ -13,7 +13,7 @@ from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
 from envs.federated_episodes import DrawnApplications, FederatedConfig
 from envs.market_data import recorded_market
-from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Application, Client
 from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.world import play
@@ -21,7 +21,7 @@ from envs.simulation.market.config import MarketConfig
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey
 from training.config import UsageError, plain
-from training.evaluation.suite import find_suite
+from training.evaluation.episodes import find_suite
 from training.federated.asynchronous.pictures import draw_costs
 from training.federated.asynchronous.rented import RentedTraining
 from training.federated.asynchronous.scenario import Scenario, read_scenario
@@ -29,8 +29,7 @@ from training.federated.asynchronous.virtual_time import VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES
 from training.studies.asynchronous.runs import Runs
 from training.studies.cells import table
-from training.studies.federated.comparing import estimate, paired
-from training.studies.federated.contestants import Learned, find_learned
+from training.studies.federated.playing import Learned, estimate, find_learned, paired
 from training.studies.keeping import code_hash
 
 SPIN_UP_S, COLD_S = 120.0, 60.0

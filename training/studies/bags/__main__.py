@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from training.studies.bags.sections import SECTIONS
-from training.studies.filling import FilledPage
+from training.studies.page import FilledPage
 
 PAGE = Path("docs") / "results" / "teylo2021.md"
 MODULE = "training.studies.bags"

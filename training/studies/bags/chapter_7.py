@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agents.bags.draft import Draft
-from envs.simulation.bags.deadlines import compute_d_spot
-from envs.simulation.bags.jobs import published_job
-from envs.simulation.bags.model import Environment, Market, Vm
+from envs.simulation.bags.cases import published_job
+from envs.simulation.bags.model import TABLE_7_1, Environment, Market, Vm
+from envs.simulation.bags.options import compute_d_spot
 from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.tables import TABLE_7_1
 
 ENVIRONMENT = Environment(TABLE_7_1)
 DEADLINE_S = 2100.0

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agents.bags.burst import plan_with_bursts
-from agents.bags.ils import plan_by_search
-from agents.bags.primary import plan_primarily
-from envs.simulation.bags.jobs import published_job
-from envs.simulation.bags.model import Environment
+from agents.bags.heuristics import plan_primarily
+from agents.bags.ils import plan_by_search, plan_with_bursts
+from envs.simulation.bags.cases import published_job
+from envs.simulation.bags.model import TABLE_9_1, Environment
 from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.tables import TABLE_9_1
 
 ENVIRONMENT = Environment(TABLE_9_1)
 DEADLINE_S = 2700.0

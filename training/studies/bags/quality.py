@@ -12,11 +12,9 @@ from typing import Any
 from agents.bags.exact import objective, plan_exactly
 from agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min
 from agents.bags.ils import plan_by_search
-from envs.simulation.bags.errors import BagError
-from envs.simulation.bags.jobs import uniform_job
-from envs.simulation.bags.model import Bag, Environment
+from envs.simulation.bags.cases import uniform_job
+from envs.simulation.bags.model import TABLE_9_1, Bag, BagError, Environment
 from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.tables import TABLE_9_1
 from training.studies.cells import table
 
 DEADLINE_S = 900.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.studies.bags import quality, table_7_4, table_7_5, table_9_5, table_9_6, table_ours
-from training.studies.filling import Section
+from training.studies.page import Section
 
 SECTIONS = {
     "table_9_3": Section(quality.make_table_9_3, quality.table_9_3_body),

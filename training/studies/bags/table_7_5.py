@@ -14,7 +14,7 @@ from envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from training.bags.simulating import execute
 from training.studies.bags.chapter_7 import ENVIRONMENT, JOBS, SEEDS, Published, clock, starting_plan
 from training.studies.cells import table
-from training.studies.federated.comparing import estimate
+from training.studies.federated.playing import estimate
 
 SLOWEST_S, FASTEST_S = 64.0, 0.5
 HALVINGS = 5

@@ -10,7 +10,7 @@ from envs.simulation.bags.scenarios import SCENARIOS
 from training.bags.simulating import execute
 from training.studies.bags.chapter_9 import ENVIRONMENT, JOBS, SEEDS, plans_of
 from training.studies.cells import table
-from training.studies.federated.comparing import paired
+from training.studies.federated.playing import paired
 
 Cell = Mapping[str, Any]
 

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from agents.bags.burst import plan_with_bursts
-from agents.bags.schedulers.named import POLICIES
-from envs.simulation.bags.deadlines import ImpossibleDeadlineError
+from agents.bags.ils import plan_with_bursts
+from agents.bags.schedulers import POLICIES
 from envs.simulation.bags.model import Environment
-from envs.simulation.bags.objective import fitness_scales
-from envs.simulation.bags.outcome import Outcome
+from envs.simulation.bags.options import ImpossibleDeadlineError
+from envs.simulation.bags.outcome import Outcome, fitness_scales
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from training.bags.playing import OnePlan, play, policy_named, unplanned
-from training.bags.simulating import execute
+from training.bags.simulating import OnePlan, execute, play, policy_named, unplanned
 from training.studies.bags import chapter_7, chapter_9
 from training.studies.cells import table
-from training.studies.federated.comparing import paired
+from training.studies.federated.playing import paired
 
 SEEDS, FIRST_SEED = 30, 100
 """Not those of Tables 7.5 and 9.6, which we had looked at before."""

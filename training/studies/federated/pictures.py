@@ -12,14 +12,13 @@ from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
-from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.federated.rounds_pictures import costs_figure, states_figure
-from training.studies.federated.contestants import LEARNED, ROUND_COST
-from training.studies.federated.study import Study
+from training.studies.federated.playing import LEARNED, ROUND_COST, Study
 from training.studies.federated.table_one import data_sets, when_ready
 
 DATA_SET = "fed-isic2019"

@@ -7,17 +7,30 @@ episodes are paired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-from envs.simulation.federations.episodes.reference import reference_of
-from envs.simulation.federations.episodes.source import ApplicationSource
+import numpy as np
+
+from agents.federated.schedulers.observing import Observing
+from agents.named import named_rule
+from agents.policy import Policy
+from agents.stored import policy_file, released_names
+from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, reference_of
 from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
-from training.evaluation.episodes import Progress
-from training.evaluation.suite import Suite
+from training.checkpoint import load_policy
+from training.evaluation.episodes import Progress, Suite, find_suite
+from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
+from training.progress import PlayProgress
+from training.releases import file_hash
+from training.studies.keeping import Keeper
 
 METRICS = (
     "cost_usd",
@@ -91,3 +104,190 @@ def columns(outcomes: Sequence[Outcome]) -> Episodes:
     """The metrics of several outcomes, one list each."""
     rows = [outcome_metrics(outcome) for outcome in outcomes]
     return {metric: [row[metric] for row in rows] for metric in METRICS}
+
+
+# The policies that are compared, from the rule of a paper to the learned one.
+
+RELEASED = "federated"
+"""The released policy that is played unless another is named."""
+LEARNED = "learned"
+ROUND_COST = "round_cost"
+TITLES = {ROUND_COST: "Spotweave's rule (`round_cost`)", LEARNED: "Spotweave, learned"}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The learned policy: its file, and what tells it from any other."""
+
+    path: Path
+    sha256: str
+
+    def load(self, source: ApplicationSource) -> Policy:
+        """Ready for the offers of a source. Raises CheckpointError."""
+        return load_policy(self.path, FederatedWorld(source, 1).spec)
+
+
+def find_learned(checkpoint: str | None) -> Learned | None:
+    """The policy that --checkpoint names; the released one where nothing was said and there is one.
+
+    Raises:
+        UsageError: if there is none of that name.
+    """
+    if checkpoint == "none" or (checkpoint is None and RELEASED not in released_names()):
+        return None
+    path = policy_file(RELEASED if checkpoint is None else checkpoint)
+    return Learned(path, file_hash(path))
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One row of a table.
+
+    Attributes:
+        name: in files.
+        title: on pages.
+        identity: what its episodes depend on besides the scenario.
+        play: gives its episodes.
+        ours: whether it is Spotweave's.
+    """
+
+    name: str
+    title: str
+    identity: str
+    play: Callable[[Suite, Progress | None], Episodes]
+    ours: bool = False
+
+
+def scheduler(
+    name: str,
+    title: str,
+    source: ApplicationSource,
+    make: Callable[[Application], RoundScheduler],
+) -> Contestant:
+    """A scheduler of the literature."""
+    return Contestant(
+        name, title, f"scheduler {name}", lambda suite, told: columns(play_all(source, make, suite, told))
+    )
+
+
+def reading(
+    name: str, title: str, source: ApplicationSource, policy: Policy, identity: str, measured: bool = False
+) -> Contestant:
+    """A rule or a network, which reads observations."""
+    return Contestant(
+        name,
+        title,
+        identity,
+        lambda suite, told: columns(play_all(source, lambda _: Observing(policy, measured), suite, told)),
+        ours=name in TITLES,
+    )
+
+
+def rule(name: str, title: str, source: ApplicationSource, measured: bool = False) -> Contestant:
+    """A rule that reads observations."""
+    return reading(name, title, source, named_rule(name), f"rule {name}", measured)
+
+
+def ours(source: ApplicationSource, learned: Learned | None, measured: bool = False) -> list[Contestant]:
+    """Spotweave's rule, and the learned policy where there is one."""
+    found = [rule(ROUND_COST, TITLES[ROUND_COST], source, measured)]
+    if learned is not None:
+        identity = f"checkpoint {learned.sha256}"
+        found.append(reading(LEARNED, TITLES[LEARNED], source, learned.load(source), identity, measured))
+    return found
+
+
+# What pages say of policies played on the same episodes: means, intervals, paired differences.
+
+Kind = Literal["difference", "percent"]
+"""Of two policies: their difference, or that in per cent of the second one's mean."""
+
+
+def savings(episodes: Episodes, on_demand: Episodes) -> list[float]:
+    """Per cent that each episode costs less than on demand."""
+    pairs = zip(episodes["cost_usd"], on_demand["cost_usd"], strict=True)
+    return [100 * (1 - cost / reference) for cost, reference in pairs]
+
+
+def estimate(values: Sequence[float] | FloatVector) -> dict[str, Any]:
+    """Mean and 95 % interval (bootstrap over episodes)."""
+    sample = np.asarray(values, np.float64)
+    interval = bootstrap_interval(sample)
+    return {"mean": float(sample.mean()), "interval": [interval.low, interval.high]}
+
+
+def means(episodes: Episodes, metrics: Sequence[str]) -> dict[str, Any]:
+    """`estimate` of every metric."""
+    return {metric: estimate(episodes[metric]) for metric in metrics}
+
+
+def paired(ours: Episodes, theirs: Episodes, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """What lies between two policies on the same episodes, with 95 % intervals.
+
+    Per cents are ratios of means, as a mean of ratios would count cheap and dear episodes alike.
+
+    Raises:
+        ValueError: if they have not played the same number of episodes.
+    """
+    found = {}
+    for metric, kind in kinds.items():
+        first, second = np.asarray(ours[metric], np.float64), np.asarray(theirs[metric], np.float64)
+        if len(first) != len(second):
+            raise ValueError(f"paired samples need the same episodes: got {len(first)} and {len(second)}")
+        between = estimate if kind == "difference" else partial(_per_cent, second)
+        found[metric] = between(first - second)
+    return found
+
+
+def _per_cent(of: FloatVector, difference: FloatVector) -> dict[str, Any]:
+    interval = hierarchical_ratio_interval(difference[None], of)
+    if interval is None:
+        raise ValueError("per cents need a reference above 0")
+    return {
+        "mean": float(100 * difference.mean() / of.mean()),
+        "interval": [100 * interval.low, 100 * interval.high],
+    }
+
+
+# What every section of the pages is made with: how many episodes, where they are kept, which policy.
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was asked for.
+
+    Attributes:
+        keeper: keeps what was played.
+        progress: told of what is played.
+        learned: the learned policy; None where there is none.
+        episodes: plays this many of each instead of the published numbers, to try things out.
+    """
+
+    keeper: Keeper
+    progress: PlayProgress
+    learned: Learned | None = None
+    episodes: int | None = None
+
+    def count(self, published: int) -> int:
+        """How many episodes are played where `published` are meant."""
+        return published if self.episodes is None else self.episodes
+
+    def suite(self, episodes: int) -> Suite:
+        """The first test episodes, or those that were asked for."""
+        return find_suite("test", self.count(episodes))
+
+    def play(
+        self, section: str, case: str, contestants: Sequence[Contestant], suite: Suite
+    ) -> dict[str, Episodes]:
+        """Every contestant's episodes by name, from what is kept or played now."""
+        return {one.name: self._play(section, case, one, suite) for one in contestants}
+
+    def _play(self, section: str, case: str, one: Contestant, suite: Suite) -> Episodes:
+        told = partial(self.progress, f"{section}, {case}: {one.title}")
+        identity = {
+            "section": section,
+            "case": case,
+            "policy": one.identity,
+            "suite": [suite.split, suite.seed, suite.episodes],
+        }
+        return self.keeper.keep(identity, lambda: dict(one.play(suite, told)))

@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.studies.federated import (
-    mapping,
-    pictures,
-    revocations,
-    sensitivity,
-    spot_cases,
-    table_one,
-    zones,
-)
+from training.studies.federated import mapping, pictures, sensitivity, spot_cases, table_one, zones
 from training.studies.federated.markdown import (
     costs_body,
     mapping_body,
@@ -26,7 +18,7 @@ from training.studies.federated.markdown import (
     table_one_body,
     zones_body,
 )
-from training.studies.federated.study import Study
+from training.studies.federated.playing import Study
 
 FEDCOSTAWARE, MULTI_FEDLS = "fedcostaware", "multi-fedls"
 PAGES = (FEDCOSTAWARE, MULTI_FEDLS)
@@ -62,9 +54,9 @@ SECTIONS: dict[str, Section] = {
     pictures.COSTS: Section(FEDCOSTAWARE, pictures.make_costs, costs_body, True),
     zones.SECTION: Section(FEDCOSTAWARE, zones.make, zones_body, True, zones.EPISODES),
     mapping.SECTION: Section(MULTI_FEDLS, mapping.make, mapping_body),
-    revocations.SCALING: Section(MULTI_FEDLS, revocations.make_scaling, scaling_body),
-    revocations.REVOCATIONS: Section(
-        MULTI_FEDLS, revocations.make_revocations, revocations_body, episodes=revocations.SETS
+    mapping.SCALING: Section(MULTI_FEDLS, mapping.make_scaling, scaling_body),
+    mapping.REVOCATIONS: Section(
+        MULTI_FEDLS, mapping.make_revocations, revocations_body, episodes=mapping.SETS
     ),
     spot_cases.SECTION: Section(MULTI_FEDLS, spot_cases.make, spot_cases_body, True, spot_cases.EPISODES),
 }

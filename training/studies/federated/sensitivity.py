@@ -12,11 +12,18 @@ from typing import Any
 
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Application, Market
-from training.studies.federated.comparing import Kind, means, paired, savings
-from training.studies.federated.contestants import Contestant, ours, scheduler
-from training.studies.federated.study import Study
+from training.studies.federated.playing import (
+    Contestant,
+    Kind,
+    Study,
+    means,
+    ours,
+    paired,
+    savings,
+    scheduler,
+)
 from training.studies.federated.table_one import data_sets, when_ready
 
 SECTION = "table_sensitivity"

@@ -9,13 +9,11 @@ from typing import Any
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario
 from envs.federated_data.rounds_scenarios import bundled_scenarios
-from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Application
 from training.federated.multi_fedls_tables import read_scenario
 from training.federated.policies import MULTI_FEDLS_POLICIES, REFERENCE
-from training.studies.federated.comparing import Kind, means, paired
-from training.studies.federated.contestants import Contestant, ours, scheduler
-from training.studies.federated.study import Study
+from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
 
 SECTION = "table_spot_cases"
 EPISODES = 100

@@ -14,17 +14,23 @@ from envs.federated_data.rounds_scenarios import (
     read_json,
     scenario_path,
 )
-from envs.simulation.federations.episodes.reference import reference_of
-from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import OneApplication, reference_of
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.streams import episode_sequence
-from training.evaluation.episodes import Progress
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Progress, Suite
 from training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
-from training.studies.federated.comparing import Kind, means, paired, savings
-from training.studies.federated.contestants import Contestant, ours, scheduler
-from training.studies.federated.playing import METRICS, Episodes
-from training.studies.federated.study import Study
+from training.studies.federated.playing import (
+    METRICS,
+    Contestant,
+    Episodes,
+    Kind,
+    Study,
+    means,
+    ours,
+    paired,
+    savings,
+    scheduler,
+)
 
 SECTION = "table_1"
 EPISODES = 20

@@ -6,13 +6,20 @@ import dataclasses
 from typing import Any
 
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.zones import ZoneScheduler
+from agents.federated.schedulers.multi_fedls import ZoneScheduler
 from envs.federated_episodes import FederatedConfig, federated_source
-from envs.simulation.federations.episodes.source import ApplicationSource
-from training.studies.federated.comparing import Kind, means, paired
-from training.studies.federated.contestants import Contestant, ours, rule, scheduler
-from training.studies.federated.playing import METRICS
-from training.studies.federated.study import Study
+from envs.simulation.federations.episodes.world import ApplicationSource
+from training.studies.federated.playing import (
+    METRICS,
+    Contestant,
+    Kind,
+    Study,
+    means,
+    ours,
+    paired,
+    rule,
+    scheduler,
+)
 
 SECTION = "table_zones"
 EPISODES = 100

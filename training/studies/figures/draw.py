@@ -4,20 +4,170 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
-from training.evaluation.suite import find_suite
-from training.studies.experiment import FigureSettings
-from training.studies.figures.dominance import draw_dominance
+from training.evaluation.episodes import find_suite
+from training.studies.experiment import ExperimentSettings, FigureSettings
+from training.studies.figures.canvas import colours, draw_band, label, legend_below, letter_panels, panels
 from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
-from training.studies.figures.relative import draw_relative
-from training.studies.figures.sorted_episodes import draw_sorted_episodes
 from training.studies.figures.training_curves import draw_training_curves, read_curve
 from training.studies.measuring import Player, best_seed
-from training.studies.scenario import ScenarioResult
+from training.studies.metric_names import metric_name
+from training.studies.scenario import Measured, ScenarioResult, mean_interval
 from training.studies.trained import Trained
+
+# Every test episode as a point of a line, sorted (Liu 2022, Figures 4.5 and 5.7 to 5.9).
+
+
+def draw_sorted_episodes(
+    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
+) -> Figure:
+    """One row of panels per scenario, one panel per metric; all panels of a row sort episodes alike.
+
+    Episodes are ordered by one policy's metric, high to low (for several seeds: by the mean over them).
+    """
+    chosen = figure.scenarios or list(results)
+    drawn, axes = panels(len(chosen), len(figure.metrics))
+    for row, scenario in zip(axes, chosen, strict=True):
+        result = results[scenario]
+        names = figure.policies or list(result.policies)
+        colour = colours(names, settings.reference)
+        order = episode_order(result, figure.sort_policy, figure.sort_metric)
+        episodes = np.arange(1.0, len(order) + 1)
+        for axis, metric in zip(row, figure.metrics, strict=True):
+            for name in names:
+                table = result.policies[name].table(metric)[:, order]
+                draw_band(axis, episodes, table, colour[name], settings.title_of(name))
+            axis.set_ylabel(label(metric, result.higher_is_better(metric)), fontsize=8)
+            axis.set_title(settings.scenarios[scenario].title)
+            axis.set_xlabel("test episode, sorted", fontsize=8)
+    letter_panels(axes)
+    legend_below(drawn)
+    return drawn
+
+
+def episode_order(result: ScenarioResult, policy: str, metric: str) -> NDArray[np.int64]:
+    """(episodes,) episode numbers, the highest value of the policy's metric first; ties stay in order."""
+    return np.argsort(-result.policies[policy].table(metric).mean(axis=0), kind="stable")
+
+
+# What policies cost in each scenario, relative to the reference: one row per scenario, with intervals.
+
+
+def draw_relative(
+    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
+) -> Figure:
+    """Paired differences to the reference in percent of its mean, of the experiment's first metric."""
+    chosen, metric = figure.scenarios or list(results), settings.metrics[0]
+    names = [
+        name for name in figure.policies or list(results[chosen[0]].policies) if name != settings.reference
+    ]
+    drawn, ((axis,),) = panels(1, 1)
+    drawn.set_size_inches(7.2, 0.34 * len(chosen) + 1.5)
+    colour = colours(names, settings.reference)
+    rows = np.arange(len(chosen), dtype=np.float64)
+    for k, name in enumerate(names):
+        means, low, high = [], [], []
+        for scenario in chosen:
+            policies = results[scenario].policies
+            baseline = policies[settings.reference].table(metric)
+            difference = 100.0 * (policies[name].table(metric) - baseline) / baseline.mean()
+            interval = mean_interval(difference, results[scenario].groups)
+            means.append(float(difference.mean()))
+            low.append(means[-1] - interval.low)
+            high.append(interval.high - means[-1])
+        shift = 0.5 * (k - (len(names) - 1) / 2) / max(1, len(names))
+        axis.errorbar(
+            means,
+            rows + shift,
+            xerr=[low, high],
+            fmt="o",
+            markersize=4,
+            linewidth=1.2,
+            capsize=2,
+            color=colour[name],
+            label=settings.title_of(name),
+        )
+    _draw_plans(axis, settings, [results[scenario] for scenario in chosen])
+    axis.axvline(0.0, color="black", linewidth=0.8)
+    axis.set_yticks(rows, [settings.scenarios[scenario].title for scenario in chosen])
+    axis.invert_yaxis()
+    axis.grid(axis="x", alpha=0.3)
+    axis.set_xlabel(
+        f"{metric_name(metric)}: % above {settings.title_of(settings.reference)}, 95 %", fontsize=8
+    )
+    legend_below(drawn)
+    return drawn
+
+
+def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[ScenarioResult]) -> None:
+    """Marks for the clairvoyant plan, against the reference on the planned episodes."""
+    for row, result in enumerate(results):
+        if result.bounds is None:
+            continue
+        metric = settings.metrics[0]
+        baseline = result.policies[settings.reference].table(metric)[0, : result.bounds.episodes]
+        difference = 100.0 * (result.bounds.planned.values(metric) - baseline) / baseline.mean()
+        text = f"clairvoyant plan, {result.bounds.episodes} episodes"
+        axis.plot(difference.mean(), row, "kD", markersize=4, markerfacecolor="none", label=text)
+
+
+# Several agents against one rule: sorted scores and dominance area (Liu 2022, Figure 5.10).
+
+
+def dominance_points(measured: Measured, other: Measured) -> NDArray[np.float64]:
+    """(seeds, episodes) 2 where a policy beats the other in TMDL and AJER, 1 in one of them, 0 in none."""
+    points = np.zeros_like(measured.table("tmdl"))
+    for metric in ("tmdl", "ajer"):
+        points += measured.table(metric) < other.table(metric)
+    return points
+
+
+def draw_dominance(
+    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
+) -> Figure:
+    """Three panels per scenario: each policy's S_log sorted by itself, dominance area, F/S/N counts."""
+    chosen = figure.scenarios or list(results)
+    drawn, axes = panels(len(chosen), 3)
+    for row, scenario in zip(axes, chosen, strict=True):
+        result = results[scenario]
+        reference = result.policies[settings.reference]
+        names = figure.policies or list(result.policies)
+        colour = colours(names, settings.reference)
+        episodes = np.arange(1.0, reference.table("tmdl").shape[1] + 1)
+        for name in names:
+            table = -np.sort(-result.policies[name].table("s_log"), axis=1)
+            draw_band(row[0], episodes, table, colour[name], settings.title_of(name))
+        row[0].set_ylabel(label("s_log", True), fontsize=8)
+        row[0].set_title("each sorted by itself")
+        agents = [name for name in names if name != settings.reference]
+        for k, name in enumerate(agents):
+            points = -np.sort(-dominance_points(result.policies[name], reference), axis=1)
+            mean = points.mean(axis=0)
+            row[1].fill_between(episodes, mean, color=colour[name], alpha=0.12, linewidth=0)
+            row[1].plot(episodes, mean, color=colour[name], linewidth=1.2, label=settings.title_of(name))
+            counts = [float((points == value).sum(axis=1).mean()) for value in (2, 1, 0)]
+            width = 0.8 / len(agents)
+            row[2].bar(np.arange(3) + (k - (len(agents) - 1) / 2) * width, counts, width, color=colour[name])
+        against = settings.title_of(settings.reference)
+        row[1].set_title(f"dominance over {against}")
+        row[1].set_ylabel("points: F 2, S 1, N 0", fontsize=8)
+        row[1].set_ylim(0.0, 2.1)
+        row[1].set_yticks([0.0, 1.0, 2.0])
+        row[2].set_title(f"episodes against {against}")
+        row[2].set_xticks(range(3), ["F", "S", "N"])
+        for axis in row[:2]:
+            axis.set_xlabel("test episode, sorted", fontsize=8)
+        row[2].set_ylabel("episodes", fontsize=8)
+    letter_panels(axes)
+    legend_below(drawn)
+    return drawn
+
 
 Agents = Mapping[str, Mapping[str, Sequence[Trained]]]
 """By scenario, then agent: its trained policies."""

@@ -20,8 +20,7 @@ from envs.simulation.streams import Split
 from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs
 from envs.spot_rules import RulesName
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 
 CLAIRVOYANT = "clairvoyant"
 RULES = ("on_demand", "spot_fallback", "uniform_progress")

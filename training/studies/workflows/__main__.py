@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from training.studies.filling import FilledPage
+from training.studies.page import FilledPage
 from training.studies.workflows.sections import SECTIONS
 
 PAGE = Path("docs") / "results" / "liu2022-workflows.md"

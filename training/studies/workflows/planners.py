@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from agents.workflows.annealing import plan_by_annealing
+from agents.workflows.annealing import plan_by_annealing, plan_greedily
 from agents.workflows.exact import plan_exactly
-from agents.workflows.greedy import plan_greedily
 from agents.workflows.lists import plan_by_cpop, plan_by_heft
 from agents.workflows.solution import finish_s
 from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.workflows.draws import drawn_platform, random_workflow, scaled
-from envs.simulation.workflows.families import FAMILIES, family_workflow
+from envs.simulation.workflows.families import (
+    FAMILIES,
+    drawn_platform,
+    family_workflow,
+    random_workflow,
+    scaled,
+)
 from envs.simulation.workflows.problem import Problem, problem_of
 from training.evaluation.statistics import bootstrap_interval
 from training.studies.cells import table

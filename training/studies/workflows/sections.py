@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.studies.filling import Section
+from training.studies.page import Section
 from training.studies.workflows import gis, planners, spot, wordcount
 
 SECTIONS = {

@@ -12,16 +12,14 @@ from scipy.optimize import linprog
 from agents.named import named_rule
 from agents.policy import Policy
 from agents.stored import policy_file
-from envs.simulation.workflows.episodes.case import Case
-from envs.simulation.workflows.episodes.market import HOUR_S
+from envs.simulation.workflows.episodes.case import HOUR_S, Case
 from envs.simulation.workflows.families import FAMILIES
 from envs.simulation.world import WorldSpec
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from training.checkpoint import load_policy
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.episodes import Suite, run_suite
 from training.studies.cells import table
-from training.studies.federated.comparing import paired
+from training.studies.federated.playing import paired
 
 TEST = Suite("workflows", "test", seed=2022, episodes=40)
 """Parameters and the checkpoint were chosen on validation episodes, which have other seeds and other days."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from envs.simulation.federations.rounds.decisions import State
+from envs.simulation.federations.rounds.application import SERVER
+from envs.simulation.federations.rounds.decisions import Awaited, State
 from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.pace import Awaited
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import COLD_S, SPIN_UP_S, WARM_S, RoundEstimates, epoch_left_s
 
 

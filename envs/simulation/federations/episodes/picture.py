@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 import numpy as np
 
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import ViewEstimates
-from envs.simulation.federations.episodes.uptime import Uptime
-from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import Question
+from envs.simulation.federations.rounds.application import SERVER, Application, Market
+from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question
 from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.round_estimates import ASK_AGAIN_LEAST_S, ask_again_s, slack_s
+from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
@@ -23,6 +26,61 @@ from envs.simulation.snapshot import (
     derive_into,
     request_beyond,
 )
+
+# What the past of an offer's availability says, as the snapshot's columns want it.
+
+DAY_S = 86_400
+WEEK_S = 7 * DAY_S
+
+
+class Uptime:
+    """Sums over a recorded availability, so that any look at its past takes two bisections.
+
+    Args:
+        series: 1.0 where available; times before its first one count as nothing known.
+    """
+
+    def __init__(self, series: StepSeries) -> None:
+        times: list[int] = series.times_s.tolist()
+        ups: list[bool] = (series.values > 0).tolist()
+        kept = [k for k in range(len(ups)) if k == 0 or ups[k] != ups[k - 1]]
+        self._times = [times[k] for k in kept]
+        self._up = [ups[k] for k in kept]
+        lengths = [b - a for a, b in zip(self._times, self._times[1:], strict=False)]
+        gains = [length if up else 0 for length, up in zip(lengths, self._up, strict=False)]
+        self._sums = [0, *accumulate(gains)]
+        self._spells = list(accumulate(1 if up else 0 for up in self._up))
+
+    def up(self, time_s: float) -> bool:
+        """Whether it is available."""
+        return self._up[self._at(time_s)]
+
+    def _at(self, time_s: float) -> int:
+        return max(0, bisect_right(self._times, time_s) - 1)
+
+    def _up_s(self, time_s: float) -> float:
+        """Seconds up from the first record to `time_s`."""
+        at = self._at(time_s)
+        return self._sums[at] + (max(0.0, time_s - self._times[at]) if self._up[at] else 0.0)
+
+    def ratio(self, now_s: float) -> float:
+        """Share of the latest 24 h (or of what is recorded of them) in which it was available."""
+        start_s = max(now_s - DAY_S, self._times[0])
+        if now_s <= start_s:
+            return float(self.up(now_s))
+        return (self._up_s(now_s) - self._up_s(start_s)) / (now_s - start_s)
+
+    def spell_s(self, now_s: float) -> float:
+        """Seconds since it last changed."""
+        return max(0.0, now_s - self._times[self._at(now_s)])
+
+    def mean_up_s(self, now_s: float) -> float:
+        """Mean length of the up-spells (parts of them at the edges) within the latest 7 days; 0 for none."""
+        start_s = max(now_s - WEEK_S, self._times[0])
+        first, last = self._at(start_s), self._at(now_s)
+        count = self._spells[last] - self._spells[first] + (1 if self._up[first] else 0)
+        return (self._up_s(now_s) - self._up_s(start_s)) / count if count else 0.0
+
 
 _NOW = (col.PRICE_USD_HOUR, col.AVAILABLE)
 _PAST = (col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S)
@@ -194,3 +252,81 @@ def _fill_pair(
     pair[col.REQUEST] = pair[col.PEAK_REQUEST] = 1.0
     pair[col.EXECUTION_S] = max(0.0, whole_s - done_s)
     pair[col.HERE] = float(here)
+
+
+# One application as policies see it that read observations: each question a row, each action an answer.
+
+
+class Observed:
+    """Writes the questions of one application into a lane of observations.
+
+    Args:
+        view: the application while it runs.
+        observation: of all lanes, with a window of one.
+        lane: which of them is this application's.
+        measured: whether the tasks' mean times are known beforehand (pre-scheduling).
+
+    Attributes:
+        known: what the application has shown so far.
+    """
+
+    def __init__(self, view: RunningApplication, observation: Observation, lane: int, measured: bool) -> None:
+        self._view = view
+        self._epoch_cv = view.application.epoch_cv
+        self._observation = observation
+        self._lane = lane
+        self._n_offers = observation["clusters"].shape[1]
+        self._offers = OfferColumns(view.application, self._n_offers)
+        self.known = ViewEstimates(view, measured)
+
+    def show(self, question: Question) -> Leave | None:
+        """Show a question. `Leave` where no policy is asked: the client's budget cannot pay for the round."""
+        self.known.observe()
+        self._offers.fill(self._view, self._observation["clusters"][self._lane])
+        fill_task(self._observation, self._lane, question, self._view, self.known)
+        return Leave() if self._must_leave(question) else None
+
+    def answer(self, question: Question, action: int) -> Answer:
+        """What an action means: an offer from now on, or no instance until the task is asked again."""
+        if action < self._n_offers:
+            return Placement(action)
+        first = self._view.member(question.client).allowed[0]
+        if self._observation["jobs"][self._lane, 0, col.EXECUTIONS] == 0:
+            return Placement(first, np.inf)
+        return Placement(first, self._view.now_s + int(ask_again_s(self._slack_s(question))))
+
+    def _slack_s(self, question: Question) -> float:
+        """Until the latest start in time, on the offer that leaves most time."""
+        job, pairs = self._observation["jobs"][self._lane, 0], self._observation["pairs"][self._lane, 0]
+        clusters = self._observation["clusters"][self._lane]
+        owes, left_s, round_s = (float(job[k]) for k in (col.OWES, col.ROUND_LEFT_S, col.ROUND_S))
+        return max(
+            float(
+                slack_s(
+                    owes > 0,
+                    left_s,
+                    round_s,
+                    float(clusters[offer, col.LAUNCH_S] + pairs[offer, col.TRANSFER_S]),
+                    float(pairs[offer, col.EXECUTION_S]),
+                )
+            )
+            for offer in self._view.member(question.client).allowed
+        )
+
+    def _must_leave(self, question: Question) -> bool:
+        """Before a round: whether a client's budget cannot pay for it, so that it would lose its work."""
+        client = self._view.member(question.client)
+        if question.cause is not Cause.ROUND or client.budget_usd is None:
+            return False
+        left = client.budget_usd - self._view.spent_usd(question.client)
+        return not any(
+            self._round_usd(offer) <= left
+            for offer in client.allowed
+            if self._view.available(offer) or client.offer == offer
+        )
+
+    def _round_usd(self, offer: int) -> float:
+        """What a client pays for the coming round on an offer, with a margin for a late start."""
+        pair = self._observation["pairs"][self._lane, 0, offer]
+        seconds = float(pair[col.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
+        return (1.0 + 3.0 * self._epoch_cv) * seconds * self._view.usd_hour(offer) / 3600

@@ -5,21 +5,158 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Protocol
 
-from envs.simulation.federations.episodes.gantt import timeline_of
-from envs.simulation.federations.episodes.observed import Observed
-from envs.simulation.federations.episodes.reference import Reference, reference_of
-from envs.simulation.federations.episodes.source import ApplicationSource
-from envs.simulation.federations.rounds.application import Application
+import numpy as np
+
+from envs.simulation.federations.episodes.picture import Observed
+from envs.simulation.federations.rounds.application import SERVER, Application, Client, Market, Server
 from envs.simulation.federations.rounds.decisions import Question
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.world import RoundsWorld
 from envs.simulation.questions import QuestionLane, QuestionWorld
+from envs.simulation.series import StepSeries
+from envs.simulation.snapshot import Category
 from envs.simulation.streams import episode_sequence
-from envs.simulation.timeline import Timeline
+from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec
+
+# Where the episodes of a federated world come from.
+
+
+class ApplicationSource(Protocol):
+    """Gives each episode its application; a pure function of the key."""
+
+    @property
+    def n_offers(self) -> int:
+        """The most offers an application has."""
+
+    @property
+    def offer_names(self) -> tuple[str, ...]:
+        """(n_offers,) what pictures and tables call them."""
+
+    def application(self, key: EpisodeKey) -> Application:
+        """The application of an episode."""
+
+
+@dataclass(frozen=True)
+class OneApplication:
+    """The same application in every episode; what is random in it still follows the key.
+
+    Attributes:
+        given: the application.
+    """
+
+    given: Application
+
+    @property
+    def n_offers(self) -> int:
+        """Offers of the application."""
+        return len(self.given.offers)
+
+    @property
+    def offer_names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(offer.name for offer in self.given.offers)
+
+    def application(self, key: EpisodeKey) -> Application:
+        """The application, whatever the key."""
+        return self.given
+
+
+# An application as a timeline for pictures: who had an instance where, and at what price.
+
+
+def timeline_of(world: RoundsWorld, offer_names: tuple[str, ...]) -> Timeline:
+    """What happened so far. Jobs are the clients, then the server; clusters are the offers."""
+    members = [*world.clients] if world.server is None else [*world.clients, world.server]
+    segments, interruptions = [], []
+    for job, member in enumerate(members):
+        held = [(bill.offer, bill.start_s, bill.end_s) for bill in member.bills]
+        if member.running and member.offer is not None and member.launched_s is not None:
+            held.append((member.offer, member.launched_s, world.now_s))
+        segments += [
+            Segment(job, offer, float(start_s), float(end_s), 1, int(Category.FEDERATED), False)
+            for offer, start_s, end_s in held
+            if end_s > start_s
+        ]
+        interruptions += [(float(bill.end_s), bill.offer) for bill in member.bills if bill.by_provider]
+    end = max(1, world.now_s)
+    offers = range(len(offer_names))
+    room = StepSeries(np.zeros(1, np.int64), np.full(1, float(len(members))))
+    return Timeline(
+        cluster_names=offer_names,
+        time_unit="s",
+        end=float(end),
+        segments=tuple(sorted(segments, key=lambda segment: segment.start)),
+        capacity=(room,) * len(offer_names),
+        used=tuple(_used([item for item in segments if item.cluster == offer]) for offer in offers),
+        price_usd_hour=tuple(_price(world, offer, end) for offer in offers),
+        misses=(),
+        interruptions=tuple(sorted(interruptions)),
+    )
+
+
+def _used(segments: list[Segment]) -> StepSeries:
+    """Instances held over time."""
+    changes: dict[int, int] = {0: 0}
+    for segment in segments:
+        changes[int(segment.start)] = changes.get(int(segment.start), 0) + 1
+        changes[int(segment.end)] = changes.get(int(segment.end), 0) - 1
+    times = sorted(changes)
+    return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))
+
+
+def _price(world: RoundsWorld, offer: int, end_s: int) -> StepSeries:
+    """The price, looked at 200 times; 0 where the application has no such offer."""
+    if offer >= len(world.offers):
+        return StepSeries(np.zeros(1, np.int64), np.zeros(1))
+    times = np.unique(np.linspace(0, end_s, 200).astype(np.int64))
+    return StepSeries(times, np.array([world.offers[offer].tariff.usd_hour(int(time)) for time in times]))
+
+
+# What an application would take without waiting: the measure of its cost and time in per cent.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """All tasks on on-demand offers (spot where there are none) from the beginning to the end.
+
+    Attributes:
+        time_s: the slowest spin-up, then the slowest epoch of each round on each client's fastest offer: mean
+            times, cold in the first round; messages and checkpoints excluded.
+        cost_usd: every task on its cheapest on-demand offer (the dearest spot one where there is none) for
+            that time, at the prices of the beginning.
+    """
+
+    time_s: float
+    cost_usd: float
+
+
+def reference_of(application: Application) -> Reference:
+    """The reference of an application."""
+    clients = application.clients
+    tasks: list[Client | Server] = [*clients]
+    aggregation_s = float(application.aggregation_s)
+    if application.server is not None:
+        tasks.append(application.server)
+        aggregation_s = min(application.server_aggregation_s(offer) for offer in application.server.offers)
+    spin_up_s = max(min(application.spin_up_s(task, offer) for offer in task.offers) for task in tasks)
+    warm_s, cold_s = (
+        max(min(client.times(offer)[kind] for offer in client.offers) for client in clients)
+        for kind in (0, 1)
+    )
+    time_s = spin_up_s + cold_s + (application.rounds - 1) * warm_s + application.rounds * aggregation_s
+    usd_hour = application.server_usd_hour + sum(_usd_hour(application, task) for task in tasks)
+    return Reference(time_s, max(1e-9, usd_hour * time_s / 3600))
+
+
+def _usd_hour(application: Application, task: Client | Server) -> float:
+    offers = [application.offers[offer] for offer in task.offers]
+    listed = [offer.tariff.usd_hour(0) for offer in offers if offer.market is Market.ON_DEMAND]
+    return min(listed) if listed else max(offer.tariff.usd_hour(0) for offer in offers)
+
 
 MAX_DECISIONS = 20_000
 DAY_S = 86_400

@@ -7,7 +7,9 @@ interrupted and moving to another zone are the same answer.
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -91,3 +93,75 @@ class RoundScheduler(Protocol):
 
 class InvalidAnswerError(ValueError):
     """A policy answered what cannot be done; the message says why."""
+
+
+# What happens in an application, in the order of time.
+
+
+class Event(IntEnum):
+    """What happens; at the same second in this order: a result that is ready is not lost."""
+
+    DONE = 0
+    READY = 1
+    INTERRUPTED = 2
+    BROKE = 3
+    START = 4
+    NEXT_ROUND = 5
+    CLOSED = 6
+
+
+class Events:
+    """Future events, each of a member's generation: whoever takes one judges whether it still holds."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, time_s: int, event: Event, member: int, generation: int) -> None:
+        """It will happen at `time_s` to a client by its number, or to SERVER."""
+        heapq.heappush(self._heap, (time_s, int(event), member, generation))
+
+    def pop(self) -> tuple[int, Event, int, int]:
+        """Take the next one: second, event, member, generation."""
+        time_s, event, member, generation = heapq.heappop(self._heap)
+        return time_s, Event(event), member, generation
+
+
+# Who computes when, where an application has no rounds for all: asynchronous federated learning.
+
+
+class Awaited(NamedTuple):
+    """The next model needs so many results of some clients.
+
+    Attributes:
+        clients: any of these.
+        results: how many; of fewer clients, all of them.
+    """
+
+    clients: Collection[int]
+    results: int
+
+
+class Pace(Protocol):
+    """The server of an asynchronous application, as far as the simulation of its instances needs it.
+
+    A round of the simulation is the time between two models.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further model is wanted."""
+
+    def begin(self, idle: Sequence[int]) -> Collection[int]:
+        """Which clients without a task begin an epoch from the current model."""
+
+    def end(self, client: int, now_s: int) -> bool:
+        """A client's epoch has ended: whether that made a new model."""
+
+    def awaited(self) -> Sequence[Awaited]:
+        """What must come before the next model is made, all of it."""
+
+    def round_needs(self) -> Sequence[Awaited]:
+        """The same at the beginning of an ordinary round."""

@@ -10,23 +10,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from envs.simulation.federations.application import FlApplication
+from envs.simulation.federations.application import FederationError, FlApplication
 from envs.simulation.federations.clouds import Clouds, Measured
 from envs.simulation.federations.clouds import Market as CloudMarket
-from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.model import Federation
 from envs.simulation.federations.rounds.application import (
     Application,
+    Checkpoints,
     Client,
+    Degradation,
     EpochTimes,
     Interruption,
+    Links,
     Market,
     Offer,
-)
-from envs.simulation.federations.rounds.server import (
-    Checkpoints,
-    Degradation,
-    Links,
     Quota,
     Server,
 )

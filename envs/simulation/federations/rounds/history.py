@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from envs.simulation.federations.rounds.application import Application
+from envs.simulation.federations.rounds.application import SERVER, Application
 from envs.simulation.federations.rounds.decisions import State
-from envs.simulation.federations.rounds.server import SERVER
 
 
 class Bill(NamedTuple):

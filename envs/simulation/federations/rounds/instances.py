@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 
-from envs.simulation.federations.rounds.decisions import NEVER, State
-from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.durations import Durations
-from envs.simulation.federations.rounds.events import Event, Events
+from envs.simulation.federations.rounds.decisions import NEVER, Event, Events, State
+from envs.simulation.federations.rounds.draws import Draws, Durations
 from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.rented import Rented
-from envs.simulation.federations.rounds.running import RunningApplication
+from envs.simulation.federations.rounds.running import Rented, RunningApplication
 
 
 class Instances:

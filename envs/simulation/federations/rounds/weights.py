@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from envs.simulation.federations.rounds.application import Checkpoints
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import ServerLoss
 from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.server import Checkpoints
 
 
 class Weights:

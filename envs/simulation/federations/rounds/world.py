@@ -15,25 +15,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.simulation.federations.rounds.application import Application
+from envs.simulation.federations.rounds.application import SERVER, Application
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
     Cause,
+    Event,
+    Events,
     InvalidAnswerError,
     Leave,
+    Pace,
     Question,
     RoundScheduler,
     State,
 )
 from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.events import Event, Events
 from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from envs.simulation.federations.rounds.instances import Instances
 from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.pace import Pace
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.weights import Weights
 
 MAX_POSTPONEMENTS = 100_000

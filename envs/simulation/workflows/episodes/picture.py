@@ -19,8 +19,7 @@ from envs.simulation.snapshot import (
 )
 from envs.simulation.snapshot import request_beyond as beyond
 from envs.simulation.workflows.episodes.case import Case
-from envs.simulation.workflows.episodes.execution import Execution, Question
-from envs.simulation.workflows.episodes.rented import IDLE
+from envs.simulation.workflows.episodes.execution import IDLE, Execution, Question
 
 _MARKET = [col.AVAILABLE, col.CAPACITY_NOW, col.PRICE_USD_HOUR, col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S]
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.workflows.episodes.case import Case, Floats
-from envs.simulation.workflows.episodes.market import HOUR_S
-from envs.simulation.workflows.errors import WorkflowError
+from envs.simulation.workflows.episodes.case import HOUR_S, Case, Floats
+from envs.simulation.workflows.model import WorkflowError
 
 
 class Reserve:

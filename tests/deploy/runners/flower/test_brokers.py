@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.brokers import messages
 from deploy.fl.brokers.messages import Places
 from deploy.model.jobs import Flower, FlowerClient

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from agents.federated.asynchronous.updates import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError
 from envs.traces.images import Images, load_images
 from training.config import UsageError
 from training.federated.asynchronous.outcomes import efficiency_index, summarise_trainings

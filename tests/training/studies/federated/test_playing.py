@@ -7,19 +7,16 @@ from pathlib import Path
 import pytest
 
 from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.schedulers.multi_fedls import ZoneScheduler
 from agents.federated.schedulers.observing import Observing
-from agents.federated.schedulers.zones import ZoneScheduler
 from agents.named import named_rule
 from envs.federated_episodes import FederatedConfig, federated_source
-from envs.simulation.federations.episodes.source import OneApplication
-from envs.simulation.federations.episodes.world import FederatedWorld
+from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
-from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
-from training.studies.federated.comparing import estimate, paired, savings
-from training.studies.federated.playing import METRICS, columns, play_all
+from training.evaluation.episodes import Suite, run_suite
+from training.studies.federated.playing import METRICS, columns, estimate, paired, play_all, savings
 from training.studies.keeping import SOURCES, Keeper, code_hash
 
 SUITE = Suite("two", "test", 3003, 2)

@@ -8,8 +8,8 @@ import pytest
 
 from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
-from envs.simulation.federations.episodes.source import OneApplication
-from training.evaluation.suite import find_suite
+from envs.simulation.federations.episodes.world import OneApplication
+from training.evaluation.episodes import find_suite
 from training.studies.federated.playing import columns, play_all
 from training.studies.federated.spot_cases import spot_cases
 

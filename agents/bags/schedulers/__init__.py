@@ -1,1 +1,0 @@
-"""Schedulers that decide where the tasks of a bag go while it is carried out."""
