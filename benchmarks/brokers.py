@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from agents.federated.asynchronous.shards import split
-from benchmarks.measurement import Measurement
+from benchmarks.machine import Measurement
 from deploy.fl.asynchronous.training import BrokeredUpdates
 from deploy.fl.asynchronous.updates import send_shards
 from deploy.fl.brokers import messages

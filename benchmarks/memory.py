@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.alone import ROOT
-from benchmarks.measurement import Measurement
+from benchmarks.machine import ROOT, Measurement
 
 POLL_S = 0.05
 SMALLEST = (

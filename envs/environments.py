@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
+from gymnasium.envs.registration import register as gym_register
+from gymnasium.envs.registration import registry
+
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
     from envs.simulation.world import BatchWorld
     from envs.variety import Variety
+
 
 GROUP = "spotweave.environments"
 
@@ -177,3 +181,14 @@ ENVIRONMENTS: dict[str, Environment] = {
 """Every environment by name."""
 
 ENVIRONMENTS.update(plugins(GROUP, Environment, ENVIRONMENTS))
+
+
+# Registers the environments with Gymnasium, whenever `envs` is imported.
+
+
+def register() -> None:
+    """Make `gymnasium.make` and `gymnasium.make_vec` know the environments; calling it again does nothing."""
+    for environment in ENVIRONMENTS.values():
+        if environment.gymnasium is not None and environment.gymnasium[0] not in registry:
+            name, single, vector = environment.gymnasium
+            gym_register(id=name, entry_point=single, vector_entry_point=vector)

@@ -44,7 +44,7 @@ class SpotEnv(WorldEnv):
     leaderboard; half of the training episodes draw the latter two. As configured, availability is drawn
     instead, launches take time or fail, and ends are announced. `reset(seed=s)` starts (s, "train", 0); each
     further `reset()` counts the index up; `options={"split": "test", "index": 7}` chooses. Which days belong
-    to a split, and which are left out for the leaderboard: `envs.spot_rules.stretches_s`.
+    to a split, and which are left out for the leaderboard: `envs.spot_episodes.stretches_s`.
 
     ## Episode End
     `terminated` when the work is done, or at the deadline. At the end `info["metrics"]` holds the index, USD,

@@ -18,7 +18,7 @@ from envs.simulation.snapshot import REFERENCE_HETERO
 from envs.simulation.streams import SPLITS, Streams, episode_sequence
 from envs.simulation.workflows.checks import require_runnable
 from envs.simulation.workflows.episodes.case import WEEK_S, Case, Conditions, Quotes
-from envs.simulation.workflows.episodes.reserve import Reserve, on_demand_s
+from envs.simulation.workflows.episodes.options import Reserve, on_demand_s
 from envs.simulation.workflows.episodes.world import WorkflowWorld
 from envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
 from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError

@@ -43,8 +43,7 @@ def envs() -> None:
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 
-    from envs.environments import ENVIRONMENTS
-    from envs.registration import register
+    from envs.environments import ENVIRONMENTS, register
 
     register()
     rows = []

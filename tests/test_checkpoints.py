@@ -13,8 +13,7 @@ from agents.named import named_rule
 from agents.rules import make_rule
 from agents.stored import digest_file, released_names
 from envs.environments import ENVIRONMENTS
-from envs.spot_episodes import SpotConfig, build_spot
-from envs.spot_rules import RulesName
+from envs.spot_episodes import RulesName, SpotConfig, build_spot
 from training.checkpoint import load_policy
 from training.config import typed
 from training.evaluation.episodes import find_suite, run_suite

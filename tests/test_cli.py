@@ -15,7 +15,7 @@ from agents.bags.schedulers import SCHEDULER_SOURCES
 from agents.federated.rules import ROUND_RULES
 from agents.rules import RULES
 from agents.workflows.online.rules import WORKFLOW_RULES
-from envs.registration import register
+from envs.environments import register
 from spotweave import cli
 from training.config import CONFIG_DIRECTORY
 

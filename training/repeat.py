@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from training.config import INTERRUPTED, UsageError, resolved, run_command, typed
 from training.studies.processes import RepeatProgress, run_all
 from training.studies.remote import cluster_of
-from training.studies.trainings import RepeatSettings, Run, planned_runs
+from training.studies.trained import RepeatSettings, Run, planned_runs
 
 FAILED = 1
 

@@ -22,9 +22,9 @@ from pydantic import Field
 from training.config import UsageError, provenance, resolved, run_command, typed
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
 from training.progress import play_progress
+from training.studies.evaluations import Keeper
 from training.studies.federated.playing import METRICS, Study, find_learned
 from training.studies.federated.sections import PAGES, SECTIONS
-from training.studies.keeping import Keeper
 from training.studies.page import filled, marked_experiments
 
 DOCS = Path("docs") / "results"

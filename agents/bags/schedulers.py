@@ -12,8 +12,7 @@ from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import BagError, Market, Mode, Vm, VmType
 from envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import busy_vms, check_migration, idle_vms, new_end_s
-from envs.simulation.bags.reserve import rentable
+from envs.simulation.bags.rescue import busy_vms, check_migration, idle_vms, new_end_s, rentable
 from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
 
 # Where a task migrates (Teylo 2021, Algorithm 6).

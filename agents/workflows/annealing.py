@@ -10,8 +10,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.workflows.lists import least_tail_s, plan_by_cpop, plan_by_heft, plans_on_fewer
-from agents.workflows.moves import DRAWS, Graph, change, graph_of
-from agents.workflows.solution import Solution, earliest_s, finish_s, followers
+from agents.workflows.solution import (
+    DRAWS,
+    Graph,
+    Solution,
+    change,
+    earliest_s,
+    finish_s,
+    followers,
+    graph_of,
+)
 from envs.simulation.streams import Streams
 from envs.simulation.workflows.plan import work_space
 from envs.simulation.workflows.problem import Problem, arrival_s, occupy

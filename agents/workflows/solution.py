@@ -74,3 +74,120 @@ def earliest_s(
         needed = problem.executors[step, there]
         if needed > 0:
             start_s[there] = max(arrival_s(problem, step, there, cluster, end_s), free_s[there, needed - 1])
+
+
+# Changes of a schedule that the annealing tries. Compiled.
+
+DRAWS = 6
+"""Random numbers that a change uses."""
+CRITICAL_SHARE = 0.5
+"""Of the changes, those of a step that the finish depends on; the others are of any."""
+CLUSTER_SHARE = 0.5
+"""Of the changes, those that put a step on another cluster."""
+BOTH_SHARE = 0.3
+"""Of these, those that also move it in the order."""
+GROUP_SHARE = 0.3
+"""Of these, those that take along neighbours: those that wait for it, or (half) those that it waits for."""
+
+
+class Graph(NamedTuple):
+    """What changes need besides the problem.
+
+    Attributes:
+        first: [N + 1] the steps that wait for step i are those from first[i] to first[i + 1] - 1.
+        follower: [E] steps.
+        choices: [N] how many clusters may run each step.
+        cluster: [N, C] those clusters, the first `choices[i]` of each row.
+    """
+
+    first: NDArray[np.int64]
+    follower: NDArray[np.int64]
+    choices: NDArray[np.int64]
+    cluster: NDArray[np.int64]
+
+
+def graph_of(problem: Problem) -> Graph:
+    """The graph of a problem."""
+    n = len(problem.topological)
+    waiting = np.repeat(np.arange(n), np.diff(problem.first))
+    by_writer = np.argsort(problem.source, kind="stable")
+    counts = np.bincount(problem.source, minlength=n)
+    may = problem.executors > 0
+    return Graph(
+        np.concatenate([[0], np.cumsum(counts)]),
+        waiting[by_writer],
+        may.sum(axis=1),
+        np.argsort(~may, axis=1, kind="stable"),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def change(
+    problem: Problem,
+    graph: Graph,
+    critical: NDArray[np.int64],
+    cluster: NDArray[np.int64],
+    order: NDArray[np.int64],
+    position: NDArray[np.int64],
+    draw: NDArray[np.float64],
+) -> bool:
+    """Put a step, and perhaps its neighbours, on another cluster, or elsewhere in the order.
+
+    Args:
+        problem: the workflow and its clusters.
+        graph: of the problem.
+        critical: at least one step that the finish depends on.
+        cluster: [N]; changed in place.
+        order: [N]; changed in place.
+        position: [N] of each step in the order; changed in place.
+        draw: [DRAWS] uniform from 0 to 1.
+
+    Returns:
+        Whether the order may have changed.
+    """
+    n = len(order)
+    some = critical[int(draw[0] * len(critical))]
+    step = some if draw[1] < CRITICAL_SHARE else int(draw[0] * n)
+    last = graph.choices[step] - 1
+    elsewhere = draw[2] < CLUSTER_SHARE and last > 0
+    if elsewhere:
+        here = cluster[step]
+        # One of the others: the last of them stands in for the one that it is on.
+        there = graph.cluster[step, int(draw[3] * last)]
+        if there == here:
+            there = graph.cluster[step, last]
+        cluster[step] = there
+        if draw[4] < GROUP_SHARE / 2:
+            for pair in range(problem.first[step], problem.first[step + 1]):
+                _take_along(problem, problem.source[pair], here, there, cluster)
+        elif draw[4] < GROUP_SHARE:
+            for pair in range(graph.first[step], graph.first[step + 1]):
+                _take_along(problem, graph.follower[pair], here, there, cluster)
+        if draw[2] >= CLUSTER_SHARE * BOTH_SHARE:
+            return False
+    low, high = 0, n - 1
+    for pair in range(problem.first[step], problem.first[step + 1]):
+        low = max(low, position[problem.source[pair]] + 1)
+    for pair in range(graph.first[step], graph.first[step + 1]):
+        high = min(high, position[graph.follower[pair]] - 1)
+    _move(order, position, step, low + int(draw[5] * (high + 1 - low)))
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def _take_along(problem: Problem, step: int, here: int, there: int, cluster: NDArray[np.int64]) -> None:
+    if cluster[step] == here and problem.executors[step, there] > 0:
+        cluster[step] = there
+
+
+@njit(cache=True, error_model="numpy")
+def _move(order: NDArray[np.int64], position: NDArray[np.int64], step: int, place: int) -> None:
+    """Put a step at a place in the order; those in between close up."""
+    now = position[step]
+    towards = 1 if place > now else -1
+    while now != place:
+        order[now] = order[now + towards]
+        position[order[now]] = now
+        now += towards
+    order[now] = step
+    position[step] = now

@@ -15,8 +15,7 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Node
 from deploy.security.keys import DeploymentKey
 from deploy.store import charging
-from deploy.store.database import Database
-from deploy.store.decoded import Decoded
+from deploy.store.database import Database, Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import instances, portions
 

@@ -11,8 +11,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from deploy.model.jobs import JobSpec, JobState
-from deploy.store.database import Database
-from deploy.store.decoded import Decoded
+from deploy.store.database import Database, Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import jobs, plain, portions, tasks
 

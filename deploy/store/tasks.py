@@ -10,8 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, select, update
 
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.store.database import WRITES, Database
-from deploy.store.decoded import Decoded
+from deploy.store.database import WRITES, Database, Decoded
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
 from deploy.store.schema import jobs, plain, portions, tasks

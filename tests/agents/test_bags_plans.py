@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.bags.checkpoints import checkpoint_count, checkpoint_interval_s
-from agents.bags.draft import Draft
+from agents.bags.draft import Draft, checkpoint_count, checkpoint_interval_s
 from agents.bags.exact import objective, plan_exactly
 from agents.bags.heuristics import (
     WeightedRoundRobin,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agents.federated.mapping.initial import InfeasibleMappingError
-from agents.federated.schedulers.dynamic_scheduler import moved, recalculated, select_instance
 from agents.federated.schedulers.multi_fedls import MultiFedLS
+from agents.federated.schedulers.observing import moved, recalculated, select_instance
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.model import Federation, Placement
 from envs.simulation.federations.rounds.application import (

@@ -27,9 +27,8 @@ from agents.workflows.lists import (
     plans_on_fewer,
     upward_rank_s,
 )
-from agents.workflows.moves import DRAWS, graph_of
 from agents.workflows.planners import PLANNERS, plan_workflow
-from agents.workflows.solution import Solution, finish_s
+from agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
 from agents.workflows.split import SplitSettings, transform
 from envs.simulation.workflows.model import (
     Cluster,

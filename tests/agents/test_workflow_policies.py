@@ -7,10 +7,8 @@ import pytest
 
 from agents.named import named_rule, rules_of
 from agents.policy import Policy
-from agents.workflows.online.cost import WorkflowParameters, weigh
-from agents.workflows.online.rule import seen
-from agents.workflows.online.rules import WORKFLOW_RULES
-from agents.workflows.online.workflow_cost import WorkflowCost
+from agents.workflows.online.cost import WorkflowParameters, seen, weigh
+from agents.workflows.online.rules import WORKFLOW_RULES, WorkflowCost
 from envs.simulation import columns as col
 from envs.simulation.workflows.episodes.world import WorkflowWorld
 from tests.envs.offers_cases import (

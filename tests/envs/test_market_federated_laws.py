@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.rules import RULES, make_rule
-from envs.registration import register
+from envs.environments import register
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.config import ApplicationsConfig, MarketWorldConfig, WorkloadConfig

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
+from envs.environments import register
 from envs.market_data import recorded_market
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market, make_vector
-from envs.registration import register
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode, fingerprint

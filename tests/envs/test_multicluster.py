@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from envs.environments import register
 from envs.multicluster import MultiClusterEnv, make_vector
-from envs.registration import register
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError

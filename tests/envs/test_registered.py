@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from envs.environments import ENVIRONMENTS
-from envs.registration import register
+from envs.environments import ENVIRONMENTS, register
 from envs.single import WorldEnv
 
 register()

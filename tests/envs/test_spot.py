@@ -12,8 +12,15 @@ from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
 from envs.simulation.streams import SPLITS, Split
 from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
-from envs.spot_rules import LEADERBOARD_DAYS, MARGIN_S, RulesName, stretches_s
+from envs.spot_episodes import (
+    LEADERBOARD_DAYS,
+    MARGIN_S,
+    RecordedJobs,
+    RulesName,
+    SpotConfig,
+    build_spot,
+    stretches_s,
+)
 from envs.traces.bundle import DAY_S, load_bundle
 from tests.spot_cases import KEY, act, job_of, up, world_of
 from training.evaluation.episodes import Suite, run_suite

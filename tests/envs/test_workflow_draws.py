@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.simulation.workflows.episodes.reserve import Reserve, on_demand_s
+from envs.simulation.workflows.episodes.options import Reserve, on_demand_s
 from envs.simulation.workflows.model import Stays
 from envs.simulation.world import EpisodeKey
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows

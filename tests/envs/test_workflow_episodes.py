@@ -12,7 +12,7 @@ from envs.simulation import columns as col
 from envs.simulation.series import StepSeries
 from envs.simulation.workflows.episodes.case import Habits, Quotes
 from envs.simulation.workflows.episodes.execution import Execution
-from envs.simulation.workflows.episodes.reserve import Reserve, on_demand_s, on_demand_usd
+from envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_demand_usd
 from envs.simulation.workflows.families import FAMILIES
 from envs.simulation.workflows.model import Stays, WorkflowError
 from envs.simulation.world import EpisodeKey

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from training.config import INTERRUPTED
 from training.files import prepare_directory
-from training.studies.trainings import Run
+from training.studies.trained import Run
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 POLL_S = 0.1

@@ -27,7 +27,7 @@ from training.engines.ray_cluster import RayEngine
 from training.files import write_bytes
 from training.run_directory import RunDirectory
 from training.studies.processes import TRAIN, Start, log_of
-from training.studies.trainings import Run
+from training.studies.trained import Run
 
 POLL_S = 0.2
 FAILED = 1

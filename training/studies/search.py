@@ -14,7 +14,7 @@ from envs.environments import ENVIRONMENTS
 from envs.simulation.streams import Streams
 from training.config import UsageError, compose_values, world_config
 from training.engines.settings import RaySettings
-from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
+from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 TRIED = "tried"
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Discriminator, Field, Tag
+from yaml import YAMLError
 
 from agents.policy import Policy
 from agents.stored import CheckpointError, load_policy_state, policy_file
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
-from training.config import UsageError
+from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
+from training.engines.settings import RaySettings
 from training.releases import file_hash
+from training.run_directory import RunDirectory
+from training.settings import TrainerSettings
 
 Patterns = str | list[str]
 
@@ -144,3 +151,171 @@ def _absolute(pattern: str) -> list[Path]:
 def _natural(path: Path) -> tuple[int, str]:
     """seed2 comes before seed10."""
     return len(path.name), path.name
+
+
+# What a study trains: named settings of training/train.py, each with several seeds.
+
+OWN_WORDS = ("seed=", "out=", "resume=", "trainer.test_episodes=", "engine=", "workers=", "ray.")
+
+
+@dataclass
+class Training:
+    """One training of a study.
+
+    Attributes:
+        overrides: words for training/train.py, e.g. [+env=multicluster, agent=rl_lsfc, trainer=paper].
+        seeds: one run each.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    overrides: list[str]
+    seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+
+
+@dataclass
+class RepeatSettings:
+    """What `training/repeat.py` does.
+
+    Attributes:
+        trainings: by name.
+        out: directory of all runs; a run is OUT/NAME/seedN.
+        only: names of the trainings to run; None: all.
+        seeds: other seeds for every training; None: its own.
+        workers: runs at the same time.
+        threads: OMP_NUM_THREADS of each.
+        engine: where they are trained: in processes of this machine, or on a Ray cluster that all of them
+            share. There, those whose episodes are tasks have them played, and the others are trained whole.
+        ray: where that is.
+    """
+
+    trainings: dict[str, Training]
+    out: str
+    only: list[str] | None = None
+    seeds: list[Annotated[int, Field(ge=0)]] | None = None
+    workers: Annotated[int, Field(ge=1)] = 2
+    threads: Annotated[int, Field(ge=1)] = 1
+    engine: Literal["local", "ray"] = "local"
+    ray: RaySettings = field(default_factory=RaySettings)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that shall exist.
+
+    Attributes:
+        training: name of its training.
+        seed: its seed.
+        directory: where it belongs.
+        overrides: words for training/train.py, seed and directory included.
+        cluster: address of the Ray cluster on which it is trained whole; None: in a process of this machine.
+    """
+
+    training: str
+    seed: int
+    directory: RunDirectory
+    overrides: tuple[str, ...]
+    cluster: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As progress and messages call it."""
+        return f"{self.training} seed {self.seed}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.directory.done.is_file()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to resume, or to lose."""
+        trained = self.directory.state.is_file() or self.directory.policy.is_file()
+        return trained and self.directory.config.is_file()
+
+    def refuse_other_settings(self) -> None:
+        """Refuse a directory whose run has other settings than are asked for now; nothing is changed there.
+
+        Settings are compared with the defaults filled in, so a setting that did not exist when a run was made
+        counts as its default.
+
+        Raises:
+            UsageError: naming the first setting that differs, what cannot be read, or what is asked wrongly.
+        """
+        asked = _settings(compose_values("train", self.overrides))
+        if not self.begun:
+            return
+        try:
+            there = OmegaConf.to_container(OmegaConf.load(self.directory.config))
+            saved = _settings(there)  # type: ignore[arg-type]
+        except (YAMLError, OmegaConfBaseException, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self.directory.config} is not the configuration of a run of this version "
+                f"({' '.join(str(error).split())}): move {self.directory.path} away or give another out="
+            ) from error
+        for key, value in asked.items():
+            if saved.get(key) != value:
+                raise UsageError(
+                    f"{self.directory.path} holds a run of other settings ({key} is {saved.get(key)!r} "
+                    f"there, {value!r} is asked for): move it away or give another out="
+                )
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Everything that a run's result depends on, flat: key with dots to value."""
+    tree = {
+        "seed": values["seed"],
+        "device": values["device"],
+        "checkpoint": values["checkpoint"],
+        "env": {"name": values["env"]["name"], **plain(world_config(values["env"]))},
+        "agent": plain(agent_settings(values["agent"])),
+        "trainer": plain(typed(TrainerSettings, values["trainer"], "trainer")),
+    }
+    return dict(_leaves(tree, ""))
+
+
+def _leaves(value: Any, where: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in _leaves(item, f"{where}.{key}".lstrip("."))]
+    return [(where, value)]
+
+
+def planned_runs(settings: RepeatSettings) -> list[Run]:
+    """Every run that is asked for, seed by seed, so that early results cover all trainings.
+
+    Raises:
+        UsageError: for an unknown training, one without seeds, words that the study sets itself, or a Ray
+            cluster that is not named.
+    """
+    address = settings.ray.address
+    if settings.engine == "ray" and address is None:
+        raise UsageError("engine=ray needs ray.address=auto|HOST:PORT: trainings share a cluster")
+    if settings.engine == "local" and address is not None:
+        raise UsageError(f"ray.address={address} was given to engine=local: use engine=ray")
+    names = list(settings.trainings)
+    for name in settings.only or []:
+        if name not in names:
+            raise UsageError(f"only names {name!r}: the trainings are {', '.join(names)}")
+    runs = []
+    for name, training in settings.trainings.items():
+        if settings.only is not None and name not in settings.only:
+            continue
+        seeds = training.seeds if settings.seeds is None else settings.seeds
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise UsageError(f"training {name} has seeds {seeds}: expected at least one, each once")
+        for word in training.overrides:
+            if word.startswith(OWN_WORDS):
+                raise UsageError(
+                    f"training {name} gives {word}: seeds, directories and engines come from the command"
+                )
+        runs += [
+            Run(name, seed, directory, _words(training.overrides, seed, directory.path), address)
+            for seed in seeds
+            for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
+        ]
+    return sorted(runs, key=lambda run: run.seed)
+
+
+def _words(overrides: Sequence[str], seed: int, directory: Path) -> tuple[str, ...]:
+    # A study measures all its policies on the same suites afterwards.
+    return (*overrides, "trainer.test_episodes=0", f"seed={seed}", f"out={directory}")

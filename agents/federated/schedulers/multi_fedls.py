@@ -23,7 +23,7 @@ import numpy as np
 
 from agents.federated.mapping.initial import map_initially
 from agents.federated.renting import RETRY_S
-from agents.federated.schedulers.dynamic_scheduler import moved, select_instance
+from agents.federated.schedulers.observing import moved, select_instance
 from envs.simulation.federations import model
 from envs.simulation.federations.model import Federation
 from envs.simulation.federations.rounds.application import SERVER, Market

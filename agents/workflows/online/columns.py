@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.question import Floats, Question, bounded
-from agents.workflows.online.cost import Choices, WorkflowParameters, weigh
-from agents.workflows.online.rule import seen
+from agents.workflows.online.cost import Choices, WorkflowParameters, seen, weigh
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 

@@ -9,8 +9,8 @@ from deploy.fl.checkpoints import Participation
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
-from deploy.runners.flower.failures import last_exception
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings
+from deploy.runners.flower.status import last_exception
 from deploy.runners.workers import Work, WorkerPool
 
 # How attempts' processes are on their nodes: asked in threads, and who does not answer holds up no other.

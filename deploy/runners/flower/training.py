@@ -15,11 +15,10 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
-from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.settings import JobRecord
-from deploy.runners.flower.status import RESULTS, read_status
+from deploy.runners.flower.status import MAX_FRUITLESS, RESULTS, read_status, server_failure
 from deploy.runners.flower.superlink import SuperLink, shown_folder
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private

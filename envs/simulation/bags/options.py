@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from envs.simulation.bags.decisions import Answer, Cause, Move, Question, Release, Rent, Wait
 from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.fleet import Slots
 from envs.simulation.bags.model import BagError, Environment, Market, Mode, Task, VmType
 from envs.simulation.bags.plan import TIME_TOLERANCE_S, Occupancy
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import appended
-from envs.simulation.bags.reserve import rentable, room
-from envs.simulation.bags.slots import Slots
+from envs.simulation.bags.rescue import appended, rentable, room
 from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
 
 

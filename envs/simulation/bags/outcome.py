@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Vm
 from envs.simulation.bags.plan import TIME_TOLERANCE_S
-from envs.simulation.bags.rented import RentedVm, Span
-from envs.simulation.bags.running import RunningTask
+from envs.simulation.bags.rented import RentedVm, RunningTask, Span
 
 
 class TaskSpan(NamedTuple):

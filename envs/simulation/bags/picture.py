@@ -6,12 +6,11 @@ import numpy as np
 
 from envs.simulation import columns as col
 from envs.simulation.bags.decisions import NO_TASK, Cause, Question
-from envs.simulation.bags.fleet import Fleet
+from envs.simulation.bags.fleet import Fleet, Slots
 from envs.simulation.bags.model import Bag, Environment, Market
 from envs.simulation.bags.options import Options
 from envs.simulation.bags.rented import RentedVm, VmState
 from envs.simulation.bags.scenarios import Scenario
-from envs.simulation.bags.slots import Slots
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,

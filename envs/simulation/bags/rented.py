@@ -2,13 +2,140 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from enum import StrEnum
 from typing import NamedTuple
 
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Market, Mode, Vm
-from envs.simulation.bags.queueing import Queue
-from envs.simulation.bags.running import RunningTask
+from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB
+
+# A task on a core: how far it is, what its checkpoints have saved, and when it ends.
+
+
+class RunningTask:
+    """One task from its start on a VM until it ends there or is moved away.
+
+    After each `interval_s` of work a checkpoint stops the task for `dump_s`, unless it ends there anyway.
+
+    Args:
+        task: index in the bag.
+        core: where it runs.
+        work_s: seconds of work left when it starts, at full speed.
+        interval_s: seconds of work between two checkpoints; math.inf for none.
+        dump_s: seconds that a checkpoint takes.
+        speed: share of a core, 0 to 1.
+        now_s: when it starts.
+    """
+
+    __slots__ = (
+        "_dump_s",
+        "_elapsed_s",
+        "_interval_s",
+        "_since_s",
+        "checkpoints",
+        "core",
+        "duration_s",
+        "finish_s",
+        "speed",
+        "start_s",
+        "task",
+        "work_s",
+    )
+
+    def __init__(
+        self,
+        task: int,
+        core: int,
+        work_s: float,
+        interval_s: float,
+        dump_s: float,
+        speed: float,
+        now_s: float,
+    ) -> None:
+        self.task, self.core, self.work_s, self.speed = task, core, work_s, speed
+        self._interval_s, self._dump_s = interval_s, dump_s
+        self.checkpoints = checkpoints_of(work_s, interval_s)
+        self.duration_s = work_s + self.checkpoints * dump_s
+        self._elapsed_s, self._since_s, self.start_s = 0.0, now_s, now_s
+        self.finish_s = now_s + self.duration_s / speed
+
+    def pause(self, now_s: float) -> None:
+        """Its VM hibernates: this is its break-point."""
+        self._elapsed_s += (now_s - self._since_s) * self.speed
+        self.finish_s = math.inf
+
+    def resume(self, now_s: float, speed: float) -> None:
+        """Go on from the break-point at some speed."""
+        self._since_s, self.start_s, self.speed = now_s, now_s, speed
+        self.finish_s = now_s + (self.duration_s - self._elapsed_s) / speed
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds that it goes on running from now, or from when it resumes."""
+        if self.finish_s != math.inf:
+            return self.finish_s - now_s
+        return (self.duration_s - self._elapsed_s) / self.speed
+
+    def saved(self, now_s: float) -> tuple[int, float]:
+        """Checkpoints completed so far, and the seconds of work that the latest one holds."""
+        elapsed_s = self._elapsed_s
+        if self.finish_s != math.inf:
+            elapsed_s += (now_s - self._since_s) * self.speed
+        if self.checkpoints == 0:
+            return 0, 0.0
+        completed = min(int(elapsed_s / (self._interval_s + self._dump_s)), self.checkpoints)
+        return completed, completed * self._interval_s
+
+
+def checkpoints_of(work_s: float, interval_s: float) -> int:
+    """How many checkpoints are taken in so much work, none at its very end."""
+    return max(math.ceil(work_s / interval_s) - 1, 0)
+
+
+# First come, first served on the cores and the memory of one VM.
+
+
+class Queue:
+    """When tasks end that a VM takes in order: each waits for a core and for its memory (Figure 4.1).
+
+    Args:
+        cores: tasks that run at once.
+        memory_mb: for all of them.
+        start_s: no task starts earlier.
+        running: (end in s, memory in MB) of the tasks that run already.
+    """
+
+    __slots__ = ("_busy", "_cores", "_free_mb", "end_s", "start_s")
+
+    def __init__(
+        self, cores: int, memory_mb: float, start_s: float, running: list[tuple[float, float]]
+    ) -> None:
+        self._cores = cores
+        self._busy = running
+        self._free_mb = memory_mb + MEMORY_TOLERANCE_MB - sum(used_mb for _, used_mb in running)
+        self.start_s = start_s
+        self.end_s = max((end_s for end_s, _ in running), default=start_s)
+        heapq.heapify(self._busy)
+
+    def append(self, duration_s: float, memory_mb: float, now_s: float = 0.0) -> float:
+        """Take one more task, now or later; its start in s. It must fit in the VM's memory alone."""
+        busy, start_s = self._busy, max(self.start_s, now_s)
+        while len(busy) >= self._cores or memory_mb > self._free_mb:
+            end_s, used_mb = heapq.heappop(busy)
+            self._free_mb += used_mb
+            start_s = max(start_s, end_s)
+        heapq.heappush(busy, (start_s + duration_s, memory_mb))
+        self._free_mb -= memory_mb
+        self.start_s = start_s
+        self.end_s = max(self.end_s, start_s + duration_s)
+        return start_s
+
+    def copy(self) -> Queue:
+        """An independent one in the same state."""
+        other = Queue.__new__(Queue)
+        other._cores, other._free_mb, other._busy = self._cores, self._free_mb, self._busy.copy()
+        other.start_s, other.end_s = self.start_s, self.end_s
+        return other
 
 
 class VmState(StrEnum):

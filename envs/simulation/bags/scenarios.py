@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.simulation.bags.model import BagError
-from envs.simulation.bags.rented import RentedVm
-from envs.simulation.bags.running import RunningTask
+from envs.simulation.bags.rented import RentedVm, RunningTask
 from envs.simulation.streams import Streams
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import VmType
 from envs.simulation.bags.plan import TIME_TOLERANCE_S
-from envs.simulation.bags.queueing import Queue
-from envs.simulation.bags.rented import RentedVm
-from envs.simulation.bags.rescue import appended, busy_vms, idle_vms, new_end_s
-from envs.simulation.bags.reserve import rentable, room
+from envs.simulation.bags.rented import Queue, RentedVm
+from envs.simulation.bags.rescue import appended, busy_vms, idle_vms, new_end_s, rentable, room
 
 
 def migration_time_limit_s(fleet: Fleet, source: RentedVm) -> float:

@@ -9,12 +9,11 @@ from itertools import islice
 
 from envs.simulation.bags.cases import Case, CaseSource
 from envs.simulation.bags.decisions import Question
-from envs.simulation.bags.execution import Asking, Execution
-from envs.simulation.bags.gantt import timeline_of
+from envs.simulation.bags.execution import Asking, Execution, timeline_of
+from envs.simulation.bags.fleet import Slots
 from envs.simulation.bags.options import Options
 from envs.simulation.bags.outcome import Outcome, fitness_scales
 from envs.simulation.bags.picture import Picture
-from envs.simulation.bags.slots import Slots
 from envs.simulation.questions import QuestionLane, QuestionWorld
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec

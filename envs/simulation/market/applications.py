@@ -12,7 +12,16 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import charge_disk, close_bill, closing_charge, egress_charge
+from envs.simulation.market.billing import (
+    charge_disk,
+    close_bill,
+    closing_charge,
+    egress_charge,
+    set_up_s,
+    share_done,
+    wall_s,
+    work_left_s,
+)
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import EPOCH, uniform
 from envs.simulation.market.episodes import Episodes
@@ -27,7 +36,6 @@ from envs.simulation.market.members import (
     server_is_up,
     settle_idle,
 )
-from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
 from envs.simulation.market.quotes import sync_price
 from envs.simulation.market.state import (
     NEVER,

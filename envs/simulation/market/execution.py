@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from envs.simulation.guards.rules import reconsidered
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import MINIMUM_S, charge_egress, close_bill, egress_charge, open_bill
+from envs.simulation.market.billing import (
+    MINIMUM_S,
+    charge_egress,
+    close_bill,
+    egress_charge,
+    open_bill,
+    set_up_s,
+    wall_s,
+    work_left_s,
+)
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.members import budget_end_s, can_begin
-from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
 from envs.simulation.market.state import (
     NEVER,
     Lanes,

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.applications import member_interrupted, member_resumes
-from envs.simulation.market.billing import charge_disk, close_bill, open_bill
+from envs.simulation.market.billing import (
+    charge_disk,
+    close_bill,
+    open_bill,
+    share_after,
+    share_done,
+    work_done_s,
+)
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import NOTICE, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.members import freezes, is_member
 from envs.simulation.market.placement import cancel_move, lost_executor_s
-from envs.simulation.market.progress import share_after, share_done, work_done_s
 from envs.simulation.market.state import (
     NEVER,
     Lanes,

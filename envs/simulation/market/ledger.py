@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import accrued_charge, owned_executor_s
+from envs.simulation.market.billing import accrued_charge, owned_executor_s, share_done
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_member
-from envs.simulation.market.progress import share_done
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
     Lanes,

@@ -10,14 +10,13 @@ import numpy as np
 from envs.simulation import columns as col
 from envs.simulation.guards.safety import fallback, likely_to_end, spare_s
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import close_bill
+from envs.simulation.market.billing import close_bill, share_after, work_done_s
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import vacate
 from envs.simulation.market.interruption import keep_checkpoint
 from envs.simulation.market.observation import observe_job, observe_offer
 from envs.simulation.market.placement import arrive, lost_executor_s
-from envs.simulation.market.progress import share_after, work_done_s
 from envs.simulation.market.state import (
     NEVER,
     Lanes,

@@ -6,7 +6,7 @@ import numpy as np
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.applications import lose_results, release
-from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.billing import charge_disk, close_bill, may_move, share_done, worked_s
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
@@ -19,7 +19,6 @@ from envs.simulation.market.execution import (
 )
 from envs.simulation.market.forecast import asked_after_s
 from envs.simulation.market.members import has_room, is_client, is_member, notify
-from envs.simulation.market.progress import may_move, share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
     NEVER,

@@ -10,8 +10,8 @@ from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest,
 from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from envs.simulation.market import columns as at
+from envs.simulation.market.billing import share_done
 from envs.simulation.market.members import is_client
-from envs.simulation.market.progress import share_done
 from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay

@@ -17,8 +17,14 @@ from training.markets import market_configs
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.scenario import joined_hash
 from training.studies.search import TuneSettings
-from training.studies.trained import Trained, WeightedRuns, find_policies, find_trained
-from training.studies.trainings import RepeatSettings, planned_runs
+from training.studies.trained import (
+    RepeatSettings,
+    Trained,
+    WeightedRuns,
+    find_policies,
+    find_trained,
+    planned_runs,
+)
 
 FOLDER = Path(CONFIG_DIRECTORY) / "experiment"
 NAMES = sorted(

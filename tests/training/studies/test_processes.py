@@ -15,7 +15,7 @@ from training.config import INTERRUPTED
 from training.run_directory import RunDirectory
 from training.studies import processes
 from training.studies.processes import last_line, log_of, run_all
-from training.studies.trainings import Run
+from training.studies.trained import Run
 
 SCRIPT = """
 import os, signal, sys, time

@@ -31,7 +31,7 @@ from training.studies import remote
 from training.studies.processes import last_line, log_of
 from training.studies.remote import FAILED, ClusterTraining, News, NodeTraining
 from training.studies.search import Search, TuneSettings, runs_of_best, searched
-from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
+from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 LONG = ("trainer.episodes=400", "trainer.validation_every=150", "trainer.save_every_minutes=0.003")
 

@@ -10,7 +10,7 @@ from tests.training.commands import tiny
 from training.config import UsageError, compose_values, to_yaml, typed
 from training.engines.settings import RaySettings
 from training.run_directory import RunDirectory
-from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
+from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
 

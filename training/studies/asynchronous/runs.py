@@ -12,7 +12,7 @@ from envs.traces.images import Images
 from training.config import plain
 from training.federated.asynchronous.scenario import Method, Scenario
 from training.federated.asynchronous.virtual_time import Point, Training, VirtualTime
-from training.studies.keeping import ROOT, Keeper
+from training.studies.evaluations import ROOT, Keeper
 
 KEPT = Path("results") / "asynchronous"
 SOURCES = (

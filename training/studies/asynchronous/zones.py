@@ -22,15 +22,15 @@ from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey
 from training.config import UsageError, plain
 from training.evaluation.episodes import find_suite
-from training.federated.asynchronous.pictures import draw_costs
+from training.federated.asynchronous.outcomes import draw_costs
 from training.federated.asynchronous.rented import RentedTraining
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES
 from training.studies.asynchronous.runs import Runs
 from training.studies.cells import table
+from training.studies.evaluations import code_hash
 from training.studies.federated.playing import Learned, estimate, find_learned, paired
-from training.studies.keeping import code_hash
 
 SPIN_UP_S, COLD_S = 120.0, 60.0
 """From the request of an instance until it can train; what its first epoch takes longer."""

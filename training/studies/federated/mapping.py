@@ -18,8 +18,8 @@ from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome
 from training.config import UsageError
 from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables
+from training.studies.evaluations import ROOT
 from training.studies.federated.playing import Study
-from training.studies.keeping import ROOT
 
 SECTION = "table_7_8_to_7_10"
 ALPHA = 0.5

@@ -30,7 +30,7 @@ from training.evaluation.episodes import Progress, Suite, find_suite
 from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
 from training.progress import PlayProgress
 from training.releases import file_hash
-from training.studies.keeping import Keeper
+from training.studies.evaluations import Keeper
 
 METRICS = (
     "cost_usd",

@@ -22,8 +22,7 @@ from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
 from agents.stored import policy_file
 from envs.simulation.spot import ticks
-from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, SpotConfig, build_spot
-from envs.spot_rules import RulesName
+from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RulesName, SpotConfig, build_spot
 from training.checkpoint import load_policy
 from training.config import UsageError
 from training.files import prepare_directory, write_text

@@ -18,8 +18,7 @@ from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import Split
 from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs
-from envs.spot_rules import RulesName
+from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs, RulesName
 from training.evaluation.episodes import Suite, run_suite
 
 CLAIRVOYANT = "clairvoyant"

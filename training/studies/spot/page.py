@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from agents.policy import Policy
 from agents.stored import policy_file
 from envs.simulation.streams import Split
-from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
-from envs.spot_rules import RulesName
+from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig, build_spot
 from envs.traces.bundle import load_bundle
 from training.checkpoint import load_policy
 from training.evaluation.statistics import bootstrap_interval

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.workflows.episodes.case import Case, Quotes
-from envs.simulation.workflows.episodes.files import Files
-from envs.simulation.workflows.episodes.options import Options, may_wait, options_of
-from envs.simulation.workflows.episodes.reserve import Reserve
+from envs.simulation.workflows.episodes.options import Files, Options, Reserve, may_wait, options_of
 
 # Instances: those that are rented, and the executors of owned clusters, which are always there.
 

@@ -14,8 +14,8 @@ from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.workflows.episodes.case import CaseSource
 from envs.simulation.workflows.episodes.execution import IDLE, NONE, Asking, Execution, Question
+from envs.simulation.workflows.episodes.options import on_demand_usd
 from envs.simulation.workflows.episodes.picture import Picture
-from envs.simulation.workflows.episodes.reserve import on_demand_usd
 from envs.simulation.world import EpisodeKey, WorldSpec
 
 # An execution as a timeline for pictures: which step ran where, and what was interrupted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.fl.checkpoints import Status
-from deploy.runners.flower.failures import last_exception, server_failure
+from deploy.runners.flower.status import last_exception, server_failure
 
 RAISED = "ServerApp failed with exception: "
 

@@ -19,9 +19,9 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import job as job_module
 from deploy.runners.flower import liveness
 from deploy.runners.flower import runner as runner_module
-from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from deploy.runners.flower.status import MAX_FRUITLESS
 from deploy.runners.flower.superlink import Run, SuperLinkDown
 from tests.deploy.runners.flower.world import MEAN, job_spec
 from tests.deploy.runners.patience import insist

@@ -16,8 +16,8 @@ from envs.simulation.federations.rounds.application import Application, Client, 
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from training.evaluation.episodes import Suite, run_suite
+from training.studies.evaluations import SOURCES, Keeper, code_hash
 from training.studies.federated.playing import METRICS, columns, estimate, paired, play_all, savings
-from training.studies.keeping import SOURCES, Keeper, code_hash
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))

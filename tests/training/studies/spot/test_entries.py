@@ -16,8 +16,7 @@ from agents.spot.policy import SpotPolicy
 from envs.simulation.spot.job import SpotJob
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
 from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import RecordedJobs, SpotConfig
-from envs.spot_rules import RulesName
+from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig
 from envs.traces.bundle import load_bundle
 from tests.spot_cases import KEY, random_model, world_of
 from training.studies.spot.entries import entry_text, write_entries
