@@ -3,7 +3,8 @@
 python training/release.py run=runs/liu2022/rl_lsfc/seed3 name=liu2022/rl_lsfc table="..."
 
 Copies policy.pt to checkpoints/NAME with a card that says how it was made; table= is what the card says was
-measured. From then on checkpoint=NAME finds it everywhere.
+measured. From then on checkpoint=NAME finds it everywhere. Of several runs of `mtdqn`, run=[A,B,C], the mean
+of their networks is released.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def main(config: DictConfig) -> int:
             raise UsageError(
                 f"{key}= is missing: python training/release.py run=DIR name=NAME table='what was measured'"
             )
-    folder = release(Path(str(config.run)), str(config.name), str(config.table))
+    runs = [config.run] if isinstance(config.run, str) else list(config.run)
+    folder = release([Path(str(run)) for run in runs], str(config.name), str(config.table))
     print(f"released: {folder}")
     return 0
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.registry import agent_named
+import torch
+
+from agents.mtdqn.network import MTDQNNetwork, averaged
+from agents.mtdqn.policy import MTDQNPolicy
+from agents.registry import Shape, agent_named
 from agents.stored import RELEASED, load_policy_state
 from training.checkpoint import write_policy
 from training.config import UsageError
@@ -22,38 +27,73 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
+def release(runs: Sequence[Path], name: str, table: str, root: Path | None = None) -> Path:
     """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
     Args:
-        run: the run's directory.
+        runs: the run's directory; of several runs of `mtdqn` the mean of their networks is released.
         name: e.g. "liu2022/rl_lsfc".
         table: what was measured: Markdown, or a sentence that says where it stands.
         root: the folder of released policies; None: `checkpoints/`.
 
     Raises:
-        UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
+        UsageError: if a run is not finished, policies cannot be averaged or are too large, or the name is not
+            a plain path.
         CheckpointError: if its policy cannot be read (see `load_policy_state`).
         WriteError: if a file cannot be written.
     """
     root = RELEASED if root is None else root
-    if not (run / "done.json").is_file() or not (run / "policy.pt").is_file():
-        raise UsageError(
-            f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
-        )
+    for run in runs:
+        if not (run / "done.json").is_file() or not (run / "policy.pt").is_file():
+            raise UsageError(
+                f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
+            )
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
-    content = (run / "policy.pt").read_bytes()
+    content = (runs[0] / "policy.pt").read_bytes() if len(runs) == 1 else _mean(runs)
     if len(content) >= MAX_BYTES:
         raise UsageError(
-            f"{run / 'policy.pt'} has {len(content) / 1e6:.1f} MB, a release must stay below "
+            f"{runs[0] / 'policy.pt'} has {len(content) / 1e6:.1f} MB, a release must stay below "
             f"{MAX_BYTES / 1e6:.0f} MB: release a smaller network"
         )
-    state = load_policy_state(run / "policy.pt")
     folder = prepare_directory(root / name)
     write_policy(folder / "policy.pt", content)
+    state = load_policy_state(folder / "policy.pt")
     write_text(folder / "README.md", card(name, state, content, table))
     return folder
+
+
+def _mean(runs: Sequence[Path]) -> bytes:
+    """The file of the policy whose network is the mean of those of several runs."""
+    states = [load_policy_state(run / "policy.pt") for run in runs]
+    if any(state["agent"] != states[0]["agent"] or state["world"] != states[0]["world"] for state in states):
+        raise UsageError(
+            "run= names trainings of different agents or worlds: expected one, with several seeds"
+        )
+    agent, world = agent_named(states[0]["agent"]["kind"]), states[0]["world"]
+    shape = Shape(world["n_clusters"], tuple(states[0]["scales"]), tuple(states[0]["weights"]))
+    made = agent.make(agent.settings(**states[0]["agent"]), shape) if agent.make else None
+    if not isinstance(made, MTDQNPolicy):
+        raise UsageError(
+            f"{runs[0]} trained {states[0]['agent']['kind']}: only networks of mtdqn are averaged"
+        )
+    networks = [MTDQNNetwork(made.view.sizes) for _ in states]
+    for network, state in zip(networks, states, strict=True):
+        network.set_vector(state["network"]["vector"].numpy())
+    try:
+        joined = averaged(networks)
+    except ValueError as error:
+        raise UsageError(f"the networks of run= cannot be averaged: {error}") from error
+    facts = {**states[0]["training"], "seed": ", ".join(str(state["training"]["seed"]) for state in states)}
+    state = {
+        **states[0],
+        "agent": {**states[0]["agent"], "own_size": joined.sizes.own},
+        "training": facts,
+        "network": {"vector": torch.from_numpy(joined.vector())},
+    }
+    content = io.BytesIO()
+    torch.save(state, content)
+    return content.getvalue()
 
 
 def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str:

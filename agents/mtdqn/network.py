@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -85,3 +87,40 @@ class MTDQNNetwork(PackedNetwork):
         """Scaler, LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
         layers = linear_parts(*(self.own or ()), *(self.prices or ()))
         return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]
+
+
+def averaged(networks: Sequence[MTDQNNetwork]) -> MTDQNNetwork:
+    """One network whose own values are the means of those of several, but where one of them clips a column.
+
+    Their hidden units stand side by side, so that what acts and what goes on learning know nothing of it.
+
+    Raises:
+        ValueError: for networks of different sizes, or with an LSTM or a mutual head.
+    """
+    sizes = networks[0].sizes
+    if sizes.lstm or sizes.mutual or not sizes.own or any(one.sizes != sizes for one in networks):
+        raise ValueError("expected networks of one size with own values alone")
+    joined = MTDQNNetwork(sizes._replace(own=sizes.own * len(networks)))
+    ones, twos, threes = zip(*map(_own_layers, networks), strict=True)
+    first, second, last = _own_layers(joined)
+    spread = torch.stack([1.0 / one.factor for one in networks]).mean(0)
+    with torch.no_grad():
+        joined.mean.copy_(torch.stack([one.mean for one in networks]).mean(0))
+        joined.factor.copy_(1.0 / spread)
+        # Each reads what it read: its own scaling is undone in the first layer.
+        scaled = [layer.weight * one.factor for layer, one in zip(ones, networks, strict=True)]
+        shifts = [weight @ (joined.mean - one.mean) for weight, one in zip(scaled, networks, strict=True)]
+        first.weight.copy_(torch.cat(scaled) * spread)
+        first.bias.copy_(torch.cat([layer.bias for layer in ones]) + torch.cat(shifts))
+        second.weight.zero_()
+        for k, layer in enumerate(twos):
+            block = slice(k * sizes.own, (k + 1) * sizes.own)
+            second.weight[block, block] = layer.weight
+        second.bias.copy_(torch.cat([layer.bias for layer in twos]))
+        last.weight.copy_(torch.cat([layer.weight for layer in threes], 1) / len(networks))
+        last.bias.copy_(torch.stack([layer.bias for layer in threes]).mean(0))
+    return joined
+
+
+def _own_layers(network: MTDQNNetwork) -> list[nn.Linear]:
+    return [layer for layer in network.own or () if isinstance(layer, nn.Linear)]
