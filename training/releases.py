@@ -84,7 +84,10 @@ def _mean(runs: Sequence[Path]) -> bytes:
         joined = averaged(networks)
     except ValueError as error:
         raise UsageError(f"the networks of run= cannot be averaged: {error}") from error
-    facts = {**states[0]["training"], "seed": ", ".join(str(state["training"]["seed"]) for state in states)}
+    trained = [state["training"] for state in states]
+    several = {key: ", ".join(str(facts[key]) for facts in trained) for key in ("seed", "episodes")}
+    # What each came to on validation says nothing about the mean.
+    facts = {**trained[0], **several, "validation": {}, "validation_guide": {}}
     state = {
         **states[0],
         "agent": {**states[0]["agent"], "own_size": joined.sizes.own},
@@ -120,7 +123,7 @@ def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str
         "licence": "Apache-2.0",
     }
     lines = [f"# {name}", "", "| | |", "|---|---|"]
-    lines += [f"| {label} | {text} |" for label, text in rows.items()]
+    lines += [f"| {label} | {text} |" for label, text in rows.items() if text]
     lines += ["", "## Measured", "", table.strip(), ""]
     lines += [f"Use it: `python training/compare.py +env={world['name']}{env} checkpoint={name}`.", ""]
     return "\n".join(lines)
