@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+# Not in the public modules of 1.41, though it is the type of a public argument.
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
@@ -115,8 +117,6 @@ def difference(after: Arrays, before: Arrays) -> dict[str, NDArray[np.generic]]:
 
 
 # A client's side: what its ClientApp has trained, in the form that the server asks for.
-
-# Not in the public modules of 1.41, though it is the type of a public argument.
 
 
 _AGAIN_S = 2.0

@@ -39,8 +39,6 @@ from envs.simulation.snapshot import HISTORY_STEPS
 # column `LINK`: a slot of the wheel holds the jobs with an event in that slice, a local queue the jobs that
 # wait on that cluster. A queue is looked at only when something changed that may let an execution start.
 
-# Plain integers for the compiled code below.
-
 
 @njit(cache=True, error_model="numpy")
 def request_now(lanes: Lanes, tables: Tables, i: int, j: int) -> int:
@@ -192,9 +190,6 @@ def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ra
     values[0] = -weight * (unqueued + lanes.decayed[i, j, 0])
     values[1] = -weight * lanes.decayed[i, j, 1]
     values[2] = -psi * delay
-
-
-# Plain integers for the compiled code below.
 
 
 LONG_AGO = -(2**40)
