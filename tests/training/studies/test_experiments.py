@@ -147,7 +147,6 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
             for run in planned_runs(settings)
             for seeds in ("*", run.seed)
         }
-    for study in ("liu2022", "comparators"):
         patterns[study] |= {*released_names(RELEASED)}
     # Agents that are gone; their last published episodes stay.
     gone = ["multicluster/cluster_scorer", "longer/cluster_scorer", "multicloud/outcomes"]
