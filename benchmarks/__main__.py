@@ -31,7 +31,8 @@ from benchmarks import (
     training,
     workflow_plans,
 )
-from benchmarks.machine import Benchmark, Measurement, describe
+from benchmarks.machine import describe
+from benchmarks.measurement import Benchmark, Measurement
 from training.config import provenance
 from training.files import prepare_directory, write_json
 

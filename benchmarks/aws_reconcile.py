@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
-from benchmarks.machine import Measurement
+from benchmarks.measurement import Measurement
 
 SECONDS = 2.0
 CALLS = 12

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from agents.bags.schedulers import Hads
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.scenarios import SCENARIOS, drawn
 from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan

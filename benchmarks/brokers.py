@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from agents.federated.asynchronous.shards import split
-from benchmarks.machine import Measurement
+from benchmarks.measurement import Measurement
 from deploy.fl.asynchronous.training import BrokeredUpdates
 from deploy.fl.asynchronous.updates import send_shards
 from deploy.fl.brokers import messages
@@ -31,7 +31,6 @@ FLOWER_ROUND_S = 6.0
 """What Flower 1.41 needs for a round of trivial work: it looks for messages every 3 s."""
 SHARE = 0.05
 _START_S = 60.0
-_Places = dict[str, list[Place]]
 
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:

@@ -14,7 +14,8 @@ import httpx
 import numpy as np
 import psutil
 
-from benchmarks.machine import ROOT, Measurement
+from benchmarks.alone import ROOT
+from benchmarks.measurement import Measurement
 
 OFFERS = 20
 TASKS = 50

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from agents.rules import make_rule
 from agents.stored import policy_file
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Suite, run_suite

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play

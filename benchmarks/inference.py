@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agents.named import named_rule, rules_of
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks.machine import Measurement, run_alone
+from benchmarks.alone import run_alone
+from benchmarks.measurement import Measurement
 from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -54,76 +49,3 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-# One measured number, its bar, and how far it is from it.
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A number and what it is measured against.
-
-    Attributes:
-        name: what was measured.
-        value: the number.
-        unit: its unit.
-        bar: what it must reach (or must not exceed); None where nothing was promised.
-        higher_is_better: whether the bar is a minimum.
-        note: how it was measured, where the name does not say it.
-    """
-
-    name: str
-    value: float
-    unit: str
-    bar: float | None = None
-    higher_is_better: bool = True
-    note: str = ""
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times better than the bar; 1 or more meets it. None without a bar."""
-        if self.bar is None:
-            return None
-        return self.value / self.bar if self.higher_is_better else self.bar / self.value
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """Something that can be measured.
-
-    Attributes:
-        name: what `--only` calls it.
-        title: one line for people.
-        measure: yields the measurements, one after the other. With `smallest=True` it takes seconds and its
-            figures mean nothing.
-        long: whether it takes minutes and is left out unless asked for.
-    """
-
-    name: str
-    title: str
-    measure: Callable[..., Iterator[Measurement]]
-    long: bool = False
-
-
-# A benchmark in a process of its own, whose memory and time are not those of the others.
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def run_alone(module: str, *arguments: object) -> Any:
-    """What `python -m MODULE ARGUMENTS` prints as JSON, on one thread of BLAS and torch.
-
-    Raises:
-        ValueError: if it fails, with the last line of its errors.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"{module} could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
-    return json.loads(done.stdout)

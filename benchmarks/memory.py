@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.machine import ROOT, Measurement
+from benchmarks.alone import ROOT
+from benchmarks.measurement import Measurement
 
 POLL_S = 0.05
 SMALLEST = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.machine import Measurement
+from benchmarks.measurement import Measurement
 from benchmarks.memory import SMALLEST, run_training
 
 

@@ -23,7 +23,8 @@ import psutil
 from numpy.typing import NDArray
 
 from agents.named import named_rule
-from benchmarks.machine import Measurement, run_alone
+from benchmarks.alone import run_alone
+from benchmarks.measurement import Measurement
 from envs.bags_episodes import BagsConfig, build_bags
 from training.engines.engine import Engine, Given, LocalEngine, Result
 from training.engines.ray_cluster import RayEngine

@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agents.rules import make_rule
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from envs.environments import register
 from envs.simulation.snapshot import Observation
 

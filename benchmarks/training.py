@@ -9,7 +9,7 @@ from typing import Any
 import hydra
 import torch
 
-from benchmarks.machine import Measurement
+from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config

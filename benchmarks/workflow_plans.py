@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from agents.workflows.planners import plan_workflow
-from benchmarks.machine import Measurement, one_core
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
 from envs.simulation.streams import Streams
 from envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
 

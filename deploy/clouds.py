@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from deploy.config import DeploymentConfig
-from deploy.model.instances import Transfers
+from deploy.model.transfers import Transfers
 from deploy.objects.location import Bucket, FolderObjects, Objects, parse
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.policies import Scope

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from envs.simulation.market.config import MarketWorldConfig
@@ -15,22 +14,16 @@ def market_names() -> list[str]:
     return sorted(names, key=lambda name: (name != "default", name))
 
 
-def market_config(name: str, overrides: Sequence[str] = ()) -> MarketWorldConfig:
+def market_config(name: str) -> MarketWorldConfig:
     """The settings of one market.
 
     Args:
         name: as in `+env/markets=NAME`.
-        overrides: further settings, e.g. "env.guards.safety_net=false".
 
     Raises:
-        UsageError: for a market or a setting that there is not.
+        UsageError: for a market that there is not.
     """
-    values = compose_values("compare", ["+env=multicloud", f"+env/markets={name}", *overrides])
+    values = compose_values("compare", ["+env=multicloud", f"+env/markets={name}"])
     config = world_config(values["env"])
     assert isinstance(config, MarketWorldConfig)
     return config
-
-
-def market_configs() -> dict[str, MarketWorldConfig]:
-    """The settings of every published market."""
-    return {name: market_config(name) for name in market_names()}

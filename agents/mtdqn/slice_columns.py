@@ -67,7 +67,6 @@ N_PLACE_COLUMNS = 28
 FREE_AHEAD = 28  # executors that stay free / capacity
 SHORTAGE = 29  # executors short / mean request, at most 1
 N_COMMITTED_COLUMNS = 30
-N_CLUSTER_COLUMNS = 10  # the columns of a place before RATIO, which do not depend on the job
 
 
 @compiled

@@ -57,9 +57,9 @@ def backup(
     to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from deploy.cli import upkeep
+    from deploy.cli import backups
 
-    upkeep.backup(config, to)
+    backups.backup(config, to)
 
 
 def restore(
@@ -67,9 +67,9 @@ def restore(
     source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")],
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from deploy.cli import upkeep
+    from deploy.cli import backups
 
-    upkeep.restore(config, source)
+    backups.restore(config, source)
 
 
 def record(

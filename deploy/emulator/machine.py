@@ -15,9 +15,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from deploy.emulator.aws.emulator import Ec2Metadata
+from deploy.emulator.aws.metadata import Ec2Metadata
 from deploy.emulator.cloudinit import Boot
-from deploy.emulator.gcp.emulator import GceMetadataServer
+from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
 from deploy.node import procfs
 from deploy.providers.local.records import Fate

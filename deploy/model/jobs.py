@@ -72,7 +72,7 @@ class Bag(Work):
     """From submission to the end of the last task."""
     checkpoint: Command | None = None
     """Run in a task's folder every `profile.checkpoint_interval_s` and when its instance is about to end.
-    What is in the checkpoint folder then is there again where the task starts anew. None: it starts over."""
+    A restarted task finds its checkpoint folder as it was then. None: it starts from the beginning."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Bag:

@@ -103,7 +103,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Socket(ssl.SSLSocket):
-    """Each read and write gets the time that is left: a byte now and then gives nobody more of it."""
+    """A socket with one deadline for the whole exchange, however slowly bytes arrive."""
 
     ends_s = math.inf
 

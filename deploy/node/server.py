@@ -99,7 +99,7 @@ class Listener(ThreadingHTTPServer):
                 self._shut(connection)
 
     def trust(self, connection: socket.socket, within_s: float) -> None:
-        """The client of this one has shown its token: it has so long from now, and makes room for nobody."""
+        """Mark a connection as authenticated: it may stay for `within_s` and is no longer evicted."""
         with self._guard:
             about = self._open.get(connection)
             if about is not None:

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import IPvAnyAddress
 
-from deploy.model.instances import Market, Offer, Transfers
+from deploy.model.instances import Market, Offer
+from deploy.model.transfers import Transfers
 from deploy.providers.base import Provider
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, YamlFile

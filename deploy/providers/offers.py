@@ -16,9 +16,8 @@ from spotweave.files import write_private
 
 # What we ourselves have seen of capacity: clouds publish prices, not availability.
 #
-# An offer counts as down from a refused launch or an interruption for as long as it is left alone; otherwise
-# it counts as up, also while nobody tries. So `up_ratio` is an upper bound, and 1 where we were never
-# refused.
+# An offer counts as down from a refused launch or an interruption until its cool-down ends, and otherwise as
+# up, whether or not a launch is tried. So `up_ratio` is an upper bound, and 1 where no launch was refused.
 
 _DAY_S = 86_400.0
 _WEEK_S = 7 * _DAY_S

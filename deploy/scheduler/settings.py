@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deploy.model.instances import Transfers
+from deploy.model.transfers import Transfers
 from envs.simulation.guards.rules import GuardsConfig
 
 

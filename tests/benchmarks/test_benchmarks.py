@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks.machine import Benchmark, Measurement
+from benchmarks.measurement import Benchmark, Measurement
 
 
 def test_a_ratio_above_one_meets_the_bar_in_either_direction() -> None:

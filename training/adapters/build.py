@@ -21,9 +21,9 @@ def make_library_trainer(task: LibraryTask) -> LibraryTrainer:
 
         return DQNTrainer(task)
     if kind in ("maskable_ppo", "decima"):
-        from training.adapters import sb3
+        from training.adapters import sb3_ppo
 
-        return sb3.MaskablePPOTrainer(task) if kind == "maskable_ppo" else sb3.DecimaTrainer(task)
+        return sb3_ppo.MaskablePPOTrainer(task) if kind == "maskable_ppo" else sb3_ppo.DecimaTrainer(task)
     if kind == "rllib_dqn":
         from training.adapters.rllib import RLlibDQNTrainer
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from agents.bags.schedulers import POLICIES, SCHEDULERS, OnDemand, on_demand_plan, scheduler_named
-from agents.named import RULE_NAMES, named_rule
-from agents.policy import Policy
-from agents.stored import policy_file
-from envs.simulation.bags.cases import Case
 from envs.simulation.bags.documents import read_environment, read_job, read_map
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.model import BagError, Environment
-from envs.simulation.bags.options import compute_d_spot
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
-from envs.simulation.bags.world import BagWorld
-from envs.simulation.world import EpisodeKey
 from training.bags.execution_picture import write_execution
-from training.checkpoint import load_policy
 
 COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
     "USD": (lambda outcome: outcome.cost_usd, ".4f"),
@@ -76,7 +65,7 @@ def execute(
     if seeds < 1:
         raise BagError(f"seeds is {seeds}, expected at least 1")
     if scheduler in POLICIES:
-        from training.bags.simulating import OnePlan, play, policy_named  # torch takes seconds to load
+        from training.bags.playing import OnePlan, play, policy_named  # torch takes seconds to load
 
         source = OnePlan(plan, environment, scenario, launch_s, first_seed)
         return play(policy_named(scheduler, source), source, seeds)
@@ -127,63 +116,3 @@ def write_first(outcomes: Outcomes, scenario: str, bag: str, path: Path) -> None
     """A picture of the first scheduler's execution with seed 0. Raises WriteError."""
     outcome = next(iter(outcomes.values()))[0]
     write_execution(outcome, f"{bag}, {scenario}, seed 0, {outcome.scheduler}", path)
-
-
-# Executions of bags by a policy, in the same worlds as those by a scheduler.
-
-RELEASED = "bags"
-"""The released policy."""
-
-
-@dataclass(frozen=True)
-class OnePlan:
-    """One plan in the worlds of consecutive seeds, one for each index of an episode. A `CaseSource`.
-
-    Attributes:
-        plan: the primary scheduling map; one without VMs leaves the start to the policy.
-        environment: what may be rented.
-        scenario: rates.
-        launch_s: until VMs that are rented before the start are ready.
-        first_seed: of index 0.
-    """
-
-    plan: Plan
-    environment: Environment
-    scenario: Scenario
-    launch_s: float
-    first_seed: int = 0
-
-    def case(self, key: EpisodeKey) -> Case:
-        """The case of an episode."""
-        d_spot_s = compute_d_spot(self.plan.bag.tasks, self.environment, self.plan.deadline_s)
-        changes = drawn(self.scenario, self.first_seed + key.index)
-        return Case(self.plan, self.environment, self.scenario, changes, d_spot_s, self.launch_s)
-
-
-def unplanned(plan: Plan) -> Plan:
-    """The same bag and deadline, without VMs."""
-    return replace(plan, vms=())
-
-
-def play(policy: Policy, source: OnePlan, seeds: int) -> list[Outcome]:
-    """Executions with so many seeds, as `simulating.execute` gives them for a scheduler."""
-    world = BagWorld(source, seeds)
-    world.reset([EpisodeKey(0, "test", seed) for seed in range(seeds)])
-    for lane in range(seeds):
-        policy.begin(lane, lane)
-    actions = np.zeros(seeds, np.int64)
-    # Where nothing hibernates, a plan may end without a question.
-    active = np.asarray(world.observation["action_mask"].any(1), np.bool_)
-    while active.any():
-        lanes = np.flatnonzero(active)
-        actions[lanes] = policy.act_lanes(world.observation, lanes)
-        _, done = world.step(actions, active)
-        active &= ~done
-    return [replace(world.outcome(lane), scheduler=policy.name) for lane in range(seeds)]
-
-
-def policy_named(name: str, source: OnePlan) -> Policy:
-    """One of `agents.bags.schedulers.POLICIES`. Raises CheckpointError if its file is damaged."""
-    if name in RULE_NAMES:
-        return named_rule(name)
-    return load_policy(policy_file(RELEASED), BagWorld(source, 1).spec)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache, partial
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from training.config import UsageError
+from training.engines.carrying import carry_out
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -107,26 +107,6 @@ class Engine(ABC):
 
 def _tell(arrived: Callable[[int], None], number: int, future: Future[Any]) -> None:
     arrived(number)
-
-
-# What a worker does with a task.
-
-KEPT_WORKS = 4
-"""A worker keeps so many works with their worlds: those of a training, its validation and a comparison."""
-
-
-def carry_out(pickled: bytes, task: bytes) -> bytes:
-    """The result of a work for a task; all three are pickled here, because Ray's own arrays are read-only."""
-    return pickle.dumps(_unpickled(pickled)(pickle.loads(task)))
-
-
-@lru_cache(KEPT_WORKS)
-def _unpickled(pickled: bytes) -> Callable[[Any], Any]:
-    work: Callable[[Any], Any] = pickle.loads(pickled)
-    if "torch" in sys.modules:
-        # There is a worker for each core, and what a network sums up must not depend on a machine's cores.
-        sys.modules["torch"].set_num_threads(1)
-    return work
 
 
 # Tasks in processes of this machine.

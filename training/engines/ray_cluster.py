@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from training.config import UsageError
-from training.engines.engine import RETRIES, Engine, LostTaskError, carry_out
+from training.engines.carrying import carry_out
+from training.engines.engine import RETRIES, Engine, LostTaskError
 
 OBJECT_STORE_BYTES = 80_000_000
 """Of a Ray of our own: what travels is small, and larger objects spill to the disk."""

@@ -10,14 +10,7 @@ from typing import Any
 
 from envs.simulation.federations.clouds import Measurement
 from envs.simulation.federations.documents import read_application, read_clouds
-from training.federated.measuring.dummy import (
-    MeasureError,
-    Times,
-    Workload,
-    device_named,
-    machine,
-    measure_rounds,
-)
+from training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
 from training.federated.measuring.exchange import (
     NAMES,
     VGG16,
@@ -36,6 +29,7 @@ from training.federated.measuring.merging import (
     require_place,
     slowdown,
 )
+from training.federated.measuring.times import MeasureError, Times
 
 FORMAT = "spotweave-fl-measurement-1"
 PARTS = ("compute", "communication")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
@@ -18,9 +16,6 @@ from deploy.emulator.aws.world import Ec2World, make_queue
 from deploy.emulator.emulator import Emulator, clock_of, machines_of
 from deploy.emulator.market import Market
 from deploy.model.clock import Clock
-from deploy.node.metadata import VARIABLES
-from deploy.providers.local.machine import MetadataServer
-from deploy.providers.local.records import Fate
 from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
@@ -80,26 +75,3 @@ class AwsEmulator(Emulator):
     def disk_usd_gib_month(self, region: str) -> float:
         """See Emulator: all are priced as gp3."""
         return self.config.gp3_usd_gib_month[region]
-
-
-# The metadata service of an emulated EC2 instance, with what EC2 tells besides an instance's end.
-
-
-class Ec2Metadata(MetadataServer):
-    """IMDSv2 on the instance's own address."""
-
-    def __init__(self, hardware: dict[str, Any], fate: Callable[[], Fate]) -> None:
-        self._texts: dict[str, str] = hardware["metadata"]
-        self._action: str = hardware["action"]
-        super().__init__(hardware["address"], hardware["instance_id"], fate)
-
-    def environment(self) -> dict[str, str]:
-        """Where programs of the instance find it."""
-        return {VARIABLES["ec2"]: self.url}
-
-    def answer(self, path: str) -> str | None:
-        """The text at a path; None: there is nothing."""
-        found = self._texts.get(path) or super().answer(path)
-        if found is not None and path == "spot/instance-action":
-            return json.dumps({**json.loads(found), "action": self._action})
-        return found

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, model_validator
 
-from deploy.model.instances import Offer, Transfers
+from deploy.model.instances import Offer
+from deploy.model.transfers import Transfers
 from deploy.providers.aws.catalogue import Catalogue, CatalogueError, load_catalogue
 from deploy.providers.base import Provider
 from deploy.providers.config import Finding, Place, ProviderConfig

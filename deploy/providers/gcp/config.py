@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, model_validator
 
-from deploy.model.instances import Transfers
+from deploy.model.transfers import Transfers
 from deploy.providers.base import Provider
 from deploy.providers.config import Finding, Place, ProviderConfig
 from deploy.providers.gcp.prices import PriceError, PriceList, load_prices

@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deploy.jobfile import MAX_BYTES, named_files
-from deploy.model.instances import slowness
 from deploy.model.jobs import Bag, JobSpec, TaskKey
+from deploy.model.speeds import slowness
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable

@@ -30,7 +30,7 @@ class Mover:
 
     Args:
         folder: of the job, to which its own programs may write.
-        going: False as soon as nobody wants the copy any more.
+        going: whether the copy is still needed.
 
     Attributes:
         moved_bytes: that were read from elsewhere.
@@ -51,7 +51,7 @@ class Mover:
             digest: of what was written.
 
         Raises:
-            RunnerError: if it is not what was written any more, or nobody wants it.
+            RunnerError: if its content has changed since, or the copy is no longer needed.
             PoisonError: if the job's programs have put something else in the way.
             OSError: if the disk fails.
         """

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from deploy.billing import CHARGES_PER_USD
-from deploy.model.instances import InstanceState, Offer, Transfers
+from deploy.model.instances import InstanceState, Offer
 from deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
+from deploy.model.transfers import Transfers
 from deploy.model.workflows import Workflow
 from deploy.scheduler.retries.retries import attempt_id, requeue
 from deploy.store.intents import Intent, IntentKind

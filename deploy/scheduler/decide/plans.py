@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
 from agents.workflows.planners import PLANNERS, checked_plan
 from agents.workflows.solution import Solution
-from deploy.model.instances import Offer, Transfers, slowness
+from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
+from deploy.model.speeds import slowness
 from deploy.model.tasks import Phase
+from deploy.model.transfers import Transfers
 from deploy.model.workflows import Workflow
 from deploy.scheduler.decide.questions import doomed
 from deploy.scheduler.snapshot.needs import ban

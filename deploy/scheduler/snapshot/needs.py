@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from deploy.model.instances import SHORTEST_MONTH_S, Move, Offer, slowness
+from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
+from deploy.model.speeds import slowness
+from deploy.model.transfers import Move
 from envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deploy.model.instances import Offer, hetero_of
+from deploy.model.instances import Offer
+from deploy.model.speeds import hetero_of
 from deploy.scheduler.snapshot.needs import Need
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from envs.simulation import columns as col

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deploy.billing import Bill, usd
-from deploy.model.instances import Transfers
 from deploy.model.jobs import JobSpec, JobState, Profile, SparkBatch
+from deploy.model.transfers import Transfers
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.emulator.chaos import HOUR_S, SETTINGS, Account, CloudWorld, agree

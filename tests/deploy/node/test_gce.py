@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.emulator.gcp.emulator import GceMetadataServer
+from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
 from deploy.providers.local.records import Fate
 from tests.deploy.node.agents import loopback_address

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer, Transfers
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.model.transfers import Transfers
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import share_done
 from envs.simulation.market.members import is_client

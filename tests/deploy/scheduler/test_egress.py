@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.simulated import SimulatedOffer
 from deploy.billing import CHARGES_PER_USD, usd
-from deploy.model.instances import Transfers
 from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
+from deploy.model.transfers import Transfers
 from deploy.scheduler.act.placing import of_start
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.scheduler.cases import offer

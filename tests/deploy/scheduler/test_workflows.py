@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.instances import Transfers
 from deploy.model.jobs import JobState, TaskKey
+from deploy.model.transfers import Transfers
 from deploy.scheduler.act.placing import of_start, regions_of
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider

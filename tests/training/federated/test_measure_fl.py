@@ -28,7 +28,7 @@ from envs.simulation.federations.documents import clouds_document, clouds_of, re
 from tests.training.federated.commands import EXAMPLES, mistake, run
 from training.federated.measuring import listener as listening
 from training.federated.measuring import merging
-from training.federated.measuring.dummy import MeasureError, Times, Workload, digits, machine, run_rounds
+from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
 from training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
 from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES
 from training.federated.measuring.listener import Listener
@@ -39,6 +39,7 @@ from training.federated.measuring.merging import (
     require_place,
     written,
 )
+from training.federated.measuring.times import MeasureError, Times
 from training.files import WriteError
 
 measure = partial(run, "measure-fl")

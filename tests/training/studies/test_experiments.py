@@ -13,7 +13,7 @@ from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
 from training.evaluation.episodes import find_suite, suite_hash
-from training.markets import market_configs
+from training.markets import market_config, market_names
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.scenario import joined_hash
 from training.studies.search import TuneSettings
@@ -104,7 +104,7 @@ def test_published_episodes_are_those_of_today(name: str) -> None:
 @pytest.mark.real
 def test_the_table_of_markets_shows_every_published_market() -> None:
     shown = [scenario_env(scenario) for scenario in experiment("markets/table_markets").scenarios.values()]
-    configs = market_configs()
+    configs = {name: market_config(name) for name in market_names()}
     assert next(iter(configs)) == "default"
     assert [world_config(env) for env in shown[:1]] == [configs["default"]]
     assert len(shown) == len(configs)

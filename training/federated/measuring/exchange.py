@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from envs.simulation.federations.application import Messages
-from training.federated.measuring.dummy import MeasureError, Times
 from training.federated.measuring.link import (
     ARRIVED,
     CONNECT_S,
@@ -24,6 +23,7 @@ from training.federated.measuring.link import (
     shown,
 )
 from training.federated.measuring.listener import Listener
+from training.federated.measuring.times import MeasureError, Times
 
 # VGG16's weights and ten numbers, what the dummy application of the thesis exchanges.
 VGG16 = Messages(0.537082008, 0.537082008, 0.537082008, 1.808e-06)

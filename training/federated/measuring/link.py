@@ -12,7 +12,7 @@ import os
 import socket
 import time
 
-from training.federated.measuring.dummy import MeasureError
+from training.federated.measuring.times import MeasureError
 
 GREETING = b"spotweave-measure-fl 1"
 MAX_MESSAGE_BYTES = 8_000_000_000

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from training.federated.measuring.dummy import MeasureError
 from training.federated.measuring.link import (
     ARRIVED,
     GREETING,
@@ -21,6 +20,7 @@ from training.federated.measuring.link import (
     parse_address,
     shown,
 )
+from training.federated.measuring.times import MeasureError
 
 # Sending costs money in clouds: a listener that is left open gives out no more than this.
 MAX_TOTAL_BYTES = 400_000_000_000

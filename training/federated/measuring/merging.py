@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Clouds, Measurement
 from envs.simulation.federations.documents import clouds_of, read_clouds
-from training.federated.measuring.dummy import MeasureError
+from training.federated.measuring.times import MeasureError
 from training.files import replacing
 
 Document = dict[str, Any]

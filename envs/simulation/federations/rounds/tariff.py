@@ -53,10 +53,6 @@ class Tariff:
         """The price of a recorded series (USD per hour)."""
         return Tariff(series.times_s.tolist(), series.values.tolist())
 
-    def counted_from(self, time_s: int) -> Tariff:
-        """The same price on a clock that shows 0 at `time_s`."""
-        return Tariff([time - time_s for time in self._times], self._prices)
-
     def usd_hour(self, time_s: float) -> float:
         """The price that holds at `time_s`."""
         if len(self._prices) == 1:
