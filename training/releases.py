@@ -43,6 +43,8 @@ def release(runs: Sequence[Path], name: str, table: str, root: Path | None = Non
         WriteError: if a file cannot be written.
     """
     root = RELEASED if root is None else root
+    if not runs:
+        raise UsageError("run= is empty: expected a finished run's directory, or several")
     for run in runs:
         if not (run / "done.json").is_file() or not (run / "policy.pt").is_file():
             raise UsageError(
@@ -50,7 +52,8 @@ def release(runs: Sequence[Path], name: str, table: str, root: Path | None = Non
             )
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
-    content = (runs[0] / "policy.pt").read_bytes() if len(runs) == 1 else _mean(runs)
+    states = [load_policy_state(run / "policy.pt") for run in runs]
+    content = (runs[0] / "policy.pt").read_bytes() if len(runs) == 1 else _mean(runs, states)
     if len(content) >= MAX_BYTES:
         raise UsageError(
             f"{runs[0] / 'policy.pt'} has {len(content) / 1e6:.1f} MB, a release must stay below "
@@ -63,13 +66,13 @@ def release(runs: Sequence[Path], name: str, table: str, root: Path | None = Non
     return folder
 
 
-def _mean(runs: Sequence[Path]) -> bytes:
+def _mean(runs: Sequence[Path], states: Sequence[dict[str, Any]]) -> bytes:
     """The file of the policy whose network is the mean of those of several runs."""
-    states = [load_policy_state(run / "policy.pt") for run in runs]
-    if any(state["agent"] != states[0]["agent"] or state["world"] != states[0]["world"] for state in states):
-        raise UsageError(
-            "run= names trainings of different agents or worlds: expected one, with several seeds"
-        )
+    for key in ("agent", "world", "scales", "weights"):
+        if any(state[key] != states[0][key] for state in states):
+            raise UsageError(
+                f"run= names trainings that differ in their {key}: expected one with several seeds"
+            )
     agent, world = agent_named(states[0]["agent"]["kind"]), states[0]["world"]
     shape = Shape(world["n_clusters"], tuple(states[0]["scales"]), tuple(states[0]["weights"]))
     made = agent.make(agent.settings(**states[0]["agent"]), shape) if agent.make else None

@@ -90,9 +90,10 @@ class MTDQNNetwork(PackedNetwork):
 
 
 def averaged(networks: Sequence[MTDQNNetwork]) -> MTDQNNetwork:
-    """One network whose own values are the means of those of several, but where one of them clips a column.
+    """One network whose own values are the mean of those of several.
 
-    Their hidden units stand side by side, so that what acts and what goes on learning know nothing of it.
+    Their hidden units stand side by side. Only where a column is beyond `CLIP` spreads does the result differ
+    from the mean, because the scalers are averaged too.
 
     Raises:
         ValueError: for networks of different sizes, or with an LSTM or a mutual head.

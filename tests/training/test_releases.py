@@ -134,3 +134,15 @@ def test_several_runs_of_mtdqn_are_released_as_their_mean(tmp_path: Path) -> Non
 def test_only_mtdqn_is_averaged(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only networks of mtdqn are averaged"):
         release([run, run], "toy/mine", "", tmp_path / "checkpoints")
+
+
+def test_a_damaged_policy_is_not_released(run: Path, tmp_path: Path) -> None:
+    (run / "policy.pt").write_bytes((run / "policy.pt").read_bytes() + b"x")
+    with pytest.raises(ValueError, match="is damaged or was replaced"):
+        release([run], "toy/mine", "", tmp_path / "checkpoints")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_release_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="run= is empty"):
+        release([], "toy/mine", "", tmp_path)
