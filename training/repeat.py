@@ -4,8 +4,7 @@ python training/repeat.py +experiment=liu2022/trainings [only=[NAME,...]] [seeds
 
 A finished run is left as it is, an interrupted one is resumed, one whose settings differ from what is asked
 for is refused before anything starts. Each run writes OUT/NAME/seedN with its training.log. With engine=ray
-ray.address=auto, a Ray cluster plays the episodes of the runs, or trains a run as a whole where its episodes
-depend on each other (docs/scaling.md); their files are written here all the same.
+ray.address=auto, a Ray cluster trains them, whose machines share this folder (docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from omegaconf import DictConfig
 
 from training.config import INTERRUPTED, UsageError, resolved, run_command, typed
 from training.studies.processes import RepeatProgress, run_all
-from training.studies.remote import cluster_of
+from training.studies.remote import started_by
+from training.studies.search import TuneSettings
 from training.studies.trained import RepeatSettings, Run, planned_runs
 
 FAILED = 1
@@ -30,10 +30,10 @@ def main(config: DictConfig) -> int:
     if not values["trainings"]:
         raise UsageError("nothing to train: give +experiment=STUDY/trainings, e.g. liu2022/trainings")
     settings = typed(RepeatSettings, values, "")
-    return run_planned(planned_runs(settings), settings.workers, settings.threads)
+    return run_planned(planned_runs(settings), settings)
 
 
-def run_planned(runs: Sequence[Run], workers: int, threads: int) -> int:
+def run_planned(runs: Sequence[Run], settings: RepeatSettings | TuneSettings) -> int:
     """Run what is not finished, and say what became of it; returns the exit code.
 
     Raises:
@@ -44,8 +44,11 @@ def run_planned(runs: Sequence[Run], workers: int, threads: int) -> int:
         run.refuse_other_settings()
     finished = [run for run in runs if run.finished]
     wanted = [run for run in runs if not run.finished]
-    with cluster_of(wanted) as cluster, RepeatProgress(runs, finished) as progress:
-        outcomes = run_all(wanted, workers, threads, progress, cluster)
+    with (
+        started_by(settings.engine, settings.ray.address) as start,
+        RepeatProgress(runs, finished) as progress,
+    ):
+        outcomes = run_all(wanted, settings.workers, settings.threads, progress, start)
     for run, problem in outcomes.failed.items():
         print(f"failed: {run.name}: {problem}")
     print(

@@ -24,7 +24,7 @@ def main(config: DictConfig) -> int:
     settings = typed(TuneSettings, values, "")
     found = searched(settings)
     tried = [candidate.run for candidates in found.values() for candidate in candidates]
-    code = run_planned(tried, settings.workers, settings.threads)
+    code = run_planned(tried, settings)
     if code:
         return code
     runs = []
@@ -33,7 +33,7 @@ def main(config: DictConfig) -> int:
         best = candidates[scores.index(max(scores))]
         print(f"{name}: {' '.join(best.words) or 'the defaults'} ({max(scores):.6g} on validation)")
         runs += runs_of_best(settings, name, best)
-    return run_planned(runs, settings.workers, settings.threads)
+    return run_planned(runs, settings)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ class Process(Protocol):
         """Pass a signal on, if it has not ended; called from a handler of signals."""
 
 
-Start = Callable[[Run, int, IO[bytes]], Process]
-"""Starts a run on some threads; the process keeps the lock on the run's directory until it ends."""
+Start = Callable[[Run, int], Process]
+"""Starts a run on some threads."""
 
 
 @dataclass
@@ -85,9 +85,7 @@ def log_of(run: Run) -> Path:
     return run.directory.path / "training.log"
 
 
-def run_all(
-    runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, cluster: Start | None = None
-) -> Outcomes:
+def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, start: Start) -> Outcomes:
     """Run (or go on with) every run, `workers` at a time; one that fails does not stop the others.
 
     Ctrl-C (or a termination signal) is passed on once to every process, which finishes its round and saves; a
@@ -98,7 +96,7 @@ def run_all(
         workers: at the same time.
         threads: OMP_NUM_THREADS of each.
         watcher: is told what happens.
-        cluster: starts those that have a `cluster`; None: there are none.
+        start: starts a run.
     """
     outcomes = Outcomes()
     waiting = list(runs)
@@ -108,7 +106,7 @@ def run_all(
             while waiting and len(working) < workers and not outcomes.interrupted:
                 run = waiting.pop(0)
                 try:
-                    working.append(_start(run, threads, watcher, cluster))
+                    working.append(_start(run, threads, watcher, start))
                 except (OSError, ValueError) as error:
                     outcomes.failed[run] = str(error)
                     watcher.ended(run, str(error), 0.0)
@@ -123,20 +121,23 @@ def run_all(
     return outcomes
 
 
-def _start(run: Run, threads: int, watcher: Watcher, cluster: Start | None) -> _Working:
+def _start(run: Run, threads: int, watcher: Watcher, start: Start) -> _Working:
     prepare_directory(run.directory.path)
     resumed = run.begun
-    start = _start_here if run.cluster is None else cluster
-    assert start is not None
-    with _claimed(run) as claim:
-        process = start(run, threads, claim)
+    process = start(run, threads)
     watcher.began(run, resumed)
     return _Working(run, process, log_of(run), time.monotonic())
 
 
-def _start_here(run: Run, threads: int, claim: IO[bytes]) -> Process:
+def start_here(run: Run, threads: int, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+    """Start a run, or go on with it, in a process of this machine, which runs `prepare` before anything else.
+
+    Raises:
+        OSError: if its directory cannot be written.
+        ValueError: if another process trains it.
+    """
     words = [f"resume={run.directory.path}"] if run.begun else list(run.overrides)
-    with log_of(run).open("ab") as output:
+    with _claimed(run) as claim, log_of(run).open("ab") as output:
         return subprocess.Popen(
             # Relative, because the command goes onto the policy's card: no card shall name a private folder.
             [sys.executable, "-u", os.path.relpath(TRAIN), *words],
@@ -148,6 +149,7 @@ def _start_here(run: Run, threads: int, claim: IO[bytes]) -> Process:
             start_new_session=True,
             # The process keeps the claim, so that a run whose parent was killed is not begun a second time.
             pass_fds=[claim.fileno()],
+            preexec_fn=prepare,
         )
 
 

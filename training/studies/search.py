@@ -141,7 +141,7 @@ def runs_of_best(settings: TuneSettings, name: str, best: Candidate) -> list[Run
 
 
 def _planned(settings: TuneSettings, trainings: dict[str, Training]) -> list[Run]:
-    return planned_runs(RepeatSettings(trainings, settings.out, engine=settings.engine, ray=settings.ray))
+    return planned_runs(RepeatSettings(trainings, settings.out))
 
 
 def validated(run: Run) -> float:

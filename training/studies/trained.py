@@ -208,14 +208,12 @@ class Run:
         seed: its seed.
         directory: where it belongs.
         overrides: words for training/train.py, seed and directory included.
-        cluster: address of the Ray cluster on which it is trained whole; None: in a process of this machine.
     """
 
     training: str
     seed: int
     directory: RunDirectory
     overrides: tuple[str, ...]
-    cluster: str | None = None
 
     @property
     def name(self) -> str:
@@ -284,14 +282,8 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
     """Every run that is asked for, seed by seed, so that early results cover all trainings.
 
     Raises:
-        UsageError: for an unknown training, one without seeds, words that the study sets itself, or a Ray
-            cluster that is not named.
+        UsageError: for an unknown training, one without seeds, or words that the study sets itself.
     """
-    address = settings.ray.address
-    if settings.engine == "ray" and address is None:
-        raise UsageError("engine=ray needs ray.address=auto|HOST:PORT: trainings share a cluster")
-    if settings.engine == "local" and address is not None:
-        raise UsageError(f"ray.address={address} was given to engine=local: use engine=ray")
     names = list(settings.trainings)
     for name in settings.only or []:
         if name not in names:
@@ -309,7 +301,7 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
                     f"training {name} gives {word}: seeds, directories and engines come from the command"
                 )
         runs += [
-            Run(name, seed, directory, _words(training.overrides, seed, directory.path), address)
+            Run(name, seed, directory, _words(training.overrides, seed, directory.path))
             for seed in seeds
             for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
         ]

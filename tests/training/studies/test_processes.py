@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from training.config import INTERRUPTED
 from training.run_directory import RunDirectory
 from training.studies import processes
-from training.studies.processes import last_line, log_of, run_all
+from training.studies.processes import last_line, log_of, run_all, start_here
 from training.studies.trained import Run
 
 SCRIPT = """
@@ -79,7 +78,7 @@ class Watcher:
 def test_all_run_a_few_at_a_time_with_their_words(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, name, "works") for name in "abcde"]
     watcher = Watcher()
-    outcomes = run_all(runs, 2, 1, watcher)
+    outcomes = run_all(runs, 2, 1, watcher, start_here)
     assert {run.training for run in outcomes.finished} == set("abcde")
     assert not outcomes.failed
     assert not outcomes.interrupted
@@ -93,14 +92,14 @@ def test_one_that_has_begun_is_resumed(tmp_path: Path) -> None:
     run.directory.config.write_text("")
     run.directory.state.write_text("")
     watcher = Watcher()
-    assert run_all([run], 1, 1, watcher).finished == [run]
+    assert run_all([run], 1, 1, watcher, start_here).finished == [run]
     assert watcher.told[0] == ("a", "resumed")
     assert f"words resume={tmp_path / 'a'}" in log_of(run).read_text()
 
 
 def test_a_failure_is_one_line_with_its_log_and_the_others_go_on(tmp_path: Path) -> None:
     bad, good = make_run(tmp_path, "bad", "fails"), make_run(tmp_path, "good", "works")
-    outcomes = run_all([bad, good], 1, 1, Watcher())
+    outcomes = run_all([bad, good], 1, 1, Watcher(), start_here)
     assert outcomes.finished == [good]
     assert outcomes.failed == {
         bad: f"ended with exit code 2 (error: no such thing): see {tmp_path / 'bad' / 'training.log'}"
@@ -111,7 +110,7 @@ def test_ctrl_c_reaches_every_process_once_and_nothing_new_begins(tmp_path: Path
     runs = [make_run(tmp_path, name, "waits") for name in "abc"]
     before = signal.getsignal(signal.SIGINT)
     watcher = Watcher(interrupt=2)
-    outcomes = run_all(runs, 2, 1, watcher)
+    outcomes = run_all(runs, 2, 1, watcher, start_here)
     assert outcomes.interrupted
     assert not outcomes.finished
     assert not outcomes.failed
@@ -142,7 +141,7 @@ class InterruptedPoll:
 
 
 def test_ctrl_c_in_the_middle_of_a_poll_does_not_begin_another(tmp_path: Path) -> None:
-    run = replace(make_run(tmp_path, "a", "works"), cluster="auto")
+    run = make_run(tmp_path, "a", "works")
     elsewhere = InterruptedPoll()
     outcomes = run_all([run], 1, 1, Watcher(), lambda *_: elsewhere)
     assert outcomes.interrupted
@@ -153,13 +152,13 @@ def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None
     run = make_run(tmp_path, "a", "works")
     with (tmp_path / "a" / ".lock").open("ab") as claim:
         fcntl.flock(claim, fcntl.LOCK_EX)
-        outcomes = run_all([run], 1, 1, Watcher())
+        outcomes = run_all([run], 1, 1, Watcher(), start_here)
     assert "is being trained by another process" in outcomes.failed[run]
     assert not log_of(run).exists()
-    assert run_all([run], 1, 1, Watcher()).finished == [run]
+    assert run_all([run], 1, 1, Watcher(), start_here).finished == [run]
 
 
 def test_a_run_that_claims_success_without_an_end_has_failed(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", "works")
     elsewhere = Run("a", 0, RunDirectory(tmp_path / "other"), run.overrides)
-    assert "ended with exit code 0" in run_all([elsewhere], 1, 1, Watcher()).failed[elsewhere]
+    assert "ended with exit code 0" in run_all([elsewhere], 1, 1, Watcher(), start_here).failed[elsewhere]

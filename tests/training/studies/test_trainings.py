@@ -8,7 +8,6 @@ import pytest
 
 from tests.training.commands import tiny
 from training.config import UsageError, compose_values, to_yaml, typed
-from training.engines.settings import RaySettings
 from training.run_directory import RunDirectory
 from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
@@ -25,9 +24,6 @@ def test_runs_come_seed_by_seed_with_their_words(tmp_path: Path) -> None:
     assert [run.name for run in runs] == ["a seed 0", "b seed 0", "a seed 1"]
     assert runs[2].directory.path == tmp_path / "a" / "seed1"
     assert runs[2].overrides[-3:] == ("trainer.test_episodes=0", "seed=1", f"out={tmp_path / 'a' / 'seed1'}")
-    on_ray = planned_runs(settings(tmp_path, engine="ray", ray=RaySettings("auto")))
-    assert [run.cluster for run in on_ray] == ["auto"] * 3
-    assert [run.overrides for run in on_ray] == [run.overrides for run in runs]
     assert [run.name for run in planned_runs(settings(tmp_path, only=["b"], seeds=[7]))] == ["b seed 7"]
 
 
@@ -39,7 +35,6 @@ def test_runs_come_seed_by_seed_with_their_words(tmp_path: Path) -> None:
         ({"seeds": [1, 1]}, "each once"),
         ({"trainings": {"a": Training(["seed=3"])}}, "training a gives seed=3"),
         ({"trainings": {"a": Training(["engine=ray"])}}, "training a gives engine=ray"),
-        ({"engine": "ray"}, r"engine=ray needs ray\.address="),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:
