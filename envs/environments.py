@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium.envs.registration import register as gym_register
 from gymnasium.envs.registration import registry
+from gymnasium.vector import AutoresetMode
 
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
     from envs.simulation.world import BatchWorld
+    from envs.single import WorldEnv
     from envs.variety import Variety
+    from envs.vector import WorldVectorEnv
 
 
 GROUP = "spotweave.environments"
@@ -35,8 +38,7 @@ class Environment:
         world: `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that
             keeps a `timeline` for pictures.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
-        gymnasium: id, `MODULE:NAME` of the class, and of what makes its vector form or None; without it,
-            Gymnasium does not know the environment.
+        gymnasium: id under which Gymnasium knows it; None: it does not.
         reference: rule that comes first in comparisons without policies=.
         rules: rules that a policy is compared with by default; None: those that declare this environment.
         rivals: of these, what a finished training is compared with; None: the first seven.
@@ -52,7 +54,7 @@ class Environment:
     config: str | type[Any]
     world: str | Callable[..., BatchWorld]
     default_agent: str = "rl_lsfc"
-    gymnasium: tuple[str, str, str | None] | None = None
+    gymnasium: str | None = None
     reference: str | None = None
     rules: Sequence[str] | None = None
     rivals: Sequence[str] | None = None
@@ -99,11 +101,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.simulation.market.config:MarketWorldConfig",
         "envs.multicloud:build_market",
         default_agent="mtdqn",
-        gymnasium=(
-            "spotweave/MultiCloud-v3",
-            "envs.multicloud:MultiCloudEnv",
-            "envs.multicloud:make_vector",
-        ),
+        gymnasium="spotweave/MultiCloud-v3",
         rivals=(
             "expected_cost",
             "uniform_progress",
@@ -121,11 +119,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.simulation.slices.config:SliceWorldConfig",
         "envs.simulation.slices.world:SliceWorld",
         default_agent="mtdqn",
-        gymnasium=(
-            "spotweave/MultiCluster-v0",
-            "envs.multicluster:MultiClusterEnv",
-            "envs.multicluster:make_vector",
-        ),
+        gymnasium="spotweave/MultiCluster-v0",
         rivals=("tuned", "deadline_safe", "ih_filter", "sf_e", "maf", "eft", "random"),
         members="envs.simulation.slices.config:SliceWorldConfig.members_of",
     ),
@@ -139,7 +133,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     "chapter4": Environment(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
         "envs.simulation.slices.config:Chapter4Config",
-        "envs.multicluster:build_chapter4",
+        "envs.infrastructure:build_chapter4",
         default_agent="mtdqn",
         reference="sf_e",  # the thesis compares with its best rule
     ),
@@ -148,18 +142,14 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.federated_episodes:FederatedConfig",
         "envs.federated_episodes:build_federated",
         default_agent="mtdqn",
-        gymnasium=(
-            "spotweave/Federated-v1",
-            "envs.federated:FederatedEnv",
-            "envs.federated:make_vector",
-        ),
+        gymnasium="spotweave/Federated-v1",
     ),
     "spot": Environment(
         "one divisible job with a deadline on recorded spot zones, by the rules of a public leaderboard",
         "envs.spot_episodes:SpotConfig",
         "envs.spot_episodes:build_spot",
         default_agent="spot_values",
-        gymnasium=("spotweave/Spot-v0", "envs.spot:SpotEnv", "envs.spot:make_vector"),
+        gymnasium="spotweave/Spot-v0",
         reference="on_demand",
         rules=("on_demand", "spot_fallback", "uniform_progress"),
     ),
@@ -168,14 +158,14 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.bags_episodes:BagsConfig",
         "envs.bags_episodes:build_bags",
         default_agent="mtdqn",
-        gymnasium=("spotweave/Bags-v0", "envs.bags:BagsEnv", "envs.bags:make_vector"),
+        gymnasium="spotweave/Bags-v0",
     ),
     "workflows": Environment(
         "graphs of steps with a deadline on owned clusters, spot and on-demand offers of recorded markets",
         "envs.workflows_episodes:WorkflowsConfig",
         "envs.workflows_episodes:build_workflows",
         default_agent="mtdqn",
-        gymnasium=("spotweave/Workflows-v0", "envs.workflows:WorkflowsEnv", "envs.workflows:make_vector"),
+        gymnasium="spotweave/Workflows-v0",
     ),
 }
 """Every environment by name."""
@@ -183,12 +173,48 @@ ENVIRONMENTS: dict[str, Environment] = {
 ENVIRONMENTS.update(plugins(GROUP, Environment, ENVIRONMENTS))
 
 
-# Registers the environments with Gymnasium, whenever `envs` is imported.
+def make(environment: str, config: Any = None, render_mode: str | None = None) -> WorldEnv:
+    """An environment by its name here; what `gymnasium.make` calls.
+
+    Args:
+        environment: of `ENVIRONMENTS`.
+        config: its settings; None: the defaults.
+        render_mode: None, "rgb_array" or "human": a Gantt chart.
+
+    Raises:
+        WorldError: for settings that make no sense.
+    """
+    from envs.single import WorldEnv
+
+    entry = ENVIRONMENTS[environment]
+    config = entry.config_class() if config is None else config
+    return WorldEnv(
+        entry.build(config, 1) if render_mode is None else entry.build_recording(config), render_mode
+    )
+
+
+def make_vector(
+    environment: str,
+    num_envs: int = 1,
+    config: Any = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    copy: bool = True,
+) -> WorldVectorEnv:
+    """`num_envs` copies of an environment that step in one call (see `WorldVectorEnv`)."""
+    from envs.vector import WorldVectorEnv
+
+    entry = ENVIRONMENTS[environment]
+    world = entry.build(entry.config_class() if config is None else config, num_envs)
+    return WorldVectorEnv(world, autoreset_mode, copy)
 
 
 def register() -> None:
     """Make `gymnasium.make` and `gymnasium.make_vec` know the environments; calling it again does nothing."""
-    for environment in ENVIRONMENTS.values():
-        if environment.gymnasium is not None and environment.gymnasium[0] not in registry:
-            name, single, vector = environment.gymnasium
-            gym_register(id=name, entry_point=single, vector_entry_point=vector)
+    for name, environment in ENVIRONMENTS.items():
+        if environment.gymnasium is not None and environment.gymnasium not in registry:
+            gym_register(
+                id=environment.gymnasium,
+                entry_point="envs.environments:make",
+                vector_entry_point="envs.environments:make_vector",
+                kwargs={"environment": name},
+            )

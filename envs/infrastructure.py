@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
 
@@ -130,3 +130,8 @@ class AnyClustersConfig:
 def build_drawn(config: AnyClustersConfig, n_lanes: int = 1, record: bool = False) -> SliceWorld:
     """A world on the infrastructure that `config` names. Raises WorldError if it names none."""
     return SliceWorld(config.drawn(), n_lanes, record)
+
+
+def build_chapter4(config: Chapter4Config, n_lanes: int = 1, record: bool = False) -> SliceWorld:
+    """The homogeneous world of chapter 4 with the workload that `config` names."""
+    return SliceWorld(config.world(), n_lanes, record)

@@ -37,9 +37,12 @@ def was_truncated(world: BatchWorld, lane: int) -> bool:
 
 
 class WorldEnv(gym.Env[Observation, np.int64]):
-    """One lane of a `BatchWorld` behind Gymnasium's interface.
+    """One lane of a `BatchWorld` behind Gymnasium's interface; docs/environments.md describes each world.
 
-    Subclasses only make the world and write the page of documentation.
+    The action is `Discrete(J * (C + 1))`: `job * (C + 1) + place` puts the job in that row on that place, and
+    `place == C` means none for now. Observations are a `Dict` of `clusters`, `occupation`, `jobs`, `pairs`
+    (float32) and `action_mask` (int8), whose columns `envs.simulation.snapshot` names. Rewards are what the
+    objective gained; at the end `info["metrics"]` has it and what it is made of.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "human"], "render_fps": 2}  # type: ignore[misc]

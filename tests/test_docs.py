@@ -135,9 +135,9 @@ def test_every_component_and_metric_is_explained(name: str) -> None:
 def test_every_environment_is_explained() -> None:
     text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     assert [
-        one.gymnasium[0]
+        one.gymnasium
         for one in ENVIRONMENTS.values()
-        if one.gymnasium is not None and f"`{one.gymnasium[0]}`" not in text
+        if one.gymnasium is not None and f"`{one.gymnasium}`" not in text
     ] == []
 
 

@@ -116,7 +116,7 @@ def test_every_file_keeps_to_its_layer() -> None:
         ("envs/simulation/clock.py", "from envs.traces import bundle"),
         ("envs/simulation/clock.py", "from ..traces.bundle import load"),
         ("envs/simulation/__init__.py", "from ..traces import bundle"),
-        ("envs/traces/bundle.py", "from envs.multicloud import MultiCloudEnv"),
+        ("envs/traces/bundle.py", "from envs.multicloud import build_market"),
         ("envs/multicloud.py", "from agents.policy import Policy"),
         ("envs/multicloud.py", "import training"),
         ("agents/rules/maf.py", "from envs import multicluster"),
@@ -126,7 +126,7 @@ def test_every_file_keeps_to_its_layer() -> None:
         ("training/train.py", "import deploy"),
         ("training/train.py", "from deploy.server import serve"),
         ("training/train.py", "import tests.oracle"),
-        ("deploy/server.py", "from envs.multicloud import MultiCloudEnv"),
+        ("deploy/server.py", "from envs.multicloud import build_market"),
         ("deploy/server.py", "import training.train"),
     ],
 )

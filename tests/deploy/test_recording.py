@@ -17,7 +17,7 @@ from deploy.recording import Happenings, record, series, write
 from deploy.service import open_store
 from deploy.store.prices import Quote
 from deploy.store.store import Store
-from envs.multicloud import MultiCloudEnv
+from envs.environments import make
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from envs.traces.market import load_traces
 from envs.traces.storage import TraceError
@@ -240,7 +240,7 @@ def test_what_was_seen_is_recorded_for_simulations(
     assert len(capsys.readouterr().out.splitlines()) == 4
     meta = json.loads((out / "aws_us-east-1a_g5.xlarge_spot" / "trace.json").read_text())
     assert meta["source"] == f"Spotweave deployment {deployment_id}: what it saw"
-    env = MultiCloudEnv(MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(out))))
+    env = make("multicloud", MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(out))))
     observation, _ = env.reset(seed=1)
     # The owned cluster, two spot zones, and on demand.
     assert observation["clusters"].shape[0] == 4

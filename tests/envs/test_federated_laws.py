@@ -18,7 +18,7 @@ from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.round_cost import RoundCost
 from agents.policy import Policy
-from envs.federated import FederatedEnv
+from envs.environments import make
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes import picture
@@ -339,9 +339,7 @@ def test_no_sequence_of_decisions_is_better_than_the_rule() -> None:
 
 @pytest.mark.real
 def test_the_environment_plays_an_episode_and_draws_it() -> None:
-    env = FederatedEnv(
-        FederatedConfig(clients_most=3, rounds_least=2, rounds_most=3), render_mode="rgb_array"
-    )
+    env = make("federated", FederatedConfig(clients_most=3, rounds_least=2, rounds_most=3), "rgb_array")
     env.reset(seed=4)
     env.action_space.seed(0)
     total, ended, info = 0.0, False, dict[str, Any]()

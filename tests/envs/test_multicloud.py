@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
-from envs.environments import register
+from envs.environments import make, make_vector, register
 from envs.market_data import recorded_market
-from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market, make_vector
+from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode, fingerprint
@@ -85,7 +85,7 @@ def test_gcp_availability_differs_between_episodes_and_not_between_policies() ->
 
 
 def test_an_episode_runs_to_its_end_and_reports_the_objective() -> None:
-    env = MultiCloudEnv(small())
+    env = make("multicloud", small())
     _, info = env.reset(seed=3, options={"split": "test", "index": 1})
     total, terminated = 0.0, False
     while not terminated:
@@ -98,17 +98,17 @@ def test_an_episode_runs_to_its_end_and_reports_the_objective() -> None:
 
 
 def test_a_cut_episode_is_truncated_not_terminated() -> None:
-    env = MultiCloudEnv(small(max_decisions=5))
+    env = make("multicloud", small(max_decisions=5))
     env.reset(seed=3)
     flags = [env.step(env.action_space.sample())[2:4] for _ in range(5)]
     assert flags == [(False, False)] * 4 + [(False, True)]
 
 
 def test_the_vector_form_plays_what_single_environments_play() -> None:
-    vector = make_vector(3, small())
+    vector = make_vector("multicloud", 3, small())
     seen, _ = vector.reset(seed=11)
     for lane in range(3):
-        env = MultiCloudEnv(small())
+        env = make("multicloud", small())
         alone, _ = env.reset(seed=11 + lane)
         for name, array in alone.items():
             np.testing.assert_array_equal(seen[name][lane], array)  # type: ignore[literal-required]

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from envs.environments import register
-from envs.multicluster import MultiClusterEnv, make_vector
+from envs.environments import make, make_vector, register
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
+from envs.single import WorldEnv
 
 register()
 SHORT = SliceWorldConfig(n_jobs=8)
 
 
-def short_env(**kwargs: Any) -> MultiClusterEnv:
-    return MultiClusterEnv(SliceWorldConfig(n_jobs=8), **kwargs)
+def short_env(**kwargs: Any) -> WorldEnv:
+    return make("multicluster", SliceWorldConfig(n_jobs=8), **kwargs)
 
 
-def finish(env: MultiClusterEnv) -> tuple[float, dict[str, Any]]:
+def finish(env: WorldEnv) -> tuple[float, dict[str, Any]]:
     """Oldest job to cluster 3 until the end: the return and the last info."""
     total, terminated = 0.0, False
     info: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def test_misuse_is_answered_clearly() -> None:
     with pytest.raises(ValueError, match="unknown render_mode 'ansi'"):
         short_env(render_mode="ansi")
     with pytest.raises(WorldError, match="the workload is empty"):
-        MultiClusterEnv(SliceWorldConfig(n_jobs=0))
+        make("multicluster", SliceWorldConfig(n_jobs=0))
 
 
 def test_samples_are_valid_now() -> None:
@@ -153,7 +153,7 @@ def test_human_mode_shows_the_same_picture() -> None:
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_the_vector_form_equals_single_environments(mode: AutoresetMode) -> None:
     """Compared with Gymnasium's own SyncVectorEnv over single environments, infos included."""
-    ours = make_vector(3, SHORT, autoreset_mode=mode)
+    ours = make_vector("multicluster", 3, SHORT, autoreset_mode=mode)
     theirs = gym.vector.SyncVectorEnv([short_env] * 3, autoreset_mode=mode)
     assert ours.observation_space == theirs.observation_space
     assert_same(ours.reset(seed=9)[0], theirs.reset(seed=9)[0])
@@ -196,7 +196,7 @@ def test_make_vec_uses_the_vector_form() -> None:
 
 
 def test_single_lanes_can_be_reset_alone() -> None:
-    envs = make_vector(2, SHORT)
+    envs = make_vector("multicluster", 2, SHORT, AutoresetMode.SAME_STEP)
     before, _ = envs.reset(seed=4)
     after, infos = envs.reset(options={"reset_mask": np.array([False, True])})
     np.testing.assert_array_equal(before["jobs"][0], after["jobs"][0])
@@ -205,7 +205,7 @@ def test_single_lanes_can_be_reset_alone() -> None:
 
 
 def test_vector_misuse_is_answered_clearly() -> None:
-    envs = make_vector(2, SHORT)
+    envs = make_vector("multicluster", 2, SHORT, AutoresetMode.SAME_STEP)
     with pytest.raises(gym.error.ResetNeeded):
         envs.step(np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="3 seeds for 2 environments"):
@@ -218,12 +218,10 @@ def test_vector_misuse_is_answered_clearly() -> None:
     with pytest.raises(ValueError, match="expected 2 integers"):
         envs.step(np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="is not supported"):
-        make_vector(2, SHORT, autoreset_mode=AutoresetMode.DISABLED)
+        make_vector("multicluster", 2, SHORT, autoreset_mode=AutoresetMode.DISABLED)
 
 
 def test_a_single_environment_needs_one_lane() -> None:
-    from envs.single import WorldEnv
-
     with pytest.raises(ValueError, match="one lane, got 2"):
         WorldEnv(SliceWorld(SHORT, 2))
 

@@ -25,7 +25,7 @@ from deploy.providers.gcp.clients import VARIABLE
 from deploy.scheduler.act.placing import place
 from deploy.service import open_store
 from deploy.store.jobs import Job
-from envs.multicloud import MultiCloudEnv
+from envs.environments import make
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import TYPE, Emulated, Make, emulating
@@ -352,7 +352,7 @@ def test_an_episode_on_what_was_recorded(gcp: Gcp, tmp_path: Path) -> None:
 
 def play(traces: Path) -> None:
     """An episode that rents whenever it can."""
-    env = MultiCloudEnv(MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(traces))))
+    env = make("multicloud", MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(traces))))
     _, info = env.reset(seed=1)
     for _ in range(1000):
         # The last valid action is to wait; the one before it rents.
