@@ -21,12 +21,8 @@ ADDRESS = "127.0.0.1"
 
 
 def job(tasks: int, done: int, skipped: int = 0, failed: int = 0) -> dict[str, int]:
-    return {
-        "numTasks": tasks,
-        "numCompletedTasks": done,
-        "numSkippedTasks": skipped,
-        "numFailedTasks": failed,
-    }
+    counts = {"Completed": done, "Skipped": skipped, "Failed": failed}
+    return {"numTasks": tasks, **{f"num{kind}Tasks": count for kind, count in counts.items()}}
 
 
 def executor(name: str, host: str, active: bool = True) -> dict[str, object]:
@@ -162,26 +158,25 @@ def hostile(act: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join()
 
 
-def _drip_header(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
-    while True:
-        connection.sendall(b"x")
-        time.sleep(0.1)
+def drip(head: bytes, more: bytes) -> Callable[[socket.socket], None]:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(more)
+            time.sleep(0.1)
+
+    return act
 
 
-def _drip_body(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n[")
-    while True:
-        connection.sendall(b" ")
-        time.sleep(0.1)
-
-
-def _silent(connection: socket.socket) -> None:
-    time.sleep(60.0)
+SLOW = {
+    "drips headers": drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "drips a body": drip(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n[", b" "),
+    "is silent": lambda connection: time.sleep(60.0),
+}
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("act", [_drip_header, _drip_body, _silent])
+@pytest.mark.parametrize("act", SLOW.values(), ids=SLOW)
 def test_a_driver_that_takes_its_time_is_cut_off_and_then_left_alone(
     act: Callable[[socket.socket], None],
 ) -> None:

@@ -72,21 +72,17 @@ def test_long_reasons_are_cut() -> None:
     assert len(text) == LONGEST
 
 
-@pytest.mark.parametrize("nodes_lost", [False, True])
-def test_users_errors_are_theirs_whatever_happened_to_nodes(nodes_lost: bool) -> None:
-    for log in (IN_SCRIPT, IN_TASK, NO_SCRIPT, NODE_LOST + IN_SCRIPT):
-        assert not by_cluster(log, nodes_lost)
-
-
-def test_a_lost_executor_is_the_clusters_fault_only_if_a_node_is_gone() -> None:
-    assert by_cluster(NODE_LOST, nodes_lost=True)
-    assert not by_cluster(NODE_LOST, nodes_lost=False)
-
-
-def test_a_master_that_does_not_answer_is_never_the_users_fault() -> None:
-    assert by_cluster(NO_MASTER, nodes_lost=False)
-
-
-def test_an_end_without_a_word_is_the_users_unless_a_node_is_gone() -> None:
-    assert not by_cluster("", nodes_lost=False)
-    assert by_cluster("", nodes_lost=True)
+@pytest.mark.parametrize(
+    ("log", "if_nodes_stay", "if_nodes_are_lost"),
+    [
+        *((log, False, False) for log in (IN_SCRIPT, IN_TASK, NO_SCRIPT, NODE_LOST + IN_SCRIPT)),
+        (NODE_LOST, False, True),
+        ("", False, True),
+        (NO_MASTER, True, True),
+    ],
+)
+def test_the_clusters_fault_is_a_lost_node_without_a_users_error_or_no_master(
+    log: str, if_nodes_stay: bool, if_nodes_are_lost: bool
+) -> None:
+    assert by_cluster(log, nodes_lost=False) is if_nodes_stay
+    assert by_cluster(log, nodes_lost=True) is if_nodes_are_lost

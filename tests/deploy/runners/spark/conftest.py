@@ -1,0 +1,123 @@
+"""A runner with a Spark that starts at once, real node agents and real detached processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.node import procfs
+from deploy.runners.detached import TAG
+from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.settings import SparkHome
+from deploy.runners.spark.worker import process_id
+from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
+from tests.deploy.runners.patience import insist
+from tests.deploy.runners.spark.cases import JOB, batch
+from tests.deploy.runners.spark.fake_spark import install, master_knows
+
+FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
+Outcome = tuple[Phase, str]
+
+
+@dataclass
+class World:
+    """One node, the folder of one job, and the runner of the moment."""
+
+    runner: SparkRunner
+    home: SparkHome
+    settings: SparkSettings
+    agent: AgentProcess
+    workdir: Path
+
+    def attempt(self, code: str, attempt: int = 1, nodes: list[AgentProcess] | None = None) -> Assignment:
+        return batch(code, self.workdir, [one.node() for one in nodes or [self.agent]], attempt)
+
+    def start(self, code: str, attempt: int = 1, nodes: list[AgentProcess] | None = None) -> Assignment:
+        assignment = self.attempt(code, attempt, nodes)
+        self.runner.ensure(assignment)
+        return assignment
+
+    def start_and_wait(self, code: str = FOREVER, attempt: int = 1) -> Assignment:
+        """Until the script is up."""
+        (self.workdir / "up").unlink(missing_ok=True)
+        assignment = self.start(code, attempt)
+        wait_until((self.workdir / "up").exists)
+        return assignment
+
+    def report(self, assignment: Assignment) -> TaskReport:
+        (found,) = self.runner.reports([assignment])
+        return found
+
+    def ended(self, assignment: Assignment) -> TaskReport:
+        wait_until(lambda: self.report(assignment).phase.ended)
+        return self.report(assignment)
+
+    def outcome(self, assignment: Assignment) -> Outcome:
+        found = self.ended(assignment)
+        return found.phase, found.message
+
+    def stop(self, assignment: Assignment) -> None:
+        insist(lambda: self.runner.stop(assignment))
+
+    def forget(self) -> None:
+        insist(lambda: self.runner.forget(JOB))
+
+    def restart(self) -> None:
+        """What follows knows only what is on the disk and in the processes."""
+        self.runner = SparkRunner(self.settings)
+
+    def master_knows(self, assignment: Assignment, states: dict[str, str]) -> None:
+        master_knows(self.home, assignment, states)
+
+    def driver_pid(self, attempt: int = 1) -> int:
+        file = self.settings.state / "jobs" / JOB / f"main.{attempt}" / "driver" / "process.json"
+        return int(json.loads(file.read_bytes())["pid"])
+
+    def worker_state(self, assignment: Assignment) -> str:
+        return self.agent.client.process(process_id(assignment.attempt_id)).state
+
+    def runs(self) -> str:
+        """What scripts wrote, a letter each time they ran."""
+        return (self.workdir / "runs").read_text()
+
+    @property
+    def secrets(self) -> list[bytes]:
+        return [self.runner._master.secret.encode(), self.agent.token.encode()]
+
+
+def drivers(settings: SparkSettings, of: str = "") -> list[int]:
+    """Everything alive that a runner with this state has started on this machine."""
+    state = str(settings.state.resolve())
+    tags = {one.pid: procfs.environment(one.pid).get(TAG, "") for one in procfs.scan() if one.alive}
+    return [pid for pid, tag in tags.items() if tag.startswith(state) and of in tag]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkHome:
+    found = install(tmp_path / "spark home")
+    monkeypatch.setattr("deploy.runners.spark.runner.find_spark", lambda: found)
+    return found
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SparkSettings:
+    return SparkSettings(state=tmp_path / "the state", address=loopback_address(), lost_after_s=0.0)
+
+
+@pytest.fixture
+def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
+    made = SparkRunner(settings)
+    yield made
+    insist(made.shutdown)
+    assert not drivers(settings)
+
+
+@pytest.fixture
+def world(runner: SparkRunner, home: SparkHome, settings: SparkSettings, tmp_path: Path) -> Iterator[World]:
+    with AgentProcess(tmp_path) as agent:
+        yield World(runner, home, settings, agent, tmp_path / "a folder" / JOB)
