@@ -13,14 +13,12 @@ import pytest
 
 from deploy.fl import checkpoints
 from deploy.fl.brokers.broker import Memory
-from deploy.fl.checkpoints import Status
 from deploy.jobfile import read_job
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase
 from tests.deploy.node.agents import ROOT
-from tests.deploy.runners.flower.test_stories import left_behind
+from tests.deploy.runners.flower.test_stories import command_line, left_behind
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
-from tests.deploy.runners.patience import insist
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
@@ -36,19 +34,13 @@ def counting(rounds: int, strategy: dict[str, Any]) -> JobSpec:
     return JobSpec.model_validate_json(json.dumps(whole))
 
 
-def status_of(here: World) -> Status:
-    status = Status.load(here.workdir / "flower/status.json")
-    assert status is not None
-    return status
-
-
 def test_three_clients_and_two_brokers_learn_to_read_digits(tmp_path: Path) -> None:
     spec = read_job(ROOT / "examples/fed_suda.yaml")
     with world(tmp_path, spec, EXAMPLE) as here:
         here.runner.check(spec, str(here.workdir))
         here.place_all()
         reports = here.wait_for_phase(Phase.SUCCEEDED)
-        status = status_of(here)
+        status = here.status()
         assert status.finished
         accuracy = [status.history[number]["accuracy"] for number in range(1, 7)]
         assert accuracy[5] > accuracy[0]
@@ -59,7 +51,7 @@ def test_three_clients_and_two_brokers_learn_to_read_digits(tmp_path: Path) -> N
         assert not (here.workdir / "flower/updates").exists()
         for task in here.assignments:
             here.stop(task)
-        insist(lambda: here.runner.forget("story"))
+        here.forget()
         assert not left_behind(tmp_path)
 
 
@@ -77,18 +69,14 @@ def trained(folder: Path, name: str) -> int:
 
 def kill(here: World, program: bytes) -> None:
     """End one of the scheduler's processes of the job, without a warning."""
-    (pid,) = [
-        one.pid
-        for one in left_behind(here.folder)
-        if program in Path(f"/proc/{one.pid}/cmdline").read_bytes()
-        and b"launcher" not in Path(f"/proc/{one.pid}/cmdline").read_bytes()
-    ]
+    lines = {one.pid: command_line(one.pid) for one in left_behind(here.folder)}
+    (pid,) = [pid for pid, line in lines.items() if program in line and b"launcher" not in line]
     os.kill(pid, signal.SIGKILL)
 
 
 def wait_for_versions(here: World, count: int) -> None:
     """Until there are so many more."""
-    before = status_of(here).completed
+    before = here.status().completed
     here.wait_for(lambda reports: reports["client-b"].executions_done >= before + count)
 
 
@@ -131,8 +119,7 @@ def test_no_update_is_lost_or_used_twice_whatever_is_killed(tmp_path: Path) -> N
             lost = trained(tmp_path, name) - in_use - complete
             # One is on its way at the end; of client a another was, when its instance was destroyed.
             assert 0 <= lost <= (2 if name == "a" else 1)
-        # A machine that is busy may need several tries to end all of it.
-        insist(lambda: here.runner.forget("story"))
+        here.forget()
 
 
 def test_the_same_of_a_server_without_brokers(tmp_path: Path) -> None:
@@ -147,7 +134,7 @@ def test_the_same_of_a_server_without_brokers(tmp_path: Path) -> None:
         wait_for_versions(here, 2)
         kill(here, b"flower.guarded")
         here.wait_for_phase(Phase.SUCCEEDED)
-        status, kept = status_of(here), checkpoints.load(here.workdir / "flower/checkpoints")
+        status, kept = here.status(), checkpoints.load(here.workdir / "flower/checkpoints")
         assert kept is not None
         assert kept.round == status.completed == 10
         counts = json.loads(kept.state)["counts"]
@@ -162,4 +149,4 @@ def test_the_same_of_a_server_without_brokers(tmp_path: Path) -> None:
             lost = trained(tmp_path, name) - counts[place] - mine
             # One is on its way at the end, and one at each of two deaths of the server; of a, one more.
             assert 0 <= lost <= (4 if name == "a" else 3)
-        insist(lambda: here.runner.forget("story"))
+        here.forget()

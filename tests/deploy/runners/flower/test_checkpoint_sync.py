@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,19 +13,16 @@ import numpy as np
 import pytest
 
 from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Setup, Status
+from deploy.fl.checkpoints import Checkpoint, Status
 from deploy.model.tasks import Phase
-from deploy.objects.location import ConflictError, FolderObjects, Objects, ObjectsError
+from deploy.objects.location import ConflictError, FolderObjects, ObjectsError
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
-from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.jobfolder import JobFolder
-from tests.deploy.runners.flower.test_job import Played, Stage, played
-from tests.deploy.runners.flower.world import MEAN
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.flower.stage import SUCCEEDED, Stage
 
-__all__ = ["played"]
+AWS_FAILED = "s3://b/a: AWS failed"
 
 
 def weights(number: int, value: float = 0.0) -> Checkpoint:
@@ -52,8 +51,9 @@ class Store(FolderObjects):
         if self.down:
             raise ObjectsError(self.down)
 
-    def kept(self, job: str = "job") -> list[str]:
-        return sorted(super().names(f"{job}/"))
+    def kept(self) -> list[list[int]]:
+        """Runs and rounds."""
+        return sorted([int(number) for number in re.findall(r"\d+", name)] for name in super().names("job/"))
 
 
 @pytest.fixture
@@ -70,20 +70,21 @@ def until(true: Callable[[], object], patience_s: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def keeper_of(store: Objects) -> CheckpointSync:
+def keeper_of(store: Store) -> CheckpointSync:
     return CheckpointSync(StoredRounds(store, "job"), "job", 1 << 20)
 
 
 def fetched(keeper: CheckpointSync, folder: Path) -> int:
-    found: list[int] = []
+    while (latest := keeper.fetched(JobFolder(folder))) is None:
+        time.sleep(0.005)
+    return latest
 
-    def ask() -> bool:
-        latest = keeper.fetched(JobFolder(folder))
-        found.extend([] if latest is None else [latest])
-        return latest is not None
 
-    until(ask)
-    return found[0]
+def newest(flower: Path) -> tuple[int, float]:
+    """Round and weight of the newest checkpoint here."""
+    found = checkpoints.load(flower / "checkpoints")
+    assert found is not None
+    return found.round, float(found.arrays["weights"][0])
 
 
 def put(store: Store, kept: StoredRound, value: float = 0.0) -> None:
@@ -102,14 +103,8 @@ def test_names_say_run_and_round_and_the_latest_round_is_the_newest() -> None:
 
 def test_the_last_two_rounds_stay_and_in_the_end_the_last(store: Store) -> None:
     rounds = StoredRounds(store, "job")
-    for one in (
-        StoredRound(1, 1),
-        StoredRound(2, 1),
-        StoredRound(3, 1),
-        StoredRound(3, 2),
-        StoredRound(4, 2),
-    ):
-        rounds.put(one, checkpoints.encode(weights(one.round)), last=False)
+    for number, run in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2)):
+        rounds.put(StoredRound(number, run), checkpoints.encode(weights(number)), last=False)
     assert rounds.all() == [StoredRound(4, 2), StoredRound(3, 2), StoredRound(3, 1)]
     put(store, StoredRound(9, 1))
     rounds.put(StoredRound(5, 2), checkpoints.encode(weights(5)), last=True)
@@ -134,15 +129,11 @@ def test_broken_objects_are_passed_over(store: Store, tmp_path: Path) -> None:
     harm(store, StoredRound(3, 2))
     # The next run's number is above that of the broken one too: nothing is in its way.
     assert fetched(keeper_of(store), tmp_path) == 3
-    found = checkpoints.load(tmp_path / "flower/checkpoints")
-    assert found is not None
-    assert found.round == 3
+    assert newest(tmp_path / "flower")[0] == 3
     harm(store, StoredRound(3, 1))
     shutil.rmtree(tmp_path / "flower/checkpoints")
     fetched(keeper_of(store), tmp_path)
-    found = checkpoints.load(tmp_path / "flower/checkpoints")
-    assert found is not None
-    assert found.round == 2
+    assert newest(tmp_path / "flower")[0] == 2
 
 
 def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replaced(
@@ -155,15 +146,11 @@ def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replac
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     assert fetched(keeper, tmp_path) == 1
-    found = checkpoints.load(here)
-    assert found is not None
-    assert found.arrays["weights"][0] == 3.0
+    assert newest(tmp_path / "flower") == (3, 3.0)
     path = here / "round-000003.npz"
     path.write_bytes(path.read_bytes()[:-1])
     fetched(keeper, tmp_path)
-    found = checkpoints.load(here)
-    assert found is not None
-    assert (found.round, found.arrays["weights"][0]) == (3, 3.25)
+    assert newest(tmp_path / "flower") == (3, 3.25)
 
 
 def test_a_store_that_fails_is_asked_again_and_what_is_wrong_is_said(
@@ -171,22 +158,20 @@ def test_a_store_that_fails_is_asked_again_and_what_is_wrong_is_said(
 ) -> None:
     keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
     checkpoints.save(here, weights(1))
-    store.down = "s3://b/a: AWS failed"
+    store.down = AWS_FAILED
     until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4) or store.puts >= 3)
-    assert keeper.problem == "checkpoints are not kept: s3://b/a: AWS failed"
-    assert "job job: checkpoints are not kept: s3://b/a: AWS failed; again in" in caplog.text
+    assert keeper.problem == f"checkpoints are not kept: {AWS_FAILED}"
+    assert f"job job: checkpoints are not kept: {AWS_FAILED}; again in" in caplog.text
     # StoredRounds that were completed meanwhile need not be put one by one.
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     store.down = ""
     until(lambda: keeper.keep(JobFolder(tmp_path), 1, 3, 4))
     assert (keeper.kept, keeper.problem) == (3, "")
-    assert store.kept()[-1:] == ["job/run-000001/round-000003.npz"]
+    assert store.kept()[-1] == [1, 3]
 
 
 def test_a_slow_store_keeps_nobody_waiting(store: Store, tmp_path: Path) -> None:
-    import threading
-
     going, begun = threading.Event(), threading.Event()
 
     class Slow(Store):
@@ -196,101 +181,79 @@ def test_a_slow_store_keeps_nobody_waiting(store: Store, tmp_path: Path) -> None
             super().put(name, content)
 
     slow = Slow(store.folder)
-    keeper, here = keeper_of(slow), tmp_path / "flower/checkpoints"
-    checkpoints.save(here, weights(1))
-    assert not keeper.keep(JobFolder(tmp_path), 1, 1, 4)
+    keeper, folder = keeper_of(slow), JobFolder(tmp_path)
+    checkpoints.save(tmp_path / "flower/checkpoints", weights(1))
+    assert not keeper.keep(folder, 1, 1, 4)
     assert begun.wait(60)
     # One object at a time; and a run is not started on what is older than that.
-    assert not keeper.keep(JobFolder(tmp_path), 1, 1, 4)
-    assert keeper.fetched(JobFolder(tmp_path)) is None
+    assert not keeper.keep(folder, 1, 1, 4)
+    assert keeper.fetched(folder) is None
     going.set()
-    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4))
+    until(lambda: keeper.keep(folder, 1, 1, 4))
     assert slow.puts == 1
     assert fetched(keeper, tmp_path) == 1
 
 
 @pytest.fixture
-def kept_stage(tmp_path: Path, played: Played, store: Store) -> Stage:
-    shutil.copytree(MEAN, tmp_path / "work/mean")
-    stage = Stage(tmp_path, played)
-    stage.runner = FlowerRunner(FlowerSettings(tmp_path / "state", checkpoints=store))
+def kept_stage(stage: Stage, store: Store) -> Stage:
+    stage.restart(checkpoints=store)
     return stage
 
 
-def start(stage: Stage, runs: int = 1) -> None:
-    for name in ("a", "b"):
-        stage.ensure(name)
-    stage.phases()
-    stage.played.here = set(stage.played.nodes.values())
-    until(lambda: (stage.phases(), len(stage.played.list))[1] == runs)
+def start(stage: Stage, patience_s: float = 60.0) -> None:
+    """Until there is a run."""
+    stage.begin()
+    until(lambda: (stage.phases(), stage.played.list)[1], patience_s)
 
 
 def complete(stage: Stage, number: int, run: int = 1) -> None:
-    checkpoints.save(stage.folder / "work/flower/checkpoints", weights(number))
+    checkpoints.save(stage.flower / "checkpoints", weights(number))
     stage.say(run=run, completed=number)
 
 
-def until_kept(stage: Stage, store: Store, name: str) -> None:
-    until(lambda: (stage.phases(), name in store.kept())[1])
+def complete_and_keep(stage: Stage, store: Store, number: int, run: int = 1) -> None:
+    complete(stage, number, run)
+    until(lambda: (stage.phases(), [run, number] in store.kept())[1])
 
 
 def test_each_round_is_kept_as_it_completes(kept_stage: Stage, store: Store) -> None:
     start(kept_stage)
     for number in (1, 2, 3):
-        complete(kept_stage, number)
-        until_kept(kept_stage, store, f"job/run-000001/round-{number:06d}.npz")
-    report = kept_stage.runner.reports([kept_stage.assignment("a")])[0]
-    assert report.phase is Phase.RUNNING
-    until(lambda: kept_stage.runner.reports([kept_stage.assignment("a")])[0].details["kept_round"] == "3")
-    assert store.kept() == [f"job/run-000001/round-00000{number}.npz" for number in (2, 3)]
+        complete_and_keep(kept_stage, store, number)
+    assert kept_stage.reports()["a"].phase is Phase.RUNNING
+    until(lambda: kept_stage.reports()["a"].details["kept_round"] == "3")
+    assert store.kept() == [[1, 2], [1, 3]]
 
 
-def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, played: Played, store: Store) -> None:
+def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, store: Store) -> None:
     start(kept_stage)
-    complete(kept_stage, 2)
-    until(lambda: (kept_stage.phases(), store.kept())[1])
+    complete_and_keep(kept_stage, store, 2)
     # It has neither the job's state nor its results; the app was sent again with the job.
     shutil.rmtree(kept_stage.folder / "state")
-    shutil.rmtree(kept_stage.folder / "work/flower")
+    shutil.rmtree(kept_stage.flower)
+    played = kept_stage.played
     played.alive, played.list, played.nodes, played.processes = False, [], {}, {}
-    kept_stage.runner = FlowerRunner(FlowerSettings(kept_stage.folder / "state", checkpoints=store))
-    kept_stage.runner.start()
-    store.down = "s3://b/a: AWS cannot be reached"
+    kept_stage.restart()
+    store.down = AWS_FAILED
     kept_stage.attempts = {"a": 2, "b": 2}
     with pytest.raises(AssertionError):
-        until_started_within(kept_stage, 0.5)
+        start(kept_stage, 0.5)
     assert played.list == []
-    assert "checkpoints cannot be fetched: s3://b/a: AWS cannot be reached" in kept_stage.messages()[0]
+    assert f"checkpoints cannot be fetched: {AWS_FAILED}" in kept_stage.messages()[0]
     store.down = ""
     start(kept_stage)
-    setup = Setup.load(kept_stage.folder / "state/job/superlink/setup.json")
-    assert setup is not None
-    assert setup.run == 2
-    found = checkpoints.load(kept_stage.folder / "work/flower/checkpoints")
-    assert found is not None
-    assert found.round == 2
-    complete(kept_stage, 3, run=2)
-    until_kept(kept_stage, store, "job/run-000002/round-000003.npz")
+    assert kept_stage.setup().run == 2
+    assert newest(kept_stage.flower)[0] == 2
+    complete_and_keep(kept_stage, store, 3, run=2)
 
 
-def until_started_within(stage: Stage, patience_s: float) -> None:
-    for name in ("a", "b"):
-        stage.ensure(name)
-    stage.phases()
-    stage.played.here = set(stage.played.nodes.values())
-    until(lambda: (stage.phases(), stage.played.list)[1], patience_s)
-
-
-def test_a_job_is_not_forgotten_before_its_result_is_kept(
-    kept_stage: Stage, played: Played, store: Store
-) -> None:
+def test_a_job_is_not_forgotten_before_its_result_is_kept(kept_stage: Stage, store: Store) -> None:
     start(kept_stage)
-    complete(kept_stage, 3)
-    until(lambda: (kept_stage.phases(), store.kept())[1])
-    store.down = "s3://b/a: AWS failed"
+    complete_and_keep(kept_stage, store, 3)
+    store.down = AWS_FAILED
     complete(kept_stage, 4)
-    played.finish(True)
-    assert kept_stage.phases() == {"a": Phase.SUCCEEDED, "b": Phase.SUCCEEDED}
+    kept_stage.played.finish(True)
+    assert kept_stage.phases() == SUCCEEDED
 
     def forget() -> bool:
         try:
@@ -301,33 +264,29 @@ def test_a_job_is_not_forgotten_before_its_result_is_kept(
 
     puts = store.puts
     until(lambda: forget() or store.puts > puts + 2)
-    assert (kept_stage.folder / "state/job/job.json").exists()
+    assert (kept_stage.state / "job.json").exists()
     # Nor by a scheduler that was started again, and knows only what is on the disk.
-    kept_stage.runner.close()
-    kept_stage.runner = FlowerRunner(FlowerSettings(kept_stage.folder / "state", checkpoints=store))
+    kept_stage.restart()
     assert not forget()
     store.down = ""
     until(forget)
-    assert store.kept() == ["job/run-000001/round-000004.npz"]
-    assert not (kept_stage.folder / "state/job").exists()
-    found = checkpoints.load(kept_stage.folder / "work/flower/checkpoints")
-    assert found is not None
-    assert found.round == 4
+    assert store.kept() == [[1, 4]]
+    assert not kept_stage.state.exists()
+    assert newest(kept_stage.flower)[0] == 4
 
 
 def test_a_job_that_did_not_succeed_is_forgotten_at_once(kept_stage: Stage, store: Store) -> None:
     start(kept_stage)
-    complete(kept_stage, 1)
-    until(lambda: (kept_stage.phases(), store.kept())[1])
-    store.down = "s3://b/a: AWS failed"
-    insist(lambda: kept_stage.runner.forget("job"))
-    assert store.kept() == ["job/run-000001/round-000001.npz"]
+    complete_and_keep(kept_stage, store, 1)
+    store.down = AWS_FAILED
+    kept_stage.forget()
+    assert store.kept() == [[1, 1]]
 
 
-def test_an_app_that_keeps_no_checkpoints_is_forgotten_too(kept_stage: Stage, played: Played) -> None:
+def test_an_app_that_keeps_no_checkpoints_is_forgotten_too(kept_stage: Stage) -> None:
     start(kept_stage)
-    played.finish(True)
+    kept_stage.played.finish(True)
     kept_stage.phases()
-    assert Status.load(kept_stage.folder / "work/flower/status.json") is None
-    insist(lambda: kept_stage.runner.forget("job"))
-    assert not (kept_stage.folder / "state/job").exists()
+    assert Status.load(kept_stage.flower / "status.json") is None
+    kept_stage.forget()
+    assert not kept_stage.state.exists()

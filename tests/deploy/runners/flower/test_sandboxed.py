@@ -13,12 +13,10 @@ from deploy.model.tasks import Phase
 from deploy.runners.detached import Limits
 from deploy.security.sandbox import Mode, SandboxError
 from deploy.security.trial import choose
+from tests.deploy.runners.flower.test_stories import TWO
 from tests.deploy.runners.flower.world import MEAN, job_spec, world
-from tests.deploy.runners.patience import insist
 
 pytestmark = pytest.mark.real
-
-CLIENTS = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
 
 
 def app_with(folder: Path, code: str) -> Path:
@@ -60,12 +58,12 @@ def test_a_server_app_gets_at_nothing_but_its_jobs_own_and_trains(tmp_path: Path
     json.dump(got, open("got.json", "w"))
 """
     # when it trains,
-    with world(tmp_path, job_spec("mean", 2, CLIENTS), app_with(tmp_path, code), sandbox=sandbox) as here:
+    with world(tmp_path, job_spec("mean", 2, TWO), app_with(tmp_path, code), sandbox=sandbox) as here:
         here.place_all()
         here.wait_for_phase(Phase.SUCCEEDED)
         # then it was stopped by nothing, and has got nothing.
         assert json.loads((here.workdir / "got.json").read_text()) == []
-        insist(lambda: here.runner.forget("story"))
+        here.forget()
         assert not (tmp_path / "state" / "story").exists()
 
 
@@ -76,8 +74,7 @@ def test_a_server_app_over_a_limit_has_failed_with_its_reason(tmp_path: Path) ->
     time.sleep(600)
 """
     limits = Limits(processes=30)
-    with world(tmp_path, job_spec("mean", 2, CLIENTS), app_with(tmp_path, code), limits=limits) as here:
+    with world(tmp_path, job_spec("mean", 2, TWO), app_with(tmp_path, code), limits=limits) as here:
         here.place_all()
-        found = here.wait_for_phase(Phase.FAILED)
-        for report in found.values():
-            assert report.message == "it had more than 30 processes (runners.driver_processes_most)"
+        messages = {report.message for report in here.wait_for_phase(Phase.FAILED).values()}
+        assert messages == {"it had more than 30 processes (runners.driver_processes_most)"}

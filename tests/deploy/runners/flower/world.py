@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deploy.fl.checkpoints import Status
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.objects.location import Objects
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.node.agents import ROOT, AgentProcess
@@ -36,17 +36,9 @@ def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_co
 class World:
     """One job, one instance per client, and a scheduler's loop that can be told what to wait for."""
 
-    def __init__(
-        self,
-        folder: Path,
-        spec: JobSpec,
-        app: Path,
-        checkpoints: Objects | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, folder: Path, spec: JobSpec, app: Path, **settings: Any) -> None:
         self.folder = folder
-        self.settings: dict[str, Any] = dict(settings)
-        self.checkpoints = checkpoints
+        self.settings = FlowerSettings(folder / "state", **settings)
         self.spec = spec
         self.workdir = folder / "work"
         shutil.copytree(app, self.workdir / app.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -62,8 +54,7 @@ class World:
 
     def new_runner(self) -> FlowerRunner:
         """One that has seen nothing yet."""
-        settings = FlowerSettings(self.folder / "state", checkpoints=self.checkpoints, **self.settings)
-        runner = FlowerRunner(settings)
+        runner = FlowerRunner(self.settings)
         runner.start()
         return runner
 
@@ -104,26 +95,31 @@ class World:
         """By task."""
         return {report.key.task: report for report in self.runner.reports(list(self.assignments.values()))}
 
-    def wait_for(self, true: Callable[[dict[str, TaskReport]], bool]) -> dict[str, TaskReport]:
-        """The first reports for which this holds."""
+    def wait_for(
+        self, true: Callable[[dict[str, TaskReport]], bool], *, after_the_end: bool = False
+    ) -> dict[str, TaskReport]:
+        """The first reports for which this holds; it may be of attempts that have all ended."""
         end = time.monotonic() + PATIENCE_S
         while not true(reports := self.reports()):
             assert time.monotonic() < end, f"it did not come: {reports}"
             over = reports and all(report.phase.ended for report in reports.values())
-            assert not over, f"it cannot come any more: {reports}"
+            assert after_the_end or not over, f"it cannot come any more: {reports}"
             time.sleep(0.3)
         return reports
-
-    def wait_for_any(self, true: Callable[[dict[str, TaskReport]], bool]) -> None:
-        """Until this holds, also of attempts that have ended."""
-        end = time.monotonic() + PATIENCE_S
-        while not true(reports := self.reports()):
-            assert time.monotonic() < end, f"it did not come: {reports}"
-            time.sleep(0.3)
 
     def wait_for_phase(self, phase: Phase) -> dict[str, TaskReport]:
         """Until all tasks are there."""
         return self.wait_for(lambda reports: all(report.phase is phase for report in reports.values()))
+
+    def status(self) -> Status:
+        """What the ServerApp has told."""
+        status = Status.load(self.workdir / "flower/status.json")
+        assert status is not None
+        return status
+
+    def forget(self) -> None:
+        """The job is over."""
+        insist(lambda: self.runner.forget("story"))
 
     def job(self) -> FlowerJob:
         """The runner's own view."""
@@ -145,11 +141,9 @@ class World:
 
 
 @contextmanager
-def world(
-    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: Any
-) -> Iterator[World]:
-    """A world that ends with the test."""
-    made = World(folder, spec, app, checkpoints, **settings)
+def world(folder: Path, spec: JobSpec, app: Path, **settings: Any) -> Iterator[World]:
+    """A world that ends with the test; settings are the runner's."""
+    made = World(folder, spec, app, **settings)
     try:
         yield made
     finally:
