@@ -12,12 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import procfs
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import Detached, Limits, Result, tail
 from deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import alive, insist
+
+UP = "open('up', 'w').close()\nwhile True: time.sleep(600)"
+STUBBORN = (
+    "import os, signal, time\n"
+    "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
+)
+SLIPS_AWAY = (
+    # Another session, no variable of its own, and no parent that anybody knows.
+    "import os, subprocess, time\n"
+    "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
+    " 'trap \"\" TERM HUP; echo $$ > slipped; while :; do sleep 1; done'])\n"
+    # The parent of a fork returns first: with it gone, the shell could be killed before it says its name.
+    "while not os.path.exists('slipped') or not os.path.getsize('slipped'): time.sleep(0.02)\n"
+)
 
 
 @pytest.fixture
@@ -28,8 +41,23 @@ def process(tmp_path: Path) -> Iterator[Detached]:
 
 
 def start(process: Detached, code: str, *, again: bool = False) -> None:
-    log = process.folder.parent / "log"
-    process.start([sys.executable, "-c", code], {"PATH": os.defpath}, process.folder.parent, log, again=again)
+    folder = process.folder.parent
+    argv = [sys.executable, "-c", code]
+    process.start(argv, {"PATH": os.defpath}, folder, folder / "log", again=again)
+
+
+def start_and_wait(process: Detached, code: str = "import time\n" + UP) -> None:
+    """Until the code is up."""
+    start(process, code)
+    wait_until((process.folder.parent / "up").exists)
+
+
+def result_of(process: Detached) -> Result:
+    """Once it has ended."""
+    wait_until(lambda: process.result() is not None)
+    result = process.result()
+    assert result is not None
+    return result
 
 
 def launcher_pid(process: Detached) -> int:
@@ -47,13 +75,10 @@ def test_its_end_is_written_down_with_its_exit_code(process: Detached) -> None:
 
 def test_it_is_started_once_for_ever(process: Detached) -> None:
     code = "open('runs', 'a').write('x')"
-    start(process, code)
-    wait_until(lambda: process.result() is not None and not process.running())
-    start(process, code)
-    assert (process.folder.parent / "runs").read_text() == "x"
-    start(process, code, again=True)
-    wait_until(lambda: process.result() is not None and not process.running())
-    assert (process.folder.parent / "runs").read_text() == "xx"
+    for again, runs in ((False, "x"), (False, "x"), (True, "xx")):
+        start(process, code, again=again)
+        wait_until(lambda: process.result() is not None and not process.running())
+        assert (process.folder.parent / "runs").read_text() == runs
 
 
 def test_a_second_look_finds_it_and_starts_no_other(process: Detached) -> None:
@@ -67,16 +92,13 @@ def test_a_second_look_finds_it_and_starts_no_other(process: Detached) -> None:
 
 def test_a_command_that_does_not_exist_says_so(process: Detached, tmp_path: Path) -> None:
     process.start(["/nowhere/at/all"], {}, tmp_path, tmp_path / "log")
-    wait_until(lambda: process.result() is not None)
-    result = process.result()
-    assert result is not None
+    result = result_of(process)
     assert result.exit_code == 127
     assert result.error == "cannot start /nowhere/at/all: No such file or directory"
 
 
 def test_it_dies_with_its_launcher_and_leaves_no_result(process: Detached) -> None:
-    start(process, "import time; open('up', 'w').close(); time.sleep(600)")
-    wait_until((process.folder.parent / "up").exists)
+    start_and_wait(process)
     os.kill(launcher_pid(process), signal.SIGKILL)
     wait_until(lambda: not process.running())
     assert process.was_started()
@@ -84,62 +106,34 @@ def test_it_dies_with_its_launcher_and_leaves_no_result(process: Detached) -> No
 
 
 def test_everything_that_it_started_ends_with_it_whatever_session_it_is_in(process: Detached) -> None:
-    child = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w').close();"
-        " time.sleep(600)"
-    )
-    start(
+    child = STUBBORN + UP
+    start_and_wait(
         process,
         f"import subprocess, sys, time; c = subprocess.Popen([sys.executable, '-c', {child!r}],"
         " start_new_session=True); open('pid', 'w').write(str(c.pid)); time.sleep(600)",
     )
-    wait_until((process.folder.parent / "up").exists)
     pid = int((process.folder.parent / "pid").read_text())
     insist(lambda: process.end(grace_s=0.2))
     assert not process.running()
-    found = procfs.read(pid)
-    assert found is None or not found.alive
+    assert not alive(pid)
 
 
 def test_how_it_ended_when_it_was_ended_is_known(process: Detached) -> None:
-    start(process, "import time; open('up', 'w').close(); time.sleep(600)")
-    wait_until((process.folder.parent / "up").exists)
+    start_and_wait(process)
     insist(lambda: process.end(grace_s=30))
-    result = process.result()
-    assert result is not None
-    assert result.exit_code == -signal.SIGTERM
+    assert result_of(process).exit_code == -signal.SIGTERM
 
 
 def test_its_files_are_private(process: Detached) -> None:
     start(process, "")
-    wait_until(lambda: process.result() is not None)
+    result_of(process)
     files = [file for file in process.folder.iterdir() if file.is_file()]
     assert {file.name for file in files} >= {"command.json", "process.json", "result.json", "lock"}
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
 
 
-STUBBORN = (
-    "import os, signal, time\n"
-    "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
-)
-SLIPS_AWAY = (
-    # Another session, no variable of its own, and no parent that anybody knows.
-    "import os, subprocess, time\n"
-    "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
-    " 'trap \"\" TERM HUP; echo $$ > slipped; while :; do sleep 1; done'])\n"
-    # The parent of a fork returns first: with it gone, the shell could be killed before it says its name.
-    "while not os.path.exists('slipped') or not os.path.getsize('slipped'): time.sleep(0.02)\n"
-)
-
-
-def alive(pid: int) -> bool:
-    found = procfs.read(pid)
-    return found is not None and found.alive
-
-
 def test_what_ignores_every_signal_is_asked_once_and_then_killed(process: Detached) -> None:
-    start(process, STUBBORN + "open('up', 'w').close()\nwhile True: time.sleep(600)")
-    wait_until((process.folder.parent / "up").exists)
+    start_and_wait(process, STUBBORN + UP)
     with pytest.raises(RunnerError, match="still ends"):
         process.end(grace_s=600.0)
     assert process.running()
@@ -158,7 +152,8 @@ def test_what_slips_away_without_a_trace_ends_too(process: Detached, ends: bool)
     if ends:
         # Nothing outlives the command itself, without anybody's asking.
         wait_until(lambda: not process.running())
-        assert process.result() == Result(0, "", process.result().ended_s)  # type: ignore[union-attr]
+        result = result_of(process)
+        assert result == Result(0, "", result.ended_s)
     else:
         insist(lambda: process.end(grace_s=0))
     assert not alive(pid)
@@ -170,7 +165,7 @@ def test_sixty_that_ignore_signals_end_in_one_round_of_asking_and_one_of_killing
     try:
         for one in all_of_them:
             one.folder.parent.mkdir()
-            start(one, STUBBORN + "open('up', 'w').close()\nwhile True: time.sleep(600)")
+            start(one, STUBBORN + UP)
         for one in all_of_them:
             wait_until((one.folder.parent / "up").exists)
         began_s = time.monotonic()
@@ -201,28 +196,21 @@ def test_what_no_try_can_start_has_failed_with_its_reason(
     process: Detached, argv: list[str], env: dict[str, str], reason: str
 ) -> None:
     process.start(argv, env, process.folder.parent, process.folder.parent / "log")
-    wait_until(lambda: process.result() is not None)
-    result = process.result()
-    assert result is not None
+    result = result_of(process)
     assert result.of_job
     assert reason in result.error
+
+
+CROWD = "import subprocess as s; all = [s.Popen(['sleep', '600']) for _ in range(30)]"
 
 
 @pytest.mark.parametrize(
     ("code", "limits", "reason"),
     [
-        ("x = bytearray(400 << 20)\ntime.sleep(600)", Limits(memory_bytes=200 << 20), "its memory came to"),
-        (
-            "import subprocess as s\nall = [s.Popen(['sleep', '600']) for _ in range(30)]\ntime.sleep(600)",
-            Limits(processes=20),
-            "it had more than 20 processes",
-        ),
-        ("print('x' * (5 << 20), flush=True)\ntime.sleep(600)", Limits(log_bytes=1 << 20), "its log came to"),
-        (
-            "open('own/big', 'wb').write(b'x' * (5 << 20))\ntime.sleep(600)",
-            Limits(folder_bytes=1 << 20),
-            "its files came to",
-        ),
+        ("x = bytearray(400 << 20)", Limits(memory_bytes=200 << 20), "its memory came to"),
+        (CROWD, Limits(processes=20), "it had more than 20 processes"),
+        ("print('x' * (5 << 20), flush=True)", Limits(log_bytes=1 << 20), "its log came to"),
+        ("open('own/big', 'wb').write(b'x' * (5 << 20))", Limits(folder_bytes=1 << 20), "its files came to"),
     ],
 )
 def test_over_a_limit_it_is_killed_and_says_which(
@@ -232,11 +220,10 @@ def test_over_a_limit_it_is_killed_and_says_which(
     (base / "own").mkdir()
     box = Box("a box", "a job", (base / "own",), base / "tmp")
     boxed = Sandbox(Mode.NONE, base), box
-    argv = [sys.executable, "-c", "import time\n" + code]
+    argv = [sys.executable, "-c", f"import time\n{code}\ntime.sleep(600)"]
     process.start(argv, {"PATH": os.defpath}, base, base / "log", boxed=boxed, limits=limits)
     wait_until(lambda: not process.running())
-    result = process.result()
-    assert result is not None
+    result = result_of(process)
     assert result.of_job
     assert result.error.startswith(reason)
     assert "runners.driver_" in result.error
@@ -249,9 +236,7 @@ def test_a_log_that_was_made_a_link_is_not_written_to(process: Detached) -> None
     (base / "job" / "logs").symlink_to(base)
     log = base / "job" / "logs" / "precious"
     process.start([sys.executable, "-c", "print('x')"], {}, base, log, log_below=base / "job")
-    wait_until(lambda: process.result() is not None)
-    result = process.result()
-    assert result is not None
+    result = result_of(process)
     assert result.of_job
     assert (base / "precious").read_text() == "as it was"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,20 @@ class Story:
         self.workdir.mkdir()
         self.restart()
 
-    def restart(self) -> None:
-        self.runner = BagRunner(BagSettings(state=self.folder / "state", reports_within_s=30.0))
+    def restart(self, **settings: Any) -> None:
+        self.runner = BagRunner(BagSettings(state=self.folder / "state", reports_within_s=30.0, **settings))
         self.runner.start()
 
     def on(self, agent: AgentProcess, attempt: int = 1, **node: Any) -> Assignment:
         return Assignment(KEY, attempt, self.job, (replace(agent.node(), **node),), str(self.workdir))
+
+    def ensure(self, agent: AgentProcess, attempt: int = 1, **node: Any) -> Assignment:
+        assignment = self.on(agent, attempt, **node)
+        insist(lambda: self.runner.ensure(assignment))
+        return assignment
+
+    def stop(self, assignment: Assignment) -> None:
+        insist(lambda: self.runner.stop(assignment))
 
     def report(self, assignment: Assignment) -> TaskReport:
         return self.runner.reports([assignment])[0]
@@ -80,20 +89,17 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
     (story.workdir / "data" / "words").write_text("a b c\n")
     (story.workdir / "other").write_text("not named")
     with AgentProcess(tmp_path) as agent:
-        at = story.on(agent)
-        insist(lambda: story.runner.ensure(at))
-        insist(lambda: story.runner.ensure(at))  # again: the same attempt
+        at = story.ensure(agent)
+        story.ensure(agent)  # again: the same attempt
         report = story.ended(at)
         assert (report.phase, report.progress, report.saved) == (Phase.SUCCEEDED, 1.0, 1.0)
         # No shell reads the words of the command.
         assert (story.workdir / "logs" / "one-1.log").read_text() == "a b c\nhello $HOME one\n"
         assert len(agent.client.status().processes) == 1
         work = agent.workdir / "bag" / "sums-1.one.1" / "work"
-        assert sorted(path.name for path in work.iterdir()) == ["data", "run.sh"]
+        assert sorted(os.listdir(work)) == ["data", "run.sh"]
         # A later attempt does not do it again.
-        second = story.on(agent, 2)
-        insist(lambda: story.runner.ensure(second))
-        assert story.report(second).phase is Phase.SUCCEEDED
+        assert story.report(story.ensure(agent, 2)).phase is Phase.SUCCEEDED
         assert len(agent.client.status().processes) == 1
         insist(lambda: story.runner.forget("sums-1"))
     assert not (tmp_path / "state" / "jobs" / "sums-1").exists()
@@ -103,13 +109,10 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
     ("command", "message"),
     [
         (
-            ["sh", "-c", "echo working; echo no such number >&2; exit 3"],
+            ["sh", "-c", "echo no such number >&2; exit 3"],
             "sh ended with exit code 3: no such number",
         ),
-        (
-            ["no-such-program"],
-            "no-such-program ended with exit code 127: cannot start no-such-program: No such",
-        ),
+        (["no-such"], "no-such ended with exit code 127: cannot start no-such: No such"),
         (["sh", "-c", "kill -9 $$"], "sh ended with exit code 137"),
     ],
 )
@@ -118,8 +121,7 @@ def test_what_fails_is_told_in_one_line_with_its_command_and_exit_code(
 ) -> None:
     story = Story(tmp_path, spec(command))
     with AgentProcess(tmp_path) as agent:
-        at = story.on(agent)
-        insist(lambda: story.runner.ensure(at))
+        at = story.ensure(agent)
         report = story.ended(at)
         assert report.phase is Phase.FAILED
         assert report.message.startswith(f"task one: {message}")
@@ -133,8 +135,7 @@ def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(t
     story = Story(tmp_path, spec(["python", "count.py", str(go)], copy))
     (story.workdir / "count.py").write_text(COUNT)
     with agents(tmp_path, 2) as (first, second):
-        at = story.on(first)
-        insist(lambda: story.runner.ensure(at))
+        at = story.ensure(first)
         here = first.workdir / "bag" / "sums-1.one.1" / "work" / "here"
         wait_until(lambda: here.exists() and here.read_text() == "2")
         story.runner.drain(at, [first.instance_id], 30.0)
@@ -146,28 +147,25 @@ def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(t
         first.destroy()
         story.restart()
         # A node that does not answer decides nothing: the scheduler knows what has ended.
-        assert story.report(at).phase is Phase.STARTING or story.report(at).phase is Phase.RUNNING
+        assert story.report(at).phase in (Phase.STARTING, Phase.RUNNING)
         go.write_text("9")
-        later = story.on(second, 2)
-        insist(lambda: story.runner.ensure(later))
+        later = story.ensure(second, 2)
         assert story.ended(later).phase is Phase.SUCCEEDED
         log = (story.workdir / "logs" / "one-2.log").read_text().splitlines()
         assert log == ["begins with 2", "counted 5 on attempt 2"]
         objects = tmp_path / "state" / "checkpoints" / "sums-1" / "one"
-        assert [path.name for path in objects.iterdir()] == ["000001-000001.tar"]
+        assert os.listdir(objects) == ["000001-000001.tar"]
         insist(lambda: story.runner.forget("sums-1"))
-        assert list(objects.iterdir()) == []
+        assert os.listdir(objects) == []
 
 
 def test_every_interval_a_checkpoint_and_a_failing_one_is_told_and_does_not_count(tmp_path: Path) -> None:
-    profile: Mapping[str, Any] = {"checkpoint_interval_s": 1}
     flag = tmp_path / "broken"
     check = ["sh", "-c", f'test ! -e {flag} && echo saved > "$SPOTWEAVE_CHECKPOINT_DIR/x"']
-    story = Story(tmp_path, spec(["sleep", "600"], check, profile=profile))
+    story = Story(tmp_path, spec(["sleep", "600"], check, profile={"checkpoint_interval_s": 1}))
     with AgentProcess(tmp_path) as agent:
         # Twice as fast as the reference: each second of it is two of the expected 60.
-        at = story.on(agent, speed=2.0)
-        insist(lambda: story.runner.ensure(at))
+        at = story.ensure(agent, speed=2.0)
         report = story.until(at, lambda report: report.details["checkpoints"] == "2")
         # The second was begun after 2 s at the earliest: 4 s of work of 60.
         assert report.saved >= 4 / 60
@@ -175,7 +173,7 @@ def test_every_interval_a_checkpoint_and_a_failing_one_is_told_and_does_not_coun
         failing = story.until(at, lambda report: bool(report.message))
         assert failing.message == "the checkpoint command failed: it ended with exit code 1"
         assert failing.phase is Phase.RUNNING
-        insist(lambda: story.runner.stop(at))
+        story.stop(at)
         assert [one.state for one in agent.client.status().processes] == ["exited"]
         stopped = story.report(at)
         assert (stopped.phase, stopped.message) == (Phase.LOST, "it was stopped")
@@ -186,8 +184,8 @@ def test_an_attempt_that_was_stopped_before_it_began_never_begins(tmp_path: Path
     story = Story(tmp_path, spec(["true"]))
     with AgentProcess(tmp_path) as agent:
         at = story.on(agent)
-        insist(lambda: story.runner.stop(at))
-        insist(lambda: story.runner.ensure(at))
+        story.stop(at)
+        story.ensure(agent)
         assert story.report(at).phase is Phase.LOST
         assert agent.client.status().processes == ()
 
@@ -195,12 +193,9 @@ def test_an_attempt_that_was_stopped_before_it_began_never_begins(tmp_path: Path
 def test_a_checkpoint_that_is_too_large_is_not_kept_and_said_so(tmp_path: Path) -> None:
     check = ["sh", "-c", 'head -c 3000000 /dev/zero > "$SPOTWEAVE_CHECKPOINT_DIR/x"']
     story = Story(tmp_path, spec(["sleep", "600"], check))
-    story.runner = BagRunner(
-        BagSettings(state=tmp_path / "state", checkpoint_most_bytes=1 << 20, reports_within_s=30.0)
-    )
+    story.restart(checkpoint_most_bytes=1 << 20)
     with AgentProcess(tmp_path) as agent:
-        at = story.on(agent)
-        insist(lambda: story.runner.ensure(at))
+        at = story.ensure(agent)
         story.until(at, lambda report: report.phase is Phase.RUNNING)
         wait_until(lambda: (agent.workdir / "bag" / "sums-1.one.1" / "saved").exists())
         story.runner.drain(at, [agent.instance_id], 30.0)

@@ -14,47 +14,32 @@ from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.flower import liveness
 from deploy.runners.flower.liveness import Probes
 from deploy.runners.workers import wait_for
+from tests.deploy.runners.flower.stage import PlayedNode
 from tests.deploy.runners.flower.world import job_spec
 
-WORDS = b"Traceback (most recent call last):\n  x\nImportError: no module\n"
 
-
-class PlayedNode:
-    """As `NodeClient`, with a log that ends with an exception."""
+class AskedNode(PlayedNode):
+    """One whose process is in a state, or who fails."""
 
     state = "exited"
     error: Exception | None = None
     answers = threading.Event()
 
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def __enter__(self) -> PlayedNode:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     def process(self, process_id: str) -> ProcessStatus:
         assert self.answers.wait(60)
         if self.error is not None:
             raise self.error
-        return ProcessStatus.model_validate(
-            {"process_id": process_id, "pid": 1, "state": self.state, "started_s": 0.0}
-        )
-
-    def last_log(self, process_id: str) -> bytes:
-        return WORDS
+        found = {"process_id": process_id, "pid": 1, "state": self.state, "started_s": 0.0}
+        return ProcessStatus.model_validate(found)
 
 
 @pytest.fixture(autouse=True)
-def node(monkeypatch: pytest.MonkeyPatch) -> type[PlayedNode]:
-    monkeypatch.setattr(liveness, "NodeClient", PlayedNode)
-    for name, value in {"state": "exited", "error": None}.items():
-        monkeypatch.setattr(PlayedNode, name, value)
-    monkeypatch.setattr(PlayedNode, "answers", threading.Event())
-    PlayedNode.answers.set()
-    return PlayedNode
+def node(monkeypatch: pytest.MonkeyPatch) -> type[AskedNode]:
+    monkeypatch.setattr(liveness, "NodeClient", AskedNode)
+    for name, value in {"state": "exited", "error": None, "answers": threading.Event()}.items():
+        monkeypatch.setattr(AskedNode, name, value)
+    AskedNode.answers.set()
+    return AskedNode
 
 
 def assignment(name: str = "a") -> Assignment:
@@ -72,7 +57,7 @@ def ask(words: bool = False) -> liveness.Probe:
 
 
 def test_a_process_that_runs_is_asked_for_its_words_only_where_they_are_wanted(
-    node: type[PlayedNode],
+    node: type[AskedNode],
 ) -> None:
     node.state = "running"
     assert ask().words == ""
@@ -87,18 +72,18 @@ def test_a_process_that_runs_is_asked_for_its_words_only_where_they_are_wanted(
         (ZeroDivisionError("a bug"), "ZeroDivisionError: a bug"),
     ],
 )
-def test_whatever_a_node_does_is_an_answer(node: type[PlayedNode], error: Exception, reason: str) -> None:
+def test_whatever_a_node_does_is_an_answer(node: type[AskedNode], error: Exception, reason: str) -> None:
     node.error = error
     assert ask().unreachable == reason
 
 
-def test_a_process_that_a_node_does_not_know_is_none(node: type[PlayedNode]) -> None:
+def test_a_process_that_a_node_does_not_know_is_none(node: type[AskedNode]) -> None:
     node.error = NodeRefused(404, "unknown")
     found = ask()
     assert (found.process, found.unreachable) == (None, "")
 
 
-def test_nodes_that_hang_do_not_hold_up_those_that_answer(node: type[PlayedNode]) -> None:
+def test_nodes_that_hang_do_not_hold_up_those_that_answer(node: type[AskedNode]) -> None:
     """A hundred that hang, known as such, and one that does not."""
     asked = Probes()
     node.error = NodeUnreachable("no")

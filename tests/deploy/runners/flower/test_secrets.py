@@ -99,43 +99,41 @@ def test_nodes_trust_this_superlink_at_this_address_only(
             thread.join()
 
 
-def scope(path: str, client: str = "10.0.0.9", token: str = "") -> dict[str, Any]:
+def scope(path: str, client: str, token: str) -> dict[str, Any]:
     headers = [(TOKEN_HEADER.encode(), token.encode())] if token else []
-    return {
-        "type": "http",
-        "path": path,
-        "client": (client, 40000),
-        "server": ("10.0.0.1", 20000),
-        "headers": headers,
-    }
+    ends = {"client": (client, 40000), "server": ("10.0.0.1", 20000)}
+    return {"type": "http", "path": path, "headers": headers, **ends}
 
 
 async def nothing(*_: object) -> None:
     raise AssertionError("not called")
 
 
+OUTSIDE, HERE, LOOPBACK = "10.0.0.9", "10.0.0.1", "127.0.0.1"
+
+
 @pytest.mark.parametrize(
-    ("asked", "allowed"),
+    ("path", "client", "token", "allowed"),
     [
-        (scope("/v1/fleet/pull-messages"), True),
-        (scope("/v1/control/start-run"), False),
-        (scope("/v1/control/start-run", token="secret"), False),
-        (scope("/v1/control/start-run", "10.0.0.1"), False),
-        (scope("/v1/control/start-run", "10.0.0.1", "wrong"), False),
-        (scope("/v1/control/start-run", "10.0.0.1", "secret"), True),
-        (scope("/v1/control/start-run", "127.0.0.1", "secret"), True),
-        (scope("/v1/runtime/pull-messages"), False),
-        (scope("/v1/runtime/pull-messages", "10.0.0.1"), True),
-        (scope("/v1/runtime/acquire-task"), False),
-        (scope("/v1/runtime/acquire-task", token="secret"), False),
-        (scope("/v1/runtime/acquire-task", "10.0.0.1"), False),
-        (scope("/v1/runtime/acquire-task", "10.0.0.1", "wrong"), False),
-        (scope("/v1/runtime/acquire-task/", "10.0.0.1"), False),
-        (scope("/v1/runtime/acquire-task", "10.0.0.1", "secret"), True),
-        (scope("/health"), False),
-        (scope("/docs", "10.0.0.1", "secret"), False),
-        ({"type": "websocket", "path": "/v1/fleet/x"}, False),
+        ("/v1/fleet/pull-messages", OUTSIDE, "", True),
+        ("/v1/control/start-run", OUTSIDE, "", False),
+        ("/v1/control/start-run", OUTSIDE, "secret", False),
+        ("/v1/control/start-run", HERE, "", False),
+        ("/v1/control/start-run", HERE, "wrong", False),
+        ("/v1/control/start-run", HERE, "secret", True),
+        ("/v1/control/start-run", LOOPBACK, "secret", True),
+        ("/v1/runtime/pull-messages", OUTSIDE, "", False),
+        ("/v1/runtime/pull-messages", HERE, "", True),
+        ("/v1/runtime/acquire-task", OUTSIDE, "", False),
+        ("/v1/runtime/acquire-task", OUTSIDE, "secret", False),
+        ("/v1/runtime/acquire-task", HERE, "", False),
+        ("/v1/runtime/acquire-task", HERE, "wrong", False),
+        ("/v1/runtime/acquire-task/", HERE, "", False),
+        ("/v1/runtime/acquire-task", HERE, "secret", True),
+        ("/health", OUTSIDE, "", False),
+        ("/docs", HERE, "secret", False),
     ],
 )
-def test_only_nodes_reach_a_superlink_from_outside(asked: dict[str, Any], allowed: bool) -> None:
-    assert Guard(nothing, token="secret").allows(asked) is allowed
+def test_only_nodes_reach_a_superlink_from_outside(path: str, client: str, token: str, allowed: bool) -> None:
+    assert Guard(nothing, token="secret").allows(scope(path, client, token)) is allowed
+    assert not Guard(nothing, token="secret").allows({"type": "websocket", "path": path})

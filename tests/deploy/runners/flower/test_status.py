@@ -1,4 +1,4 @@
-"""What a hostile ServerApp may tell."""
+"""What a ServerApp may tell, whose fault it was, who is silent for how long, and what people are told."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.fl.brokers.messages import Standing
 from deploy.fl.checkpoints import Participation, Status
-from deploy.runners.flower.status import read_status
+from deploy.model.jobs import Flower, FlowerClient
+from deploy.model.strategies import FedAsync, HaleFed
+from deploy.runners.flower.liveness import Silence
+from deploy.runners.flower.reporting import asynchronous_details
+from deploy.runners.flower.status import last_exception, read_status, server_failure
 from deploy.runners.jobfolder import JobFolder, PoisonError
 
 
@@ -94,3 +99,90 @@ def test_a_training_that_has_diverged_says_so(work: Path) -> None:
 
 def test_nothing_said_is_nothing(work: Path) -> None:
     assert read_status(JobFolder(work), 4) is None
+
+
+RAISED = "ServerApp failed with exception: "
+
+
+KEY_ERROR = Status(run=2, error="KeyError: 'x'")
+
+
+@pytest.mark.parametrize(
+    ("details", "status", "run", "reason"),
+    [
+        (f"{RAISED}'x'", KEY_ERROR, 2, "KeyError: 'x'"),
+        # Said by an earlier run.
+        ("No heartbeat", KEY_ERROR, 3, ""),
+        # An app without our loop.
+        (f"{RAISED}no\nsuch column", None, 1, "the ServerApp failed: no such column"),
+        # A lost service is nobody's fault.
+        ("", Status(run=1), 1, ""),
+        ("Task failed with unknown error.", Status(run=1), 1, ""),
+        ("No heartbeat received from the task.", Status(run=1), 1, ""),
+        (f"{RAISED}the SuperLink was lost: ConnectError: refused", Status(run=1), 1, ""),
+    ],
+)
+def test_a_failure_is_the_apps_if_it_or_flower_says_so(
+    details: str, status: Status | None, run: int, reason: str
+) -> None:
+    assert server_failure(details, status, run) == reason
+
+
+def test_the_last_exception_of_a_log() -> None:
+    log = """INFO: start
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    import nothing
+ModuleNotFoundError: No module named 'nothing'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in load
+flwr.clientapp.client_app.LoadClientAppError: Unable to load module
+INFO: sent
+"""
+    assert last_exception(log) == "flwr.clientapp.client_app.LoadClientAppError: Unable to load module"
+    assert last_exception("INFO: fine\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("looks", "silent_s"),
+    [
+        pytest.param(
+            [(True, 0), (False, 2), (False, 5), (True, 6), (False, 9)], [0, 2, 5, 0, 3], id="from a good sign"
+        ),
+        pytest.param([(False, 1e6)], [0], id="nothing before the first look"),
+        pytest.param([(True, 0), (False, 3600), (False, 3602)], [0, 15, 17], id="not while nobody looked"),
+    ],
+)
+def test_silence_lasts_as_far_as_somebody_looked(
+    looks: list[tuple[bool, float]], silent_s: list[float]
+) -> None:
+    silence = Silence()
+    assert [silence.note(good, now_s) for good, now_s in looks] == pytest.approx(silent_s)
+
+
+CLIENTS = (FlowerClient(name="a", samples=3), FlowerClient(name="b", samples=1))
+
+
+def test_without_brokers_the_server_says_how_often_each_was_used() -> None:
+    """9 of 12 used updates are a's: it has three quarters of the samples, and counts for as much."""
+    work = Flower(app="x", rounds=9, clients=CLIENTS, strategy=FedAsync(kind="fed_async"))
+    status = Status(run=1, clients={"a": Participation(version=11)}, used=[9, 3])
+    assert asynchronous_details(work, status, [], "a") == {"weight": "0.75", "version": "11", "share": "0.75"}
+    assert asynchronous_details(work, status, [], "b") == {"weight": "0.25", "share": "0.25"}
+    assert asynchronous_details(work, None, [], "b") == {"weight": "0.25"}
+
+
+def test_with_brokers_these_do() -> None:
+    strategy = HaleFed(kind="hale_fed", updates_per_round=2)
+    work = Flower(app="x", rounds=9, clients=CLIENTS, strategy=strategy)
+    standing = [Standing(used=1, staleness=None, slow=False), Standing(used=7, staleness=4, slow=True)]
+    assert asynchronous_details(work, None, standing, "a") == {"weight": "0.75", "share": "0.125"}
+    assert asynchronous_details(work, None, standing, "b") == {
+        "weight": "0.25",
+        "share": "0.875",
+        "staleness": "4",
+        "shadow": "yes",
+    }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,9 @@ class Story:
         return self.workdir / "workspace" / f"at-{region}" / "files" / name
 
 
+Nodes = tuple[AgentProcess, AgentProcess]
+
+
 @pytest.fixture
 def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     home = install(tmp_path / "spark home")
@@ -103,19 +108,21 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     assert not [one for one in procfs.scan() if procfs.environment(one.pid).get(TAG, "").startswith(state)]
 
 
-def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story) -> None:
+@pytest.fixture
+def nodes(story: Story) -> Iterator[Nodes]:
+    """Of a cluster in the north, where the first step has run, and of one in the south."""
     with agents(story.folder, 2) as (north, south):
-        story.runner.check(story.spec, str(story.workdir))
         split = story.run(story.on(north, "split", "n"))
         assert (split.phase, split.saved_region) == (Phase.SUCCEEDED, "n")
-        assert sorted(one.name for one in story.kept("n", "parts").iterdir()) == [
-            "part-0",
-            "part-1",
-            "part-2",
-        ]
-        assert not story.kept("s", "parts").exists()
-        add = story.run(story.on(south, "add", "s"))
-        assert (add.phase, add.saved_region, add.details) == (Phase.SUCCEEDED, "s", {"wrote_bytes": "2"})
+        yield north, south
+
+
+def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story, nodes: Nodes) -> None:
+    story.runner.check(story.spec, str(story.workdir))
+    assert sorted(os.listdir(story.kept("n", "parts"))) == ["part-0", "part-1", "part-2"]
+    assert not story.kept("s", "parts").exists()
+    add = story.run(story.on(nodes[1], "add", "s"))
+    assert (add.phase, add.saved_region, add.details) == (Phase.SUCCEEDED, "s", {"wrote_bytes": "2"})
     # 1 + 2 + 3 of the step in the north, 10 of the north's data.
     assert story.kept("s", "sum").read_text() == "16"
     # Two masters, each with its own state; the private file is where it was, and nowhere else.
@@ -140,60 +147,58 @@ def test_private_data_are_read_nowhere_else_whoever_asks(story: Story) -> None:
     assert not (story.workdir / "workspace").exists()
 
 
-def test_what_is_not_there_as_it_was_written_is_fetched_again(story: Story) -> None:
-    with agents(story.folder, 2) as (north, south):
-        story.run(story.on(north, "split", "n"))
-        # One of three files is there, and is not what was written.
-        story.kept("s", "parts").mkdir(parents=True)
-        story.kept("s", "parts").joinpath("part-1").write_text("9")
-        assert story.run(story.on(south, "add", "s")).phase is Phase.SUCCEEDED
+def test_what_is_not_there_as_it_was_written_is_fetched_again(story: Story, nodes: Nodes) -> None:
+    _, south = nodes
+    # One of three files is there, and is not what was written.
+    story.kept("s", "parts").mkdir(parents=True)
+    story.kept("s", "parts").joinpath("part-1").write_text("9")
+    assert story.run(story.on(south, "add", "s")).phase is Phase.SUCCEEDED
     assert story.kept("s", "sum").read_text() == "16"
 
 
-def test_what_is_not_what_was_written_is_not_computed_with(story: Story) -> None:
-    with agents(story.folder, 2) as (north, south):
-        story.run(story.on(north, "split", "n"))
-        story.kept("n", "parts").joinpath("part-1").write_text("7")
-        at = story.on(south, "add", "s")
-        with pytest.raises(RunnerError, match="part-1 is not what was written: its SHA-256 is not"):
-            story.runner.ensure(at)
-        # The same on the cluster that wrote it.
-        with pytest.raises(RunnerError, match="part-1 is not what was written"):
-            story.runner.ensure(story.on(north, "add", "n"))
+def test_what_is_not_what_was_written_is_not_computed_with(story: Story, nodes: Nodes) -> None:
+    north, south = nodes
+    story.kept("n", "parts").joinpath("part-1").write_text("7")
+    at = story.on(south, "add", "s")
+    with pytest.raises(RunnerError, match="part-1 is not what was written: its SHA-256 is not"):
+        story.runner.ensure(at)
+    # The same on the cluster that wrote it.
+    with pytest.raises(RunnerError, match="part-1 is not what was written"):
+        story.runner.ensure(story.on(north, "add", "n"))
     assert not (story.workdir / "ran").exists()
 
 
-def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story) -> None:
-    with agents(story.folder, 2) as (north, south):
-        story.run(story.on(north, "split", "n"))
-        (story.workdir / "hold").touch()
-        first = story.on(south, "add", "s")
-        insist(lambda: story.runner.ensure(first))
-        assert story.report(first).phase is not Phase.SUCCEEDED
-        story.restart()
-        assert not story.report(first).phase.ended
-        (story.workdir / "hold").unlink()
-        attempt = story.folder / "the state" / "clusters" / "at-s" / "jobs" / JOB / "add.1"
-        wait_until((attempt / "driver" / "result.json").exists)
-        # It came to its end while nobody looked; the next attempt, in the other cluster, takes that over.
-        story.restart()
-        told = story.run(story.on(north, "add", "n", 2))
-        assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "s")
+def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story, nodes: Nodes) -> None:
+    north, south = nodes
+    (story.workdir / "hold").touch()
+    first = story.on(south, "add", "s")
+    insist(lambda: story.runner.ensure(first))
+    assert story.report(first).phase is not Phase.SUCCEEDED
+    story.restart()
+    assert not story.report(first).phase.ended
+    (story.workdir / "hold").unlink()
+    attempt = story.folder / "the state" / "clusters" / "at-s" / "jobs" / JOB / "add.1"
+    wait_until((attempt / "driver" / "result.json").exists)
+    # It came to its end while nobody looked; the next attempt, in the other cluster, takes that over.
+    story.restart()
+    told = story.run(story.on(north, "add", "n", 2))
+    assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "s")
     assert (story.workdir / "ran").read_text() == "sum "
     assert not story.kept("n", "sum").exists()
 
 
-def test_an_interrupted_step_starts_over_elsewhere_without_what_it_had_half_written(story: Story) -> None:
-    with agents(story.folder, 2) as (north, south):
-        story.run(story.on(north, "split", "n"))
-        (story.workdir / "hold").touch()
-        first = story.on(south, "add", "s")
-        insist(lambda: story.runner.ensure(first))
-        insist(lambda: story.runner.stop(first))
-        assert story.report(first).phase is Phase.LOST
-        (story.workdir / "hold").unlink()
-        told = story.run(story.on(north, "add", "n", 2))
-        assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "n")
+def test_an_interrupted_step_starts_over_elsewhere_without_its_half_written_files(
+    story: Story, nodes: Nodes
+) -> None:
+    north, south = nodes
+    (story.workdir / "hold").touch()
+    first = story.on(south, "add", "s")
+    insist(lambda: story.runner.ensure(first))
+    insist(lambda: story.runner.stop(first))
+    assert story.report(first).phase is Phase.LOST
+    (story.workdir / "hold").unlink()
+    told = story.run(story.on(north, "add", "n", 2))
+    assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "n")
     assert (story.workdir / "ran").read_text() == "sum "
     assert story.kept("n", "sum").read_text() == "16"
     assert not story.kept("s", "sum").exists()
@@ -225,41 +230,37 @@ def test_a_step_that_does_not_write_its_file_has_failed_and_runs_again(story: St
         assert "a link, or something else than a file" in told.message
 
 
+def files(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {"files": (numbers, FILES[1])}
+
+
+def split(**changes: object) -> dict[str, Any]:
+    return {"steps": (FLOW[0] | changes, FLOW[1])}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"resources": {"instances": 2}},
-            "resources.instances is 2: leave it out, each step says its executors",
-        ),
+        ({"resources": {"instances": 2}}, "resources.instances is 2: leave it out, each step says its"),
         ({"profile": {"data_gb": 1.0}}, "profile.data_gb says nothing of a workflow"),
+        (files(file("numbers", "west")), "kept in west, and this deployment knows the data of n, s"),
+        (files(file("numbers")), "there is no data/numbers next to the job file"),
         (
-            {"files": (file("numbers", "west"), FILES[1])},
-            "kept in west, and this deployment knows the data of n, s",
+            files(file("numbers", "n") | {"path": "../s/data/x"}),
+            "../s/data/x leads elsewhere: give a path",
         ),
-        (
-            {"files": (file("numbers"), FILES[1])},
-            "file 'numbers': there is no data/numbers next to the job file",
-        ),
-        (
-            {"files": (file("numbers", "n") | {"path": "../s/data/x"}, FILES[1])},
-            "file 'numbers': ../s/data/x leads elsewhere: give a path in the data of n",
-        ),
-        ({"steps": (FLOW[0] | {"script": "no.py"}, FLOW[1])}, "step 'split': script 'no.py' does not exist"),
-        (
-            {"steps": (FLOW[0] | {"args": ["{sum}"]}, FLOW[1])},
-            "step 'split' names {sum} in its arguments, and",
-        ),
+        (split(script="no.py"), "step 'split': script 'no.py' does not exist"),
+        (split(args=["{sum}"]), "step 'split' names {sum} in its arguments, and"),
         ({"env": {"SPARK_HOME": "x"}}, "step 'split': env sets SPARK_HOME"),
     ],
 )
 def test_what_cannot_run_is_refused_with_one_line(
-    story: Story, changes: dict[str, object], message: str
+    story: Story, changes: dict[str, Any], message: str
 ) -> None:
     given = {"files": FILES, **changes}
     steps = given.pop("steps", FLOW)
     with pytest.raises(ValueError) as refused:
-        story.runner.check(workflow(*steps, **given), str(story.workdir))  # type: ignore[misc, arg-type]
+        story.runner.check(workflow(*steps, **given), str(story.workdir))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
