@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+from numpy.typing import NDArray
+
+from deploy.fl import checkpoints, synchronous
+from deploy.fl.checkpoints import Checkpoint, Status
+from deploy.fl.client import checkpointing_client_app
+from deploy.fl.records import from_record, to_record
+
+
+class Killed(BaseException):
+    """The process ends here."""
 
 
 class FakeGrid(Grid):
@@ -27,14 +40,7 @@ class FakeGrid(Grid):
     def run(self) -> Run:
         raise NotImplementedError
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
+    def create_message(self, *_: object, **__: object) -> Message:
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
@@ -69,11 +75,58 @@ class FakeGrid(Grid):
         else:
             self.answers.append(Message(content, reply_to=message))
 
+    def asked(self) -> list[int]:
+        """Nodes, in their order."""
+        return [message.metadata.dst_node_id for message in self.pushed]
+
+
+def trained(weights: object, **arrays: Array) -> RecordDict:
+    """What a client answers."""
+    found = {"w": Array(np.asarray(weights)), **arrays}
+    return RecordDict({"arrays": ArrayRecord(found), "metrics": MetricRecord({"num-examples": 1})})
+
 
 def result(value: float) -> RecordDict:
-    return RecordDict(
-        {
-            "arrays": ArrayRecord({"w": Array(np.array([value]))}),
-            "metrics": MetricRecord({"num-examples": 1}),
-        }
-    )
+    return trained([value])
+
+
+def client_app(after: Callable[[NDArray[Any], int], NDArray[Any]]) -> ClientApp:
+    """A ClientApp whose node trains so: from the weights that it is sent, and its number."""
+    app = checkpointing_client_app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        before = np.array(message.content.array_records["arrays"]["w"].numpy())
+        return Message(trained(after(before, context.node_id)), reply_to=message)
+
+    return app
+
+
+def two_more_of_its_own(before: NDArray[Any], node: int) -> NDArray[Any]:
+    """Node n adds 2 to weight n - 1 and nothing to the others."""
+    before[node - 1] += 2.0
+    return before
+
+
+def context(node: int = 0, config: Mapping[str, bool | float | int | str] | None = None) -> Context:
+    return Context(1, node, dict(config or {}), RecordDict(), {})
+
+
+def train(grid: Grid, *weights: float, **options: Any) -> list[float]:
+    """The ServerApp; returns the weights at the end."""
+    found = synchronous.train(grid, context(), to_record({"w": np.array(weights or (0.0,))}), **options)
+    return [float(value) for value in from_record(found)["w"]]
+
+
+def status_of(folder: Path) -> Status:
+    """What the ServerApp tells."""
+    status = Status.load(folder / "status.json")
+    assert status is not None
+    return status
+
+
+def kept(folder: Path) -> Checkpoint:
+    """The newest checkpoint."""
+    found = checkpoints.load(folder)
+    assert found is not None
+    return found

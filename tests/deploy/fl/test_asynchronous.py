@@ -8,23 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from agents.federated.asynchronous.hp_asgd import HpAsgd as HpAsgdAggregator
 from deploy.fl import checkpoints
-from deploy.fl import synchronous as fl_server
-from deploy.fl.asynchronous import training
-from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.records import from_record, to_record
+from deploy.fl.checkpoints import Checkpoint, Expected, Setup
 from deploy.model.strategies import FedAsync, HpAsgd, Strategy
-from tests.deploy.fl.fake_grid import FakeGrid
-
-
-class Killed(BaseException):
-    """The process ends here."""
+from tests.deploy.fl.fake_grid import (
+    FakeGrid,
+    Killed,
+    client_app,
+    context,
+    kept,
+    status_of,
+    train,
+    two_more_of_its_own,
+)
 
 
 class Nodes(FakeGrid):
@@ -59,66 +60,21 @@ class Nodes(FakeGrid):
         return [self._work(message) for message in messages]
 
     def _work(self, message: Message) -> Message:
-        return self.app(message, Context(1, message.metadata.dst_node_id, {}, RecordDict(), {}))
+        return self.app(message, context(message.metadata.dst_node_id))
 
 
 def adding(*amounts: float) -> ClientApp:
     """Node n adds amounts[n - 1] to each weight."""
-    app = checkpointing_client_app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        before = message.content.array_records["arrays"]["w"].numpy()
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord({"w": Array(before + amounts[context.node_id - 1])}),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-        )
-        return Message(content, reply_to=message)
-
-    return app
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_POLL_S", 0.0)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
-    return tmp_path
+    return client_app(lambda before, node: before + amounts[node - 1])
 
 
 def told(
     folder: Path, strategy: Strategy, rounds: int, samples: Sequence[int] = (1, 1), run: int = 1
 ) -> None:
     """What the runner tells the ServerApp."""
-    Setup(
-        rounds=rounds,
-        run=run,
-        folder=str(folder),
-        clients={
-            "a": Expected(node_id=1, attempt=1, number=0),
-            "b": Expected(node_id=2, attempt=1, number=1),
-        },
-        strategy=strategy,
-        samples=list(samples),
-    ).save(folder / "setup.json")
-
-
-def trained(grid: FakeGrid, weights: Sequence[float] = (0.0,)) -> list[float]:
-    """The weights at the end."""
-    context = Context(1, 0, {}, RecordDict(), {})
-    found = fl_server.train(grid, context, to_record({"w": np.array(weights)}))
-    return [float(value) for value in from_record(found)["w"]]
-
-
-def status_of(folder: Path) -> Status:
-    status = Status.load(folder / "status.json")
-    assert status is not None
-    return status
+    clients = {name: Expected(node_id=at + 1, attempt=1, number=at) for at, name in enumerate("ab")}
+    told = Setup(rounds=rounds, run=run, folder=str(folder), clients=clients)
+    told.model_copy(update={"strategy": strategy, "samples": list(samples)}).save(folder / "setup.json")
 
 
 def test_fed_async_mixes_each_model_in_as_it_comes(folder: Path) -> None:
@@ -129,7 +85,7 @@ def test_fed_async_mixes_each_model_in_as_it_comes(folder: Path) -> None:
     x = 5/6 * 13/6 + 5/6 = 65/36 + 30/36 = 95/36.
     """
     told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=1.0), rounds=3)
-    assert trained(Nodes(adding(4.0, 8.0), [[1], [2], [1]])) == pytest.approx([95 / 36])
+    assert train(Nodes(adding(4.0, 8.0), [[1], [2], [1]])) == pytest.approx([95 / 36])
     status = status_of(folder)
     assert (status.completed, status.finished) == (3, True)
     assert [status.history[number]["staleness_mean"] for number in (1, 2, 3)] == [0, 1, 1]
@@ -145,33 +101,18 @@ def test_hp_asgd_counts_a_client_that_answers_often_for_less(folder: Path) -> No
     Node 2, asked for version 1, has waited: x = 4.75 + (9/8 * 1 + 3/4 * 10) / 2 = 4.75 + 4.3125 = 9.0625.
     """
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=2), rounds=3, samples=(3, 1))
-    assert trained(Nodes(adding(1.0, 10.0), [[1, 2], [1], [], [1], [], [1], [2]])) == pytest.approx([9.0625])
+    assert train(Nodes(adding(1.0, 10.0), [[1, 2], [1], [], [1], [], [1], [2]])) == pytest.approx([9.0625])
     assert status_of(folder).history[3]["staleness_most"] == 1
 
 
 def test_what_is_too_old_is_not_used(folder: Path) -> None:
     """T = 0: node 2 was asked for version 0 and answers at version 1. x = 0 + 4 / 2 = 2, 2 + 4 / 2 = 4."""
     told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0, staleness_most=0), rounds=2)
-    assert trained(Nodes(adding(4.0, 100.0), [[1], [2], [1]])) == [4.0]
+    assert train(Nodes(adding(4.0, 100.0), [[1], [2], [1]])) == [4.0]
 
 
-def counting() -> ClientApp:
-    """Node n adds 2 to weight n - 1 and nothing to the other."""
-    app = checkpointing_client_app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        after = np.array(message.content.array_records["arrays"]["w"].numpy())
-        after[context.node_id - 1] += 2.0
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord({"w": Array(after)}),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-        )
-        return Message(content, reply_to=message)
-
-    return app
+def counting(script: Iterable[Sequence[int]]) -> Nodes:
+    return Nodes(client_app(two_more_of_its_own), script)
 
 
 @pytest.mark.parametrize("where", ["before the checkpoint", "after the checkpoint", "while updates go"])
@@ -187,14 +128,14 @@ def test_a_killed_server_uses_each_update_once(
     monkeypatch.setattr(HpAsgdAggregator, "scale", lambda self, participant: 1.0)
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3)
     look = [[1, 2], [], [1]]
-    kept, unlink, calls = checkpoints.save, Path.unlink, [0]
+    save_as_it_is, unlink, calls = checkpoints.save, Path.unlink, [0]
 
     def save(place: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
         if checkpoint.source == "server" and place.name == "checkpoints":
             calls[0] += 1
             if calls[0] == when and where == "before the checkpoint":
                 raise Killed
-        kept(place, checkpoint, keep)
+        save_as_it_is(place, checkpoint, keep)
         if calls[0] == when and where == "after the checkpoint":
             raise Killed
 
@@ -207,62 +148,42 @@ def test_a_killed_server_uses_each_update_once(
         patch.setattr(checkpoints, "save", save)
         patch.setattr(Path, "unlink", remove)
         with pytest.raises(Killed):
-            trained(Nodes(counting(), look * 3), (0.0, 0.0))
+            train(counting(look * 3), 0.0, 0.0)
     taken = len(list((folder / "updates").glob("*.npz")))
     assert taken == 3
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3, run=2)
-    found = trained(Nodes(counting(), look * 3), (0.0, 0.0))
+    found = train(counting(look * 3), 0.0, 0.0)
     # Nine updates, six of node 1: none lost, none twice.
     assert found == pytest.approx([6 * 2 / 3, 3 * 2 / 3])
     assert not list((folder / "updates").glob("*.npz"))
-    state = json.loads(loaded(folder).state)
-    assert state["counts"] == [6, 3]
-
-
-def loaded(folder: Path) -> Checkpoint:
-    found = checkpoints.load(folder / "checkpoints")
-    assert found is not None
-    return found
+    assert json.loads(kept(folder / "checkpoints").state)["counts"] == [6, 3]
 
 
 def test_what_waits_when_the_server_dies_is_used_by_the_next(folder: Path) -> None:
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=1)
     with pytest.raises(Killed):
-        trained(Nodes(counting(), [[1, 2]]), (0.0, 0.0))
+        train(counting([[1, 2]]), 0.0, 0.0)
     assert len(list((folder / "updates").glob("*.npz"))) == 2
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=1, run=2)
     # One more makes three. All were sent at the scale 1: p = fre = 1/2 before anything is used.
-    assert trained(Nodes(counting(), [[1]]), (0.0, 0.0)) == pytest.approx([4 / 3, 2 / 3])
-
-
-def replying(weights: object) -> ClientApp:
-    """Its trained weights are these."""
-    app = checkpointing_client_app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        if context.node_id == 1:
-            return adding(1.0, 1.0)(message, context)
-        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.asarray(weights))})})
-        return Message(content, reply_to=message)
-
-    return app
+    assert train(counting([[1]]), 0.0, 0.0) == pytest.approx([4 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        ([1.0, 2.0], "array 'w' has shape (2,): expected (1,)"),
-        ([np.nan], "NaN or infinity"),
-        (["x"], "expected numbers"),
+        (np.array([1.0, 2.0]), "array 'w' has shape (2,): expected (1,)"),
+        (np.array([np.nan]), "NaN or infinity"),
+        (np.array(["x"]), "expected numbers"),
     ],
 )
 def test_an_update_of_no_use_is_refused_and_harms_nobody(
-    folder: Path, weights: object, expected: str
+    folder: Path, weights: np.ndarray, expected: str
 ) -> None:
     """Node 1 alone brings the training to its end: alpha = 1/2 of 1 each time."""
     told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0), rounds=2)
-    assert trained(Nodes(replying(weights), [[2], [1], [1]])) == pytest.approx([1.0])
+    app = client_app(lambda before, node: before + 1.0 if node == 1 else weights)
+    assert train(Nodes(app, [[2], [1], [1]])) == pytest.approx([1.0])
     error = status_of(folder).clients["b"].error
     assert error.startswith("its update is refused: ")
     assert expected in error
@@ -275,18 +196,16 @@ def test_a_client_app_without_our_mod_is_refused_where_differences_are_wanted(fo
     app = ClientApp()
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def answer(message: Message, context: Context) -> Message:
         return Message(RecordDict({"arrays": message.content.array_records["arrays"]}), reply_to=message)
 
     told(folder, HpAsgd(kind="hp_asgd", updates_per_round=1), rounds=1)
     with pytest.raises(Killed):
-        trained(Nodes(app, [[1]]))
+        train(Nodes(app, [[1]]))
     assert "none of `checkpointing_client_app`" in status_of(folder).clients["a"].error
 
 
 def test_a_strategy_of_the_app_and_an_asynchronous_one_of_the_job_do_not_go_together(folder: Path) -> None:
     told(folder, FedAsync(kind="fed_async"), rounds=1)
     with pytest.raises(ValueError, match="fed_async and the ServerApp brings FedAvg: leave one out"):
-        fl_server.train(
-            Nodes(counting(), []), Context(1, 0, {}, RecordDict(), {}), ArrayRecord(), strategy=FedAvg()
-        )
+        train(counting([]), strategy=FedAvg())

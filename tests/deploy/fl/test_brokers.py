@@ -9,25 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import UpdateError
+from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.shards import encode, ring_sum, split
-from deploy.fl import synchronous as fl_server
-from deploy.fl.asynchronous import training
 from deploy.fl.asynchronous.training import BrokeredUpdates
 from deploy.fl.asynchronous.updates import send_shards
 from deploy.fl.brokers import messages as broker_messages
 from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
 from deploy.fl.brokers.server import BrokerServer
-from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.records import from_record, to_record
+from deploy.fl.checkpoints import Checkpoint, Expected, Setup
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.runners.flower.superlink import free_port
 from deploy.security.tls import node_pair
-from tests.deploy.fl.fake_grid import FakeGrid
+from tests.deploy.fl.fake_grid import FakeGrid, client_app, context, status_of, train, two_more_of_its_own
 
 HALE = HaleFed(kind="hale_fed", updates_per_round=2, staleness_most=5)
 SUDA = FedSuda(kind="fed_suda", updates_per_round=3, slow_factor=2.0, staleness_most=2)
@@ -81,6 +76,10 @@ class Brokers:
         server = self.servers.pop(number)
         server.shutdown()
         server.server_close()
+
+    def held(self) -> list[list[UpdateId]]:
+        """Updates that each of them has."""
+        return [one.broker.held().updates for one in self.servers]
 
     def close(self) -> None:
         while self.servers:
@@ -139,7 +138,7 @@ def test_each_update_is_used_once_in_the_order_of_arrival(hale: Brokers) -> None
     np.testing.assert_allclose(model_of(server), [11.0, 0.0], atol=1e-9)
     server.settle()
     assert server.step() is None
-    assert [one.broker.held().updates for one in hale.servers] == [[], []]
+    assert hale.held() == [[], []]
 
 
 @pytest.mark.parametrize("dead", [[0], [1], [0, 1]])
@@ -182,7 +181,7 @@ def test_a_server_that_died_after_its_checkpoint_does_not_use_updates_again(hale
     model_of(server)
     # It kept version 1 and was killed before it could say so.
     assert hale.server(1, [1.0, 1.0]).step() is None
-    assert [one.broker.held().updates for one in hale.servers] == [[], []]
+    assert hale.held() == [[], []]
 
 
 def test_an_update_of_which_a_shard_is_missing_is_given_up(tmp_path: Path) -> None:
@@ -194,7 +193,7 @@ def test_an_update_of_which_a_shard_is_missing_is_given_up(tmp_path: Path) -> No
         brokers.places("client-0")[1].ask("PUT", "/v1/shards/0/2", shard.tobytes())
         assert server.step() is None
         assert server.step() is None
-        assert [one.broker.held().updates for one in brokers.servers] == [[], []]
+        assert brokers.held() == [[], []]
         for client in (1, 2):
             brokers.send(client, 0, [1.0, 1.0])
         np.testing.assert_allclose(model_of(server), [1.0, 1.0], atol=1e-9)
@@ -228,7 +227,7 @@ def test_what_is_forged_or_malformed_is_refused_and_harms_nobody(hale: Brokers) 
         own[0].model_copy(update={"certificate": own[1].certificate}).ask("PUT", "/v1/shards/0/1", shard)
     with pytest.raises(BrokerError, match="model 7 is not known here yet"):
         own[0].ask("PUT", "/v1/shards/7/1", shard)
-    assert [one.broker.held().updates for one in hale.servers] == [[], []]
+    assert hale.held() == [[], []]
     # The same shard again, as after a lost answer, is no other one; another in its place is refused.
     own[0].ask("PUT", "/v1/shards/0/1", shard)
     own[0].ask("PUT", "/v1/shards/0/1", shard)
@@ -273,8 +272,8 @@ def test_fed_suda_uses_a_slow_clients_latest_update_again_until_it_is_too_old(tm
         np.testing.assert_allclose(model_of(server), [3 * 9 / 5 + 14 / 5, 0.0], atol=1e-9)
         server.settle()
         server.step()
-        for one in brokers.servers:
-            assert [update.participant for update in one.broker.held().updates] == [2]
+        for updates in brokers.held():
+            assert [update.participant for update in updates] == [2]
         # Four versions of each of the three, whatever was started again between.
         standing = brokers.places("runner")[0].post("/v1/standing")
         assert [one["used"] for one in standing] == [4, 4, 4]
@@ -282,76 +281,50 @@ def test_fed_suda_uses_a_slow_clients_latest_update_again_until_it_is_too_old(tm
         assert [one["slow"] for one in standing] == [False, False, True]
 
 
-def test_fed_suda_ends_with_a_line_where_a_client_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
-    context, initial = Context(1, 0, {}, RecordDict(), {}), to_record({"w": np.zeros(2)})
-    with closing(Brokers(tmp_path / "brokers", SUDA)) as brokers:
-        Setup(
-            rounds=1,
-            run=1,
-            folder=str(tmp_path),
-            clients={str(number): Expected(node_id=number + 1, number=number) for number in range(2)},
-            strategy=SUDA,
-            samples=SAMPLES,
-            brokers=brokers.places("server"),
-        ).save(tmp_path / "setup.json")
+def told(folder: Path, rounds: int, clients: int, strategy: HaleFed | FedSuda, brokers: Brokers) -> None:
+    """What the runner tells the ServerApp."""
+    Setup(
+        rounds=rounds,
+        run=1,
+        folder=str(folder),
+        clients={str(at): Expected(node_id=at + 1, attempt=1, number=at) for at in range(clients)},
+        strategy=strategy,
+        samples=SAMPLES,
+        brokers=brokers.places("server"),
+    ).save(folder / "setup.json")
+
+
+def test_fed_suda_ends_with_a_line_where_a_client_has_left(folder: Path) -> None:
+    with closing(Brokers(folder / "brokers", SUDA)) as brokers:
+        told(folder, 1, 2, SUDA, brokers)
         with pytest.raises(RuntimeError, match="in fed_suda each takes part in every episode"):
-            fl_server.train(FakeGrid(set()), context, initial)
+            train(FakeGrid(set()), 0.0, 0.0)
 
 
-def test_server_and_clients_train_over_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_and_clients_train_over_brokers(folder: Path) -> None:
     """Three clients each add 2 to their own weight; hale_fed uses two of their updates for each version."""
-    monkeypatch.setattr(training, "_POLL_S", 0.0)
-    monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
-    app = checkpointing_client_app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        after = np.array(message.content.array_records["arrays"]["w"].numpy())
-        after[context.node_id - 1] += 2.0
-        metrics = MetricRecord({"num-examples": 1})
-        return Message(
-            RecordDict({"arrays": ArrayRecord({"w": Array(after)}), "metrics": metrics}), reply_to=message
-        )
-
-    with closing(Brokers(tmp_path / "brokers", HALE)) as brokers:
+    app = client_app(two_more_of_its_own)
+    with closing(Brokers(folder / "brokers", HALE)) as brokers:
         for number in range(3):
             content = Places(brokers=brokers.places(broker_messages.client(number))).model_dump_json()
-            (tmp_path / f"{number + 1}.json").write_text(content)
+            (folder / f"{number + 1}.json").write_text(content)
 
         class Nodes(FakeGrid):
             def push_messages(self, messages: object) -> list[str]:
                 ids = list(super().push_messages(messages))  # type: ignore[arg-type]
                 for message in self.pushed[-len(ids) :]:
                     node = message.metadata.dst_node_id
-                    config: dict[str, bool | float | int | str] = {
-                        broker_messages.KEY: str(tmp_path / f"{node}.json")
-                    }
-                    reply = app(message, Context(1, node, config, RecordDict(), {}))
+                    config = {broker_messages.KEY: str(folder / f"{node}.json")}
+                    reply = app(message, context(node, config))
                     assert not reply.content.array_records
                     self.answers.append(reply)
                 return ids
 
-        Setup(
-            rounds=6,
-            run=1,
-            folder=str(tmp_path),
-            clients={
-                str(number): Expected(node_id=number + 1, attempt=1, number=number) for number in range(3)
-            },
-            strategy=HALE,
-            samples=SAMPLES,
-            brokers=brokers.places("server"),
-        ).save(tmp_path / "setup.json")
-        found = fl_server.train(
-            Nodes({1, 2, 3}), Context(1, 0, {}, RecordDict(), {}), to_record({"w": np.zeros(3)})
-        )
+        told(folder, 6, 3, HALE, brokers)
+        found = train(Nodes({1, 2, 3}), 0.0, 0.0, 0.0)
     # Twelve updates, in turns: four of each client. Versions take {0, 1}, {2, 0}, {1, 2} and so on, with
     # samples 3, 1, 1: client 0 moves its weight by 2 * 3 / 4 four times; the others by 2 / 4 next to it and
     # by 2 / 2 next to each other, twice each.
-    np.testing.assert_allclose(from_record(found)["w"].astype(float), [6.0, 3.0, 3.0], atol=1e-6)
-    status = Status.load(tmp_path / "status.json")
-    assert status is not None
+    np.testing.assert_allclose(found, [6.0, 3.0, 3.0], atol=1e-6)
+    status = status_of(folder)
     assert (status.completed, status.finished) == (6, True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Checkpoint
+from tests.deploy.fl.fake_grid import kept
 
 
 def weights(number: int, source: str = "server") -> Checkpoint:
@@ -23,8 +24,7 @@ def test_what_is_kept_is_what_was_saved(tmp_path: Path) -> None:
         "file": np.array(7.5, dtype=np.float16),
     }
     checkpoints.save(tmp_path, Checkpoint(4, arrays))
-    found = checkpoints.load(tmp_path)
-    assert found is not None
+    found = kept(tmp_path)
     assert found.round == 4
     assert list(found.arrays) == ["b", "a", "file"]
     for name, array in arrays.items():
@@ -36,9 +36,7 @@ def test_the_newest_is_loaded_and_old_ones_go(tmp_path: Path) -> None:
     for number in (1, 2, 9, 10, 11):
         checkpoints.save(tmp_path, weights(number))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000010.npz", "round-000011.npz"]
-    found = checkpoints.load(tmp_path)
-    assert found is not None
-    assert found.round == 11
+    assert kept(tmp_path).round == 11
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "empty"])
@@ -49,9 +47,7 @@ def test_a_broken_file_is_passed_over_for_the_one_before(tmp_path: Path, harm: s
     content = path.read_bytes()
     flipped = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
     path.write_bytes({"truncate": content[:-1], "flip": flipped, "empty": b""}[harm])
-    found = checkpoints.load(tmp_path)
-    assert found is not None
-    assert found.round == 1
+    assert kept(tmp_path).round == 1
 
 
 def test_nothing_is_no_checkpoint(tmp_path: Path) -> None:

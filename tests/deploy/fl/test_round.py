@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
-from deploy.fl import checkpoints, synchronous, training
+from deploy.fl import checkpoints, training
 from deploy.fl import synchronous as fl_server
 from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
 from deploy.fl.client import checkpointing_client_app
 from deploy.fl.records import to_record
 from deploy.fl.round import Round, SuperLinkLost, describe
-from tests.deploy.fl.fake_grid import FakeGrid, result
+from tests.deploy.fl.fake_grid import FakeGrid, Killed, context, kept, result, status_of, train
 
 
 def question(node_id: int) -> Message:
@@ -24,19 +24,27 @@ def question(node_id: int) -> Message:
     return Message(content, node_id, "train")
 
 
-def setup(folder: Path, a: int = 1, b: int = 1, **kwargs: int) -> Setup:
-    return Setup(
-        rounds=kwargs.get("rounds", 2),
-        quorum=kwargs.get("quorum"),
-        run=kwargs.get("run", 1),
-        folder=str(folder),
-        clients={"a": Expected(node_id=1, attempt=a), "b": Expected(node_id=2, attempt=b)},
-    )
+def setup(folder: Path, a: int = 1, rounds: int = 2, run: int = 1) -> Setup:
+    clients = {"a": Expected(node_id=1, attempt=a), "b": Expected(node_id=2, attempt=1)}
+    return Setup(rounds=rounds, run=run, folder=str(folder), clients=clients)
 
 
-@pytest.fixture
-def status() -> Status:
-    return Status(run=1)
+class Asked(Round):
+    """The first round of two clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.told, self.nodes = folder, Status(run=1), FakeGrid({1, 2})
+        super().__init__(1, {"a": question(1), "b": question(2)}, self.told, self.nodes)
+
+    def look(self, a: int = 1) -> bool:
+        """A step, in which client a is at this attempt."""
+        return self.step(setup(self.folder, a))
+
+    def answer(self, message: int, content: RecordDict | Error) -> None:
+        self.nodes.answer(self.nodes.pushed[message], content)
+
+    def delivered(self) -> list[int]:
+        return [reply.metadata.src_node_id for reply in self.replies()]
 
 
 @pytest.fixture
@@ -45,112 +53,97 @@ def grid() -> FakeGrid:
 
 
 @pytest.fixture
-def one_round(status: Status, grid: FakeGrid) -> Round:
-    return Round(1, {"a": question(1), "b": question(2)}, status, grid)
+def one(tmp_path: Path) -> Asked:
+    return Asked(tmp_path)
 
 
-def test_a_round_is_over_when_all_have_delivered(
-    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
-) -> None:
-    assert one_round.step(setup(tmp_path))
-    assert [message.metadata.dst_node_id for message in grid.pushed] == [1, 2]
-    assert not one_round.step(setup(tmp_path))
-    grid.answer(grid.pushed[1], result(2.0))
-    assert one_round.step(setup(tmp_path))
-    assert status.clients["a"].owes
-    assert not status.clients["b"].owes
-    assert status.clients["b"].delivered == 1
-    assert not one_round.is_over(None)
-    assert one_round.is_over(1)
-    grid.answer(grid.pushed[0], result(1.0))
-    one_round.step(setup(tmp_path))
-    assert one_round.is_over(None)
-    assert [reply.metadata.src_node_id for reply in one_round.replies()] == [1, 2]
+def test_a_round_is_over_when_all_have_delivered(one: Asked) -> None:
+    assert one.look()
+    assert one.nodes.asked() == [1, 2]
+    assert not one.look()
+    one.answer(1, result(2.0))
+    assert one.look()
+    assert one.told.clients["a"].owes
+    assert not one.told.clients["b"].owes
+    assert one.told.clients["b"].delivered == 1
+    assert not one.is_over(None)
+    assert one.is_over(1)
+    one.answer(0, result(1.0))
+    one.look()
+    assert one.is_over(None)
+    assert one.delivered() == [1, 2]
 
 
-def test_who_is_away_is_asked_when_it_comes(one_round: Round, grid: FakeGrid, tmp_path: Path) -> None:
-    grid.online = {2}
-    one_round.step(setup(tmp_path))
-    assert [message.metadata.dst_node_id for message in grid.pushed] == [2]
-    grid.online = {1, 2}
-    one_round.step(setup(tmp_path))
-    assert [message.metadata.dst_node_id for message in grid.pushed] == [2, 1]
+def test_who_is_away_is_asked_when_it_comes(one: Asked) -> None:
+    one.nodes.online = {2}
+    one.look()
+    assert one.nodes.asked() == [2]
+    one.nodes.online = {1, 2}
+    one.look()
+    assert one.nodes.asked() == [2, 1]
 
 
-def test_who_left_before_it_answered_is_asked_again(
-    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
-) -> None:
-    one_round.step(setup(tmp_path))
-    grid.online = {2}
-    grid.answer(grid.pushed[0], Error(ErrorCode.NODE_UNAVAILABLE, "gone"))
-    one_round.step(setup(tmp_path))
-    assert status.clients["a"].asked_s is None
-    assert not status.clients["a"].error
-    grid.online = {1, 2}
-    one_round.step(setup(tmp_path))
-    assert [message.metadata.dst_node_id for message in grid.pushed] == [1, 2, 1]
+def test_who_left_before_it_answered_is_asked_again(one: Asked) -> None:
+    one.look()
+    one.nodes.online = {2}
+    one.answer(0, Error(ErrorCode.NODE_UNAVAILABLE, "gone"))
+    one.look()
+    assert one.told.clients["a"].asked_s is None
+    assert not one.told.clients["a"].error
+    one.nodes.online = {1, 2}
+    one.look()
+    assert one.nodes.asked() == [1, 2, 1]
 
 
-def test_a_new_attempt_is_asked_even_if_the_old_one_never_answers(
-    one_round: Round, grid: FakeGrid, tmp_path: Path
-) -> None:
-    one_round.step(setup(tmp_path))
-    one_round.step(setup(tmp_path, a=2))
-    assert [message.metadata.dst_node_id for message in grid.pushed] == [1, 2, 1]
+def test_a_new_attempt_is_asked_even_if_the_old_one_never_answers(one: Asked) -> None:
+    one.look()
+    one.look(a=2)
+    assert one.nodes.asked() == [1, 2, 1]
     # What the old one says after all is not taken twice.
-    grid.answer(grid.pushed[0], result(9.0))
-    one_round.step(setup(tmp_path, a=2))
-    assert not one_round.replies()
+    one.answer(0, result(9.0))
+    one.look(a=2)
+    assert not one.replies()
 
 
-def test_nobody_waits_for_who_takes_no_part_any_more(
-    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
-) -> None:
-    one_round.step(setup(tmp_path))
-    grid.answer(grid.pushed[1], result(2.0))
-    one_round.step(setup(tmp_path))
-    assert not one_round.is_over(None)
-    remaining = setup(tmp_path)
+def test_nobody_waits_for_who_takes_no_part_any_more(one: Asked) -> None:
+    one.look()
+    one.answer(1, result(2.0))
+    one.look()
+    assert not one.is_over(None)
+    remaining = setup(one.folder)
     del remaining.clients["a"]
-    assert one_round.step(remaining)
-    assert one_round.is_over(None)
-    assert not status.clients["a"].owes
+    assert one.step(remaining)
+    assert one.is_over(None)
+    assert not one.told.clients["a"].owes
     # What it says after all is not taken.
-    grid.answer(grid.pushed[0], result(9.0))
-    one_round.step(remaining)
-    assert [reply.metadata.src_node_id for reply in one_round.replies()] == [2]
+    one.answer(0, result(9.0))
+    one.step(remaining)
+    assert one.delivered() == [2]
 
 
-def test_an_exception_is_told_and_not_asked_for_again_before_a_new_attempt(
-    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
-) -> None:
-    one_round.step(setup(tmp_path))
-    grid.answer(
-        grid.pushed[0], Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "<class 'ValueError'>:<'no\ndata'>")
-    )
-    one_round.step(setup(tmp_path))
-    one_round.step(setup(tmp_path))
-    assert status.clients["a"].error == "ValueError: no data"
-    assert status.clients["a"].error_attempt == 1
-    assert len(grid.pushed) == 2
-    one_round.step(setup(tmp_path, a=2))
-    assert len(grid.pushed) == 3
-    grid.answer(grid.pushed[2], result(1.0))
-    one_round.step(setup(tmp_path, a=2))
-    assert status.clients["a"].error == ""
+def test_an_exception_is_told_and_not_asked_for_again_before_a_new_attempt(one: Asked) -> None:
+    one.look()
+    one.answer(0, Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "<class 'ValueError'>:<'no\ndata'>"))
+    one.look()
+    one.look()
+    client = one.told.clients["a"]
+    assert (client.error, client.error_attempt) == ("ValueError: no data", 1)
+    assert one.nodes.asked() == [1, 2]
+    one.look(a=2)
+    assert one.nodes.asked() == [1, 2, 1]
+    one.answer(2, result(1.0))
+    one.look(a=2)
+    assert one.told.clients["a"].error == ""
 
 
-def test_a_crash_is_tried_three_times(
-    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
-) -> None:
-    one_round.step(setup(tmp_path))
-    for count in range(3):
-        assert not status.clients["a"].error
-        asked = [message for message in grid.pushed if message.metadata.dst_node_id == 1]
-        assert len(asked) == count + 1
-        grid.answer(asked[-1], Error(ErrorCode.CLIENT_APP_CRASHED, "stopped responding"))
-        one_round.step(setup(tmp_path))
-    assert "died 3 times" in status.clients["a"].error
+def test_a_crash_is_tried_three_times(one: Asked) -> None:
+    one.look()
+    for count, message in enumerate((0, 2, 3)):
+        assert not one.told.clients["a"].error
+        assert one.nodes.asked() == [1, 2] + [1] * count
+        one.answer(message, Error(ErrorCode.CLIENT_APP_CRASHED, "stopped responding"))
+        one.look()
+    assert "died 3 times" in one.told.clients["a"].error
 
 
 @pytest.mark.parametrize(
@@ -167,65 +160,47 @@ def test_flowers_reasons_are_made_readable(reason: str, expected: str) -> None:
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A setup file of a job in its second run."""
-    file = tmp_path / "setup.json"
-    setup(tmp_path, rounds=3, run=2).save(file)
-    monkeypatch.setenv(SETUP_VARIABLE, str(file))
-    monkeypatch.setattr(synchronous, "_POLL_S", 0.0)
-    return tmp_path
+def started(folder: Path) -> Path:
+    """Of a job in its second run, after a round."""
+    setup(folder, rounds=3, run=2).save(folder / "setup.json")
+    checkpoints.save(folder / "checkpoints", Checkpoint(1, {"w": np.array([5.0])}))
+    return folder
 
 
-def context(state: Path | None = None) -> Context:
-    config: dict[str, bool | float | int | str] = {} if state is None else {"spotweave-state": str(state)}
-    return Context(1, 0, config, RecordDict(), {})
+def numbered(number: int, arrays: ArrayRecord) -> dict[str, float]:
+    return {"m": number}
 
 
 def test_a_run_goes_on_from_the_checkpoint_and_tells_each_round(started: Path, grid: FakeGrid) -> None:
     grid.automatic = True
-    checkpoints.save(started / "checkpoints", Checkpoint(1, {"w": np.array([5.0])}))
     Status(run=1, completed=1, history={1: {"m": 0.5}}).save(started / "status.json")
-    found = fl_server.train(
-        grid, context(), to_record({"w": np.array([0.0])}), evaluate=lambda number, arrays: {"m": number}
-    )
     # Rounds 2 and 3 only, of two clients; the mean of their numbers 1 and 2.
+    assert train(grid, evaluate=numbered) == pytest.approx([1.5])
     assert len(grid.pushed) == 4
-    assert found["w"].numpy() == pytest.approx([1.5])
-    status = Status.load(started / "status.json")
-    assert status is not None
+    status = status_of(started)
     assert (status.run, status.completed, status.finished) == (2, 3, True)
     assert status.history == {1: {"m": 0.5}, 2: {"m": 2.0}, 3: {"m": 3.0}}
     assert status.resumed_from == "server"
-    kept = checkpoints.load(started / "checkpoints")
-    assert kept is not None
-    assert kept.round == 3
+    assert kept(started / "checkpoints").round == 3
 
 
 def test_a_long_training_tells_of_its_latest_rounds(
-    started: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
+    folder: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runner reads what is told at every look."""
     monkeypatch.setattr(training, "HISTORY_ROUNDS", 2)
-    setup(started, rounds=4, run=1).save(started / "setup.json")
+    setup(folder, rounds=4).save(folder / "setup.json")
     grid.automatic = True
-    fl_server.train(
-        grid, context(), to_record({"w": np.array([0.0])}), evaluate=lambda number, arrays: {"m": number}
-    )
-    status = Status.load(started / "status.json")
-    assert status is not None
-    assert status.history == {3: {"m": 3.0}, 4: {"m": 4.0}}
-
-
-class Killed(BaseException):
-    """The process ends here."""
+    train(grid, evaluate=numbered)
+    assert status_of(folder).history == {3: {"m": 3.0}, 4: {"m": 4.0}}
 
 
 @pytest.mark.parametrize("when", ["before the evaluation", "before it is told"])
 def test_a_round_that_was_saved_and_not_told_is_told_by_the_next_run(
-    started: Path, grid: FakeGrid, when: str
+    folder: Path, grid: FakeGrid, when: str
 ) -> None:
     """The ServerApp is killed after the first round's checkpoint."""
-    setup(started, rounds=3, run=1).save(started / "setup.json")
+    setup(folder, rounds=3).save(folder / "setup.json")
     patch = pytest.MonkeyPatch()
 
     def die(*_: object) -> None:
@@ -239,79 +214,56 @@ def test_a_round_that_was_saved_and_not_told_is_told_by_the_next_run(
 
     grid.automatic = True
     with pytest.raises(Killed):
-        fl_server.train(grid, context(), to_record({"w": np.array([0.0])}), evaluate=evaluate)
+        train(grid, evaluate=evaluate)
     patch.undo()
-    found = Status.load(started / "status.json")
-    assert found is not None
-    assert found.completed == 0
-    fl_server.train(
-        grid,
-        context(),
-        to_record({"w": np.array([0.0])}),
-        evaluate=lambda number, arrays: {"m": 10 * number + float(arrays["w"].numpy()[0])},
-    )
-    status = Status.load(started / "status.json")
-    assert status is not None
-    assert status.history == {number: {"m": 10 * number + 1.5} for number in (1, 2, 3)}
+    assert status_of(folder).completed == 0
+    train(grid, evaluate=lambda number, arrays: {"m": 10 * number + float(arrays["w"].numpy()[0])})
+    assert status_of(folder).history == {number: {"m": 10 * number + 1.5} for number in (1, 2, 3)}
     # Two rounds more, not three.
     assert len(grid.pushed) == 2 + 4
 
 
 def test_a_server_that_lost_its_checkpoint_takes_the_newest_of_the_clients(
-    started: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
+    folder: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clients' side is the real one: a ClientApp that was asked in rounds 2 (a) and 3 (b)."""
+    setup(folder, rounds=3, run=2).save(folder / "setup.json")
     app = checkpointing_client_app()
     app.train()(lambda message, context: Message(message.content, reply_to=message))
-    for name, number in (("a", 2), ("b", 3)):
-        content = RecordDict(
-            {
-                "arrays": to_record({"w": np.array([float(number)])}),
-                "config": ConfigRecord({"server-round": number}),
-            }
-        )
-        app(Message(content, 1, "train"), context(started / name))
+    states = {node: {"spotweave-state": str(folder / str(node))} for node in (1, 2)}
+    for node, number in ((1, 2), (2, 3)):
+        config = ConfigRecord({"server-round": number})
+        content = RecordDict({"arrays": to_record({"w": np.array([float(number)])}), "config": config})
+        app(Message(content, 1, "train"), context(0, states[node]))
 
     def ask(messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        folders = {1: "a", 2: "b"}
-        return [
-            app(message, context(started / folders[message.metadata.dst_node_id])) for message in messages
-        ]
+        return [app(message, context(0, states[message.metadata.dst_node_id])) for message in messages]
 
     monkeypatch.setattr(grid, "send_and_receive", ask)
-    Status(run=1, completed=2).save(started / "status.json")
+    Status(run=1, completed=2).save(folder / "status.json")
     grid.automatic = True
-    fl_server.train(grid, context(), to_record({"w": np.array([0.0])}))
-    status = Status.load(started / "status.json")
-    assert status is not None
-    assert status.resumed_from == "client b"
-    sent = grid.pushed[0].content.array_records["arrays"]["w"].numpy()
-    assert sent == pytest.approx([3.0])
+    train(grid)
+    assert status_of(folder).resumed_from == "client b"
+    assert grid.pushed[0].content.array_records["arrays"]["w"].numpy() == pytest.approx([3.0])
     assert len(grid.pushed) == 2
 
 
 def test_a_lost_superlink_is_not_the_apps_error(started: Path, grid: FakeGrid) -> None:
-    checkpoints.save(started / "checkpoints", Checkpoint(1, {"w": np.array([5.0])}))
     grid.broken = True
     with pytest.raises(SuperLinkLost, match="the SuperLink was lost: ConnectionError: refused"):
-        fl_server.train(grid, context(), to_record({"w": np.array([0.0])}))
-    status = Status.load(started / "status.json")
-    assert status is not None
-    assert status.error == ""
+        train(grid)
+    assert status_of(started).error == ""
 
 
 def test_the_apps_own_error_is_told(started: Path, grid: FakeGrid) -> None:
-    checkpoints.save(started / "checkpoints", Checkpoint(1, {"w": np.array([5.0])}))
     grid.automatic = True
 
     def evaluate(number: int, arrays: ArrayRecord) -> dict[str, float]:
         raise LookupError("no test\nset")
 
     with pytest.raises(LookupError):
-        fl_server.train(grid, context(), to_record({"w": np.array([0.0])}), evaluate=evaluate)
-    status = Status.load(started / "status.json")
-    assert status is not None
-    assert status.error == "LookupError: no test set"
+        train(grid, evaluate=evaluate)
+    assert status_of(started).error == "LookupError: no test set"
 
 
 def test_an_app_that_spotweave_did_not_start_says_so(monkeypatch: pytest.MonkeyPatch, grid: FakeGrid) -> None:

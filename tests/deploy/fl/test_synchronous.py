@@ -9,26 +9,19 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from deploy.fl.checkpoints import SETUP_VARIABLE, Expected, Setup, Status
+from deploy.fl.checkpoints import Expected, Setup, Status
 from deploy.fl.records import from_record, to_record
 from deploy.fl.synchronous import Synchronous
 from deploy.model import strategies
-from tests.deploy.fl.fake_grid import FakeGrid
+from tests.deploy.fl.fake_grid import FakeGrid, status_of, trained
 
 BEFORE = to_record({"w": np.array([3.0, 4.0]), "steps": np.array([7])})
 
 
 def answer(w: object, steps: object = (8,), examples: float = 1.0, **metrics: float) -> RecordDict:
-    arrays = {"w": Array(np.asarray(w, np.float64)), "steps": Array(np.asarray(steps))}
-    return RecordDict(
-        {"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": examples, **metrics})}
-    )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
-    return tmp_path
+    found = trained(np.asarray(w, np.float64), steps=Array(np.asarray(steps)))
+    found["metrics"] = MetricRecord({"num-examples": examples, **metrics})
+    return found
 
 
 def setup(folder: Path, attempt: int = 1, **settings: float) -> None:
@@ -53,17 +46,14 @@ def played(folder: Path, first: RecordDict, monkeypatch: pytest.MonkeyPatch) -> 
         for message in grid.pushed[answered:]:
             grid.answer(message, next(of_a) if message.metadata.dst_node_id == 1 else answer([1.0, 4.0]))
             answered += 1
-        status = Status.load(folder / "status.json")
-        assert status is not None
+        status = status_of(folder)
         if status.clients["a"].refused and not seen:
             seen.append(status)
             setup(folder, attempt=2)
 
     monkeypatch.setattr("deploy.fl.synchronous.time.sleep", wait)
     result = Synchronous(grid, BEFORE).run()
-    final = Status.load(folder / "status.json")
-    assert final is not None
-    return (seen[0] if seen else final), np.asarray(from_record(result)["w"])
+    return (seen[0] if seen else status_of(folder)), np.asarray(from_record(result)["w"])
 
 
 @pytest.mark.parametrize(
