@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,17 +27,9 @@ def test_a_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> No
 
 
 def test_several_that_make_it_at_once_have_the_same(tmp_path: Path) -> None:
-    marks: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: marks.append(DeploymentKey.load(tmp_path / "key", create=True).mark))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(marks) == 8
-    assert len(set(marks)) == 1
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(lambda _: DeploymentKey.load(tmp_path / "key", create=True), range(8)))
+    assert len({key.mark for key in keys}) == 1
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])

@@ -84,18 +84,30 @@ class World:
         self.python = PYTHON[mode]
         self.sandbox = choose(mode, trust=False, state=self.state, numbers=NUMBERS, python=self.python)
 
-    def run(self, name: str, code: str, *arguments: str, job: str = "mine") -> Detached:
+    @property
+    def mine(self) -> Path:
+        """The folder of the job that attacks."""
+        return self.state / "jobs" / "mine"
+
+    def run(
+        self, code: str, *arguments: str, job: str = "mine", env: dict[str, str] | None = None
+    ) -> Detached:
         """Start code of a job; its current folder is the job's."""
-        workdir = self.state / "jobs" / job
-        process = Detached(self.state / "runner" / name / "process")
-        box = Box(name, job, (workdir,), self.state / "runner" / name / "tmp")
+        workdir, runner = self.state / "jobs" / job, self.state / "runner" / job
+        process = Detached(runner / "process")
+        box = Box(job, job, (workdir,), runner / "tmp")
         argv = [self.python, "-c", code, *arguments]
-        env = {"PATH": os.environ["PATH"], "OWN": "its own"}
-        process.start(argv, env, workdir, self.state / "runner" / name / "log", boxed=(self.sandbox, box))
+        given = env or {"PATH": os.environ["PATH"], "OWN": "its own"}
+        process.start(argv, given, workdir, runner / "log", boxed=(self.sandbox, box))
         return process
 
-    def log(self, name: str) -> str:
-        return (self.state / "runner" / name / "log").read_text()
+    def succeeds(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+        process = self.run(code, *arguments, env=env)
+        wait_until(lambda: process.result() is not None)
+        result = process.result()
+        assert result is not None
+        log = (self.state / "runner" / "mine" / "log").read_text()
+        assert (result.exit_code, result.error) == (0, ""), log
 
 
 @pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.UID])
@@ -111,16 +123,8 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield World(Path(name).resolve(), mode)
 
 
-def finished(process: Detached) -> int:
-    wait_until(lambda: process.result() is not None)
-    result = process.result()
-    assert result is not None
-    assert result.error == ""
-    return result.exit_code
-
-
 def test_a_job_reaches_its_own_files_and_no_secret(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = world.run("other", f"import time; {world.secret!r}; time.sleep(600)", job="other")
+    other = world.run(f"import time; {world.secret!r}; time.sleep(600)", job="other")
     try:
         monkeypatch.setenv("SCHEDULER_SECRET", world.secret)
         bystander = subprocess.Popen(["sleep", "600"])
@@ -144,13 +148,12 @@ def test_a_job_reaches_its_own_files_and_no_secret(world: World, monkeypatch: py
             "pids": [os.getpid(), bystander.pid],
         }
         try:
-            mine = world.run("mine", ATTACK, json.dumps(targets))
-            assert finished(mine) == 0, world.log("mine")
+            world.succeeds(ATTACK, json.dumps(targets))
         finally:
             bystander.kill()
             bystander.wait()
-        assert json.loads((world.state / "jobs" / "mine" / "got.json").read_text()) == []
-        assert (world.state / "jobs" / "mine" / "own-file").read_text() == "mine"
+        assert json.loads((world.mine / "got.json").read_text()) == []
+        assert (world.mine / "own-file").read_text() == "mine"
     finally:
         insist(lambda: other.end(grace_s=0))
 
@@ -162,8 +165,8 @@ def test_nothing_of_it_hides_from_its_end(world: World) -> None:
         " 'trap \"\" TERM HUP; while :; do date +%N > alive; sleep 0.1; done'])\n"
         "time.sleep(600)"
     )
-    process = world.run("mine", hide)
-    alive = world.state / "jobs" / "mine" / "alive"
+    process = world.run(hide)
+    alive = world.mine / "alive"
     wait_until(alive.exists)
     # Not even if its launcher was killed, so that it is nobody's child.
     pid = json.loads((process.folder / "process.json").read_bytes())["pid"]
@@ -179,8 +182,8 @@ def test_a_fork_bomb_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "_PROCESSES_MOST", 200)
     bomb = "import os, time\nopen('up', 'w').close()\nwhile True:\n"
     bomb += "    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
-    process = world.run("mine", bomb)
-    wait_until((world.state / "jobs" / "mine" / "up").exists)
+    process = world.run(bomb)
+    wait_until((world.mine / "up").exists)
     time.sleep(0.3)
     insist(lambda: process.end(grace_s=0))
     assert not process.running()
@@ -189,15 +192,11 @@ def test_a_fork_bomb_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.skipif(not ROOT, reason="only root can be another user")
 def test_files_are_the_schedulers_again_when_the_job_is_forgotten(world: World) -> None:
-    process = world.run(
-        "mine", "open('result', 'w').write('x'); import os; os.symlink('/etc/passwd', 'link')"
-    )
-    assert finished(process) == 0, world.log("mine")
-    folder = world.state / "jobs" / "mine"
-    assert folder.stat().st_uid in range(NUMBERS[0], NUMBERS[1] + 1)
+    world.succeeds("open('result', 'w').write('x'); import os; os.symlink('/etc/passwd', 'link')")
+    assert world.mine.stat().st_uid in range(NUMBERS[0], NUMBERS[1] + 1)
     world.sandbox.over("mine")
     world.sandbox.forget("mine")
-    assert {path.lstat().st_uid for path in (folder, *folder.iterdir())} == {0}
+    assert {path.lstat().st_uid for path in (world.mine, *world.mine.iterdir())} == {0}
     assert Path("/etc/passwd").stat().st_uid == 0
     assert json.loads((world.state / "sandbox" / "ids.json").read_text())["lent"] == {}
 
@@ -205,21 +204,16 @@ def test_files_are_the_schedulers_again_when_the_job_is_forgotten(world: World) 
 def test_variables_of_a_job_reach_no_program_outside_of_its_sandbox(world: World) -> None:
     outside = world.state / "outside"
     outside.mkdir(mode=0o700)
-    workdir = world.state / "jobs" / "mine"
     for name in ("bwrap", "setpriv", "prlimit", "systemd-run", "python3", "env"):
-        fake = workdir / name
+        fake = world.mine / name
         fake.write_text(f"#!/bin/sh\n: > {outside}/{name}\n")
         fake.chmod(0o755)
     # The dynamic linker of a process outside would obey these as it obeys LD_PRELOAD, and leave a trace.
     given = {"PATH": ".", "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": f"{outside}/linker", "SECRET": "x" * 100_000}
     code = "import json, os, sys; json.dump([dict(os.environ), sys.stdin.read()], open('seen.json', 'w'))"
-    process = Detached(world.state / "runner" / "mine" / "process")
-    box = Box("mine", "mine", (workdir,), world.state / "runner" / "mine" / "tmp")
-    log = world.state / "runner" / "mine" / "log"
-    process.start([world.python, "-c", code], given, workdir, log, boxed=(world.sandbox, box))
-    assert finished(process) == 0, log.read_text()
+    world.succeeds(code, env=given)
     assert list(outside.iterdir()) == []
-    env, stdin = json.loads((workdir / "seen.json").read_text())
+    env, stdin = json.loads((world.mine / "seen.json").read_text())
     assert given.items() <= env.items()
     assert stdin == ""
 
@@ -232,12 +226,11 @@ def test_programs_that_lie_below_tmp_are_there(world: World, monkeypatch: pytest
         library.write_text("x = 1")
         code = module._code() | {Path(name)}
         monkeypatch.setattr(module, "_code", lambda: code)
-        process = world.run("mine", f"assert open({str(library)!r}).read() == 'x = 1'")
-        assert finished(process) == 0, world.log("mine")
+        world.succeeds(f"assert open({str(library)!r}).read() == 'x = 1'")
 
 
 def test_a_link_in_place_of_a_folder_is_refused_with_its_reason(world: World) -> None:
-    own = world.state / "jobs" / "mine" / "own"
+    own = world.mine / "own"
     own.symlink_to(world.state)
     box = Box("mine", "mine", (own,), world.state / "tmp")
     process = Detached(world.state / "process")
@@ -252,23 +245,26 @@ def test_without_a_sandbox_the_trial_finds_everything(tmp_path: Path) -> None:
     assert len(trial.trial(Sandbox(Mode.NONE, tmp_path))) == 3
 
 
+def chosen(mode: Mode, state: Path, trust: bool = False) -> Mode:
+    return choose(mode, trust=trust, state=state, numbers=NUMBERS).mode
+
+
 def test_nothing_is_trusted_unless_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SandboxError, match="a submitter of this deployment would be its operator"):
-        choose(Mode.NONE, trust=False, state=tmp_path, numbers=NUMBERS)
-    assert choose(Mode.NONE, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
+        chosen(Mode.NONE, tmp_path)
+    assert chosen(Mode.NONE, tmp_path, trust=True) is Mode.NONE
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
     with pytest.raises(SandboxError, match=r"there is no bwrap.*install bubblewrap.*trust_submitters: true"):
-        choose(Mode.AUTO, trust=False, state=tmp_path, numbers=NUMBERS)
-    assert choose(Mode.AUTO, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
+        chosen(Mode.AUTO, tmp_path)
+    assert chosen(Mode.AUTO, tmp_path, trust=True) is Mode.NONE
     with pytest.raises(SandboxError, match="there is no bwrap"):
-        choose(Mode.BUBBLEWRAP, trust=True, state=tmp_path, numbers=NUMBERS)
+        chosen(Mode.BUBBLEWRAP, tmp_path, trust=True)
 
 
+@pytest.mark.skipif(Path("/run/systemd/system").is_dir(), reason="it runs here")
 def test_systemd_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
-    if Path("/run/systemd/system").is_dir():
-        pytest.skip("it runs here")
     with pytest.raises(SandboxError, match="sandbox systemd: "):
-        choose(Mode.SYSTEMD, trust=False, state=tmp_path, numbers=NUMBERS)
+        chosen(Mode.SYSTEMD, tmp_path)
 
 
 @pytest.mark.skipif(not ROOT, reason="files are handed to another user")

@@ -1,4 +1,4 @@
-"""Certificates and keys, and a real handshake with them."""
+"""Certificates, keys and a handshake; beyond loopback only with them and tokens, or by a person's word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from deploy.security.keys import SecurityError
-from deploy.security.tls import TlsFiles, load_tls
+from deploy.security.tls import INSECURE_WORDS, TlsFiles, is_loopback, listen_allowed, load_tls
 from tests.deploy.tls import self_signed
 
 DAY = 86_400.0
@@ -75,37 +75,26 @@ def test_the_key_is_private(pair: TlsFiles) -> None:
     refused(pair.certificate, pair.key, "the TLS key .* has permissions 0640.*chmod 600")
 
 
-def test_missing_files(pair: TlsFiles, tmp_path: Path) -> None:
+def test_files_that_are_missing_or_something_else(pair: TlsFiles, tmp_path: Path) -> None:
     refused(tmp_path / "no.crt", pair.key, r"cannot read the TLS certificate .*no.crt: No such file")
     refused(pair.certificate, tmp_path / "no.key", r"cannot read the TLS key .*no.key: No such file")
     refused(tmp_path, pair.key, "cannot read the TLS certificate .*: Is a directory")
-
-
-def test_files_that_are_something_else(pair: TlsFiles, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("hello")
     other.chmod(0o600)
     refused(other, pair.key, "holds no certificate: expected PEM")
     refused(pair.certificate, other, "holds no private key: expected PEM")
     refused(pair.certificate, pair.certificate, "holds no private key: expected PEM")
-
-
-def test_a_key_of_another_certificate(pair: TlsFiles, tmp_path: Path) -> None:
-    folder = tmp_path / "other"
-    folder.mkdir()
-    other = self_signed(folder, time.time())
-    refused(pair.certificate, other.key, "does not belong to the certificate")
+    (tmp_path / "another").mkdir()
+    another = self_signed(tmp_path / "another", time.time())
+    refused(pair.certificate, another.key, "does not belong to the certificate")
 
 
 def test_a_key_with_a_password(pair: TlsFiles) -> None:
     key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
-    pair.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"geheim"),
-        )
-    )
+    encryption = serialization.BestAvailableEncryption(b"geheim")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    pair.key.write_bytes(key.private_bytes(pem, pkcs8, encryption))
     refused(pair.certificate, pair.key, "has a password: expected one without")
 
 
@@ -119,8 +108,39 @@ def test_before_and_after_its_time(pair: TlsFiles) -> None:
 
 
 def test_an_expired_certificate_of_the_chain_is_noticed(pair: TlsFiles, tmp_path: Path) -> None:
-    folder = tmp_path / "old"
-    folder.mkdir()
-    old = self_signed(folder, time.time() - 60 * DAY)
+    (tmp_path / "old").mkdir()
+    old = self_signed(tmp_path / "old", time.time() - 60 * DAY)
     pair.certificate.write_bytes(pair.certificate.read_bytes() + old.certificate.read_bytes())
     refused(pair.certificate, pair.key, "expired at")
+
+
+LOOPBACK = ["127.0.0.1", "127.0.3.7", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"]
+BEYOND = ["0.0.0.0", "::", "", "10.0.0.1", "192.168.1.1", "::ffff:10.0.0.1", "spot.example"]
+BEYOND += ["localhost.evil", "127.1"]
+
+
+def test_which_hosts_only_this_machine_reaches() -> None:
+    assert [host for host in LOOPBACK + BEYOND if is_loopback(host)] == LOOPBACK
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_loopback_needs_nothing(host: str) -> None:
+    listen_allowed(host, has_tokens=False, has_tls=False)
+
+
+@pytest.mark.parametrize("host", BEYOND)
+def test_beyond_loopback_both_are_needed(host: str) -> None:
+    listen_allowed(host, has_tokens=True, has_tls=True)
+    for has_tokens, has_tls in ((False, False), (False, True), (True, False)):
+        with pytest.raises(SecurityError, match="refusing to listen on") as caught:
+            listen_allowed(host, has_tokens=has_tokens, has_tls=has_tls)
+        assert ("access tokens" in str(caught.value)) is not has_tokens
+        assert ("TLS certificate" in str(caught.value)) is not has_tls
+        assert "\n" not in str(caught.value)
+        listen_allowed(host, has_tokens=has_tokens, has_tls=has_tls, insecure_in_words=INSECURE_WORDS)
+
+
+@pytest.mark.parametrize("words", ["", "yes", "true", INSECURE_WORDS.upper()])
+def test_only_the_exact_words_count(words: str) -> None:
+    with pytest.raises(SecurityError, match="expected exactly"):
+        listen_allowed("0.0.0.0", has_tokens=True, has_tls=True, insecure_in_words=words)
