@@ -1,4 +1,4 @@
-"""What is put is whole, is what was given, and is never overwritten: in S3, Cloud Storage and a folder."""
+"""What is put is whole, what was given, and never overwritten: in S3, Cloud Storage and a folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from deploy.objects import s3
-from deploy.objects.location import ConflictError, FolderObjects, Objects, ObjectsError
-from tests.deploy.objects.buckets import BUCKET, S3, Gcs
+from deploy.objects.location import Bucket, ConflictError, FolderObjects, Objects, ObjectsError, parse
+from tests.deploy.objects.buckets import S3, Gcs
 
 CONTENT = bytes(range(256)) * 5000
 
@@ -169,58 +169,80 @@ def test_a_bucket_that_is_right(cloud: S3) -> None:
     assert cloud.calls(cloud.put) == cloud.calls(cloud.delete) == 0
 
 
+def denied(right: str) -> dict[str, Any]:
+    return {"denied": [right]}
+
+
+GCS_RIGHTS = [f"storage.objects.{verb}" for verb in ("list", "create", "get", "delete")]
+
+
 @pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize(
-    ("made", "changes", "bucket", "verdict", "words"),
+    ("made", "changes", "verdict", "words"),
     [
-        (S3, {}, "spotweave-none", "missing", "s3://spotweave-none/here: there is no such bucket: create it"),
-        (
-            S3,
-            {"denied": ["s3:ListBucket"]},
-            BUCKET,
-            "missing",
-            "may not s3:ListBucket: attach what spotweave clouds",
-        ),
-        (
-            S3,
-            {"denied": ["s3:DeleteObject"]},
-            BUCKET,
-            "missing",
-            "may not s3:DeleteObject: attach what spotweave clouds",
-        ),
-        (S3, {"denied": ["iam:*"]}, BUCKET, "unknown", "rights cannot be simulated"),
-        (S3, {"denied": ["sts:*"]}, BUCKET, "unknown", "rights cannot be simulated"),
-        (
-            Gcs,
-            {},
-            "spotweave-none",
-            "missing",
-            "gs://spotweave-none/here: there is no such bucket: create it",
-        ),
-        *(
-            (
-                Gcs,
-                {"denied": [f"storage.objects.{verb}"]},
-                BUCKET,
-                "missing",
-                f"may not storage.objects.{verb}: grant",
-            )
-            for verb in ("list", "create", "get", "delete")
-        ),
+        (S3, {"buckets": []}, "missing", "s3://spotweave-tests/here: there is no such bucket: create it"),
+        (S3, denied("s3:ListBucket"), "missing", "may not s3:ListBucket: attach what spotweave clouds"),
+        (S3, denied("s3:DeleteObject"), "missing", "may not s3:DeleteObject: attach what spotweave clouds"),
+        (S3, denied("iam:*"), "unknown", "rights cannot be simulated"),
+        (S3, denied("sts:*"), "unknown", "rights cannot be simulated"),
+        (Gcs, {"buckets": []}, "missing", "gs://spotweave-tests/here: there is no such bucket: create it"),
+        *((Gcs, denied(right), "missing", f"may not {right}: grant") for right in GCS_RIGHTS),
         (
             Gcs,
             {"disabled": ["storage.googleapis.com"]},
-            BUCKET,
             "missing",
             "the API storage.googleapis.com is not enabled: gcloud services enable storage.googleapis.com",
         ),
-        (Gcs, {"token": "another"}, BUCKET, "missing", "does not accept these credentials, or they have"),
+        (Gcs, {"token": "another"}, "missing", "does not accept these credentials, or they have"),
     ],
 )
 def test_what_is_missing_is_one_line(
-    made: type[S3], changes: dict[str, Any], bucket: str, verdict: str, words: str
+    made: type[S3], changes: dict[str, Any], verdict: str, words: str
 ) -> None:
-    (found,) = made(**changes).check(bucket)
+    (found,) = made(**changes).check()
     assert found.verdict == verdict
     assert words in found.text
     assert "\n" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket", "uri"),
+    [
+        ("s3://spotweave-1/a/b", Bucket("spotweave-1", "a/b"), "s3://spotweave-1/a/b"),
+        ("s3a://spotweave-1/a/", Bucket("spotweave-1", "a"), "s3://spotweave-1/a"),
+        ("s3://spotweave-1", Bucket("spotweave-1"), "s3://spotweave-1"),
+        ("s3://spotweave-1/", Bucket("spotweave-1"), "s3://spotweave-1"),
+        ("gs://spotweave-1/a/b/", Bucket("spotweave-1", "a/b", "gs"), "gs://spotweave-1/a/b"),
+    ],
+)
+def test_buckets(text: str, bucket: Bucket, uri: str) -> None:
+    found = parse(text)
+    assert isinstance(found, Bucket)
+    assert found == bucket
+    assert (found.uri, found.spark_uri) == (uri, uri.replace("s3:", "s3a:"))
+    assert f"{found.scheme}://{found.name}/{found.key('x/y')}" == f"{uri}/x/y"
+
+
+def test_a_folder_is_absolute() -> None:
+    assert parse("/mnt/kept") == Path("/mnt/kept")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kept",
+        "",
+        "s3:/bucket",
+        "s3://",
+        "s3://UPPER/a",
+        "s3://ab",
+        "s3://bucket//a",
+        "s3n://bucket/a",
+        "gs://UP",
+    ],
+)
+def test_everything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or an") as caught:
+        parse(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
