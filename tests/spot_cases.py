@@ -72,6 +72,13 @@ def world_of(*jobs: SpotJob, lanes: int = 1) -> SpotWorld:
     return SpotWorld(GivenJobs(list(jobs)), lanes, 1.0)
 
 
+def begun(job: SpotJob) -> SpotWorld:
+    """A world in the first question about this job."""
+    world = world_of(job)
+    world.reset([KEY])
+    return world
+
+
 def random_model(rng: np.random.Generator, tick_s: int, restart_s: int) -> SpotModel:
     """A model that was never fitted: random beliefs, random choices."""
     beliefs = Beliefs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from envs.simulation.workflows.model import (
     Step,
     Workflow,
 )
+from tests.envs.checks import put
 
 # Two private halves are summed where they lie, and joined at the centre.
 GIS: dict[str, Any] = {
@@ -55,63 +55,42 @@ GIS: dict[str, Any] = {
 
 def changed(path: str, value: object) -> dict[str, Any]:
     """GIS with the entry at a dotted path replaced, or removed where the value is None."""
-    document = copy.deepcopy(GIS)
-    *parents, last = path.split(".")
-    entry = document
-    for key in parents:
-        entry = entry[key]
-    if value is None:
-        del entry[last]
-    else:
-        entry[last] = value
-    return document
+    return put(GIS, path.replace(".", "/"), ... if value is None else value)
 
 
 # Topcuoglu, Hariri and Wu 2002, Figure 2: seconds of 10 tasks on three processors, and what their edges cost.
 RUN_S = (
-    (14, 16, 9),
-    (13, 19, 18),
-    (11, 13, 19),
-    (13, 8, 17),
-    (12, 13, 10),
-    (13, 16, 9),
-    (7, 15, 11),
-    (5, 11, 14),
-    (18, 12, 20),
-    (21, 7, 16),
+    (14, 13, 11, 13, 12, 13, 7, 5, 18, 21),
+    (16, 19, 13, 8, 13, 16, 15, 11, 12, 7),
+    (9, 18, 19, 17, 10, 9, 11, 14, 20, 16),
 )
+"""Of the first processor, the second and the third."""
 EDGES = {
-    (1, 2): 18,
-    (1, 3): 12,
-    (1, 4): 9,
-    (1, 5): 11,
-    (1, 6): 14,
-    (2, 8): 19,
-    (2, 9): 16,
-    (3, 7): 23,
-    (4, 8): 27,
-    (4, 9): 23,
-    (5, 9): 13,
-    (6, 8): 15,
-    (7, 10): 17,
-    (8, 10): 11,
-    (9, 10): 13,
+    1: {2: 18, 3: 12, 4: 9, 5: 11, 6: 14},
+    2: {8: 19, 9: 16},
+    3: {7: 23},
+    4: {8: 27, 9: 23},
+    5: {9: 13},
+    6: {8: 15},
+    7: {10: 17},
+    8: {10: 11},
+    9: {10: 13},
 }
 
 
 def topcuoglu() -> tuple[Workflow, Platform]:
     """The example of HEFT's and CPOP's publication; 1 GB takes 1 s."""
+    files = {(a, b): File(f"{a}-{b}", float(gb)) for a, ends in EDGES.items() for b, gb in ends.items()}
     steps = tuple(
         Step(
             str(i),
-            Profile(run_s={f"p{k + 1}": float(seconds) for k, seconds in enumerate(row)}),
-            tuple(f"{a}-{b}" for a, b in EDGES if b == i),
-            tuple(f"{a}-{b}" for a, b in EDGES if a == i),
+            Profile(run_s={f"p{k}": float(row[i - 1]) for k, row in enumerate(RUN_S, start=1)}),
+            tuple(file.name for (_, b), file in files.items() if b == i),
+            tuple(file.name for (a, _), file in files.items() if a == i),
         )
-        for i, row in enumerate(RUN_S, start=1)
+        for i in range(1, 11)
     )
-    files = tuple(File(f"{a}-{b}", float(gb)) for (a, b), gb in EDGES.items())
-    return Workflow("figure 2", files, steps), Platform(
+    return Workflow("figure 2", tuple(files.values()), steps), Platform(
         tuple(Cluster(f"p{k}", 1) for k in (1, 2, 3)), Link(1)
     )
 

@@ -37,6 +37,9 @@ class Story:
     def job(self, field: int) -> float:
         return float(self.world.observation["jobs"][0, 0, field])
 
+    def told(self, *fields: int) -> list[float]:
+        return [self.job(field) for field in fields]
+
     def clusters(self, field: int) -> list[float]:
         return [float(value) for value in self.world.observation["clusters"][0, :, field]]
 

@@ -121,25 +121,27 @@ def small_config(
     workload: Mapping[str, Any] | None = None, market: Mapping[str, Any] | None = None
 ) -> MarketWorldConfig:
     """A dense day: 14 jobs, many of them streams or bound to a deadline."""
-    jobs: dict[str, Any] = {
-        "jobs": 14,
-        "arrivals": ArrivalConfig(pattern="poisson"),
-        "arrival_unit_s": 60,
-        "standard_s": [300, 9000],
-        "batches": [2, 12],
-        "period_s": [300, 900],
-        "slack": [1.05, 2.0],
-        "slack_s": 200,
-        "general": 0.25,
-        "time_critical": 0.4,
-        "streaming": 0.35,
-        "data_gb": [5.0, 60.0],
-    }
+    kinds: dict[str, Any] = {"jobs": 14, "general": 0.25, "time_critical": 0.4, "streaming": 0.35}
+    arrivals = {"arrivals": ArrivalConfig(pattern="poisson"), "arrival_unit_s": 60}
+    sizes = {"standard_s": [300, 9000], "batches": [2, 12], "period_s": [300, 900], "data_gb": [5.0, 60.0]}
+    slack = {"slack": [1.05, 2.0], "slack_s": 200}
     return MarketWorldConfig(
-        WorkloadConfig(**{**jobs, **(workload or {})}),
+        WorkloadConfig(**{**kinds, **arrivals, **sizes, **slack, **(workload or {})}),
         MarketConfig(**{"margin_s": 0, **(market or {})}),
         UNGUARDED,
     )
+
+
+def federated_config(
+    applications: dict[str, Any] | None = None,
+    workload: dict[str, Any] | None = None,
+    market: dict[str, Any] | None = None,
+) -> MarketWorldConfig:
+    """A dense day of which a fifth are applications, half of whose clients have budgets, often short ones."""
+    facts: dict[str, Any] = {"share": 0.2, "clients": [1, 4], "rounds": [1, 6], "epoch_s": [60, 900]}
+    more = {"budget": 0.5, "budget_usd_hour": [0.3, 4.0], "checkpoint_interval_s": 120, "epoch_spread": 0.3}
+    config = ApplicationsConfig(**{**facts, **more, **(applications or {})})
+    return small_config({"federated": True, "applications": config, **(workload or {})}, market)
 
 
 # -- one story at a time ---------------------------------------------------------------------------------
@@ -147,23 +149,10 @@ def small_config(
 
 def one_job(**changes: Any) -> dict[str, Any]:
     """A general job of one hour on one executor that reads nothing and saves nothing."""
-    job: dict[str, Any] = {
-        "arrival_s": 0,
-        "category": Category.GENERAL,
-        "executors": 1,
-        "standard_s": HOUR,
-        "expected_hetero": 70,
-        "sensitivity": 1,
-        "executions": 1,
-        "period_s": 0,
-        "allowance_s": 0,
-        "data_gb": 0.0,
-        "checkpoint_gb": 0.0,
-        "interval_s": 0,
-        "dump_s": 0,
-        "home": 0,
-    }
-    return {**job, **changes}
+    job = {"category": Category.GENERAL, "executors": 1, "executions": 1, "home": 0}
+    times_s = {"arrival_s": 0, "standard_s": HOUR, "period_s": 0, "allowance_s": 0}
+    saving = {"interval_s": 0, "dump_s": 0, "data_gb": 0.0, "checkpoint_gb": 0.0}
+    return {**job, **times_s, **saving, "expected_hetero": 70, "sensitivity": 1, **changes}
 
 
 def story(

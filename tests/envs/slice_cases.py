@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,6 +107,13 @@ def play_first(world: SliceWorld, cluster: int = 0) -> list[float]:
         rewards.append(float(reward[0]))
         done = bool(ended[0])
     return rewards
+
+
+def played(*jobs: Job, **options: Any) -> SliceWorld:
+    """A world in which every job went to the first cluster, to the end."""
+    world = start(small_config(len(jobs), **options), jobs)
+    play_first(world)
+    return world
 
 
 def executions(world: SliceWorld) -> list[tuple[int, int, int]]:

@@ -1,9 +1,9 @@
-"""job.json, env.json and map.json: the files of Figure 4.5, and one clear line for every mistake."""
+"""Bags: the files of Figure 4.5, plans and every way in which one is impossible, one clear line a mistake."""
 
 from __future__ import annotations
 
-import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ from envs.simulation.bags.model import (
     BagError,
     Environment,
     Market,
+    Mode,
+    Task,
     Vm,
     VmType,
 )
-from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
+from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
+from tests.bag_cases import BURST, SLOW, bag_of
+from tests.envs.checks import put, refused
 
 # Figure 4.5, without the closing brace that its env.json has too many.
 ENV: dict[str, Any] = {
@@ -62,22 +66,7 @@ JOB: dict[str, Any] = {
         for name in "012"
     },
 }
-PRICED = copy.deepcopy(ENV)
-PRICED["instances"]["t3.xlarge"]["prices"] = {"on-demand": 0.1664}
-
-
-def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one field changed; `value` KeyError takes it away. The path is split at "/"."""
-    changed = copy.deepcopy(document)
-    *parents, last = path.split("/")
-    entry = changed
-    for key in parents:
-        entry = entry[key]
-    if value is KeyError:
-        del entry[last]
-    else:
-        entry[last] = value
-    return changed
+PRICED = put(ENV, "instances/t3.xlarge/prices", {"on-demand": 0.1664})
 
 
 def write(path: Path, document: Any) -> Path:
@@ -93,10 +82,8 @@ def test_the_files_of_figure_4_5(tmp_path: Path) -> None:
     assert t3 == VmType("t3.xlarge", 4, 16.0, 0.1664, None, True, 96.0, 0.3)
     bag = read_job(write(tmp_path / "job.json", JOB), environment)
     assert (bag.id, bag.name, bag.description) == (10, "Test", "A synthetic job")
-    assert [task.name for task in bag.tasks] == ["0", "1", "2"]
-    assert bag.tasks[2].command == "sh exec.sh 400"
-    assert bag.tasks[2].memory_mb == 10.060959
-    assert bag.tasks[2].runtime_s == {"c3.large": 167.0, "t3.xlarge": 119.0}
+    runtimes_s = {"c3.large": 167.0, "t3.xlarge": 119.0}
+    assert bag.tasks == tuple(Task(name, "sh exec.sh 400", 10.060959, runtimes_s) for name in "012")
 
 
 def test_files_are_read_back_as_they_were_written(tmp_path: Path) -> None:
@@ -125,64 +112,54 @@ def test_files_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         read_map(tmp_path / "map.json", type(bag)(7, "one", "", bag.tasks[:1]), environment)
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ("{", "env.json is no JSON"),
-        ('{"instances": {}, "instances": {}}', "'instances' is given twice"),
-        ([], r"the environment is \[\], expected"),
-        ({"instances": {}}, r"instances is \{\}, expected at least one entry"),
-        ({}, "the environment lacks 'instances'"),
-        (put(PRICED, "more", 1), "unknown key 'more': expected instances"),
-        (ENV, 'instances.t3.xlarge.prices lacks "on-demand"'),
-        (put(PRICED, "instances/c3.large/vcpu", 0), "c3.large.vcpu is 0, expected a whole number >= 1"),
-        (put(PRICED, "instances/c3.large/vcpu", True), "vcpu is True"),
-        (put(PRICED, "instances/c3.large/memory", -1), "memory is -1, expected a number > 0"),
-        (put(PRICED, "instances/c3.large/memory", 10**400), "memory is 1000"),
-        (put(PRICED, "instances/c3.large/markets/spot", "maybe"), "spot is 'maybe', expected one of yes, no"),
-        (put(PRICED, "instances/c3.large/markets/spot", KeyError), "markets lacks 'spot'"),
-        (put(PRICED, "instances/t3.xlarge/burstable/baseline", 0), "baseline is 0, expected a number > 0"),
-        (put(PRICED, "instances/t3.xlarge/burstable/baseline", 101), "baseline is 101, expected percent"),
-        (put(PRICED, "instances/t3.xlarge/prices/on-demand", 0), "prices.on-demand is 0, expected"),
-    ],
-)
-def test_a_mistake_in_env_json_is_one_line(tmp_path: Path, document: Any, message: str) -> None:
-    with pytest.raises(BagError, match=message) as caught:
-        read_environment(write(tmp_path / "env.json", document))
-    assert str(tmp_path / "env.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
+BAD_ENVIRONMENTS: list[tuple[Any, str]] = [
+    ("{", "env.json is no JSON"),
+    ('{"instances": {}, "instances": {}}', "'instances' is given twice"),
+    ([], "the environment is [], expected"),
+    ({"instances": {}}, "instances is {}, expected at least one entry"),
+    ({}, "the environment lacks 'instances'"),
+    (put(PRICED, "more", 1), "unknown key 'more': expected instances"),
+    (ENV, 'instances.t3.xlarge.prices lacks "on-demand"'),
+    (put(PRICED, "instances/c3.large/vcpu", 0), "c3.large.vcpu is 0, expected a whole number >= 1"),
+    (put(PRICED, "instances/c3.large/vcpu", True), "vcpu is True"),
+    (put(PRICED, "instances/c3.large/memory", -1), "memory is -1, expected a number > 0"),
+    (put(PRICED, "instances/c3.large/memory", 10**400), "memory is 1000"),
+    (put(PRICED, "instances/c3.large/markets/spot", "maybe"), "spot is 'maybe', expected one of yes, no"),
+    (put(PRICED, "instances/c3.large/markets/spot", ...), "markets lacks 'spot'"),
+    (put(PRICED, "instances/t3.xlarge/burstable/baseline", 0), "baseline is 0, expected a number > 0"),
+    (put(PRICED, "instances/t3.xlarge/burstable/baseline", 101), "baseline is 101, expected percent"),
+    (put(PRICED, "instances/t3.xlarge/prices/on-demand", 0), "prices.on-demand is 0, expected"),
+]
+BAD_JOBS: list[tuple[Any, str]] = [
+    ("[1, 2", "job.json is no JSON"),
+    (put(JOB, "tasks", {}), "tasks is {}, expected at least one entry"),
+    (put(JOB, "tasks", ...), "the job lacks 'tasks'"),
+    (put(JOB, "job_id", "10"), "job_id is '10', expected a whole number >= 0"),
+    (put(JOB, "tasks/1/runtime/c3.large", -1.0), "tasks.1.runtime.c3.large is -1.0, expected a number > 0"),
+    (put(JOB, "tasks/1/runtime/c3.large", float("nan")), "c3.large is nan, expected a number > 0"),
+    (put(JOB, "tasks/1/runtime/c3.large", float("inf")), "c3.large is inf"),
+    (put(JOB, "tasks/1/runtime/c3.large", ...), "tasks.1.runtime lacks 'c3.large'"),
+    (
+        put(JOB, "tasks/1/runtime/c9.huge", 3.0),
+        "tasks.1.runtime has the unknown key 'c9.huge': expected c3.large, t3.xlarge",
+    ),
+    # 3.75 GB are 3840 MB; the burstable VM has more, but takes only what others hand over.
+    (put(JOB, "tasks/2/memory", 3840.5), "tasks.2.memory is 3840.5 MB, expected at most 3840 MB"),
+    (put(JOB, "tasks/2/memory", -0.5), "tasks.2.memory is -0.5, expected a number >= 0"),
+    (put(JOB, "tasks/2/command", 7), "tasks.2.command is 7, expected text"),
+]
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ("[1, 2", "job.json is no JSON"),
-        (put(JOB, "tasks", {}), r"tasks is \{\}, expected at least one entry"),
-        (put(JOB, "tasks", KeyError), "the job lacks 'tasks'"),
-        (put(JOB, "job_id", "10"), "job_id is '10', expected a whole number >= 0"),
-        (
-            put(JOB, "tasks/1/runtime/c3.large", -1.0),
-            "tasks.1.runtime.c3.large is -1.0, expected a number > 0",
-        ),
-        (put(JOB, "tasks/1/runtime/c3.large", float("nan")), "c3.large is nan, expected a number > 0"),
-        (put(JOB, "tasks/1/runtime/c3.large", float("inf")), "c3.large is inf"),
-        (put(JOB, "tasks/1/runtime/c3.large", KeyError), "tasks.1.runtime lacks 'c3.large'"),
-        (
-            put(JOB, "tasks/1/runtime/c9.huge", 3.0),
-            "tasks.1.runtime has the unknown key 'c9.huge': expected c3.large, t3.xlarge",
-        ),
-        # 3.75 GB are 3840 MB; the burstable VM has more, but takes only what others hand over.
-        (put(JOB, "tasks/2/memory", 3840.5), "tasks.2.memory is 3840.5 MB, expected at most 3840 MB"),
-        (put(JOB, "tasks/2/memory", -0.5), "tasks.2.memory is -0.5, expected a number >= 0"),
-        (put(JOB, "tasks/2/command", 7), "tasks.2.command is 7, expected text"),
-    ],
+    ("name", "document", "message"),
+    [("env.json", *row) for row in BAD_ENVIRONMENTS] + [("job.json", *row) for row in BAD_JOBS],
+    ids=[message for _, message in BAD_ENVIRONMENTS + BAD_JOBS],
 )
-def test_a_mistake_in_job_json_is_one_line(tmp_path: Path, document: Any, message: str) -> None:
-    environment = read_environment(write(tmp_path / "env.json", PRICED))
-    with pytest.raises(BagError, match=message) as caught:
-        read_job(write(tmp_path / "job.json", document), environment)
-    assert str(tmp_path / "job.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_mistake_in_a_file_is_one_line(tmp_path: Path, name: str, document: Any, message: str) -> None:
+    environment = read_environment(write(tmp_path / "good.json", PRICED))
+    file = write(tmp_path / name, document)
+    with refused(BagError, message, str(file)):
+        read_environment(file) if name == "env.json" else read_job(file, environment)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -218,3 +195,111 @@ def test_jobs_need_published_speeds() -> None:
         uniform_job(3, 5, 15, TABLE_9_7[2:3])
     with pytest.raises(BagError, match="there is no job 'J61': use J60, J80, J100, ED200"):
         published_job("J61", TABLE_7_1)
+
+
+TWO_CORES = VmType("slow", 2, 4.0, 0.9, 0.36)
+ENVIRONMENT = Environment((TWO_CORES, BURST), checkpoint_overhead=0.0)
+SPOT = Vm(TWO_CORES, Market.SPOT, 1)
+
+
+def plan_of(*placed: tuple[int, int, float, float], memory_mb: float = 1000.0) -> Plan:
+    """(task, core, start, end) on one spot VM; D_spot is 100 s, D 200 s."""
+    bag = bag_of(*[(memory_mb, end - start) for _, _, start, end in placed])
+    tasks = tuple(PlannedTask(bag.tasks[task], core, start, end) for task, core, start, end in placed)
+    return Plan(bag, (PlannedVm(SPOT, tasks),), 200.0, 100.0, 900.0)
+
+
+def test_a_core_waits_for_memory_as_in_figure_4_1() -> None:
+    # Tasks 1 and 4 run at once. Core 0 is free when 4 ends at 30 s, but 5 needs 2000 MB of which 4096 - 2500
+    # are left: it waits for the end of 1.
+    occupancy = Occupancy(TWO_CORES)
+    occupancy.place(1, 2500, 0, 100)
+    occupancy.place(0, 1000, 0, 30)
+    assert occupancy.earliest(2000, 50) == (0, 100)
+    assert occupancy.earliest(1500, 50) == (0, 30)
+    occupancy.place(0, 2000, 100, 150)
+    # Core 1 is free at 100 s, where 4096 - 2000 MB are left until 150 s.
+    assert occupancy.earliest(2096, 50) == (1, 100)
+    assert occupancy.earliest(2097, 50) == (1, 150)
+    assert occupancy.earliest(4097, 1) is None
+
+
+def test_memory_must_last_until_the_end_of_a_task() -> None:
+    # Core 0 runs 3000 MB from 50 s on: 2000 MB fit before it, but not for longer than 50 s.
+    occupancy = Occupancy(VmType("three", 3, 4.0, 1.0))
+    occupancy.place(0, 3000, 50, 80)
+    assert occupancy.earliest(2000, 50) == (1, 0)
+    assert occupancy.earliest(2000, 51) == (1, 80)
+
+
+def test_cost_makespan_and_slack() -> None:
+    # A spot VM until 40 s at 0.36 USD/hour: 0.004 USD. One on standby for a cycle of 900 s at 0.8: 0.2 USD.
+    plan = plan_of((0, 0, 0, 40), (1, 1, 0, 30))
+    standby = PlannedVm(Vm(BURST, Market.ON_DEMAND, 1), (), Mode.BASELINE)
+    plan = replace(plan, vms=(*plan.vms, standby))
+    assert plan.cost_usd == pytest.approx(0.204)
+    assert (plan.makespan_s, plan.slack_s) == (40, 160)
+    assert violations(plan, ENVIRONMENT) == []
+
+
+def test_durations_with_checkpoints_and_in_baseline_mode() -> None:
+    environment = Environment((TWO_CORES, BURST))
+    task = bag_of((10, 100)).tasks[0]
+    assert environment.duration_s(task, SPOT) == pytest.approx(110)
+    assert environment.duration_s(task, Vm(TWO_CORES, Market.ON_DEMAND, 1)) == 100
+    # Half a vCPU takes twice as long.
+    assert environment.duration_s(task, Vm(BURST, Market.ON_DEMAND, 1), Mode.BASELINE) == 200
+
+
+def test_the_sets_of_vms() -> None:
+    environment = Environment((SLOW, BURST), max_per_type_and_market=2)
+    assert [vm.name for vm in environment.spot()] == ["slow spot 1", "slow spot 2"]
+    assert [vm.name for vm in environment.on_demand()] == ["slow on-demand 1", "slow on-demand 2"]
+    assert [vm.name for vm in environment.burstable()] == ["burst on-demand 1", "burst on-demand 2"]
+    with pytest.raises(BagError, match="'burst' has no spot price"):
+        Vm(BURST, Market.SPOT, 1).usd_hour  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("placed", "memory_mb", "found"),
+    [
+        (((0, 0, 0, 40), (1, 0, 39, 60)), 1000, "core 0 of slow spot 1 runs two tasks at 39 s"),
+        (((0, 0, 0, 40), (1, 1, 10, 60)), 2100, "4200 MB in use at 10 s, it has 4096 MB"),
+        (((0, 2, 0, 40),), 1000, "core 2, expected 0 to 1"),
+        (((0, 0, 70, 101),), 1000, "ends at 101 s, expected 100 s at the latest"),
+        (((0, 0, -1, 9),), 1000, "starts at -1 s"),
+    ],
+)
+def test_an_impossible_place_is_found(
+    placed: tuple[tuple[int, int, float, float], ...], memory_mb: float, found: str
+) -> None:
+    lines = violations(plan_of(*placed, memory_mb=memory_mb), ENVIRONMENT)
+    assert len(lines) == 1
+    assert found in lines[0]
+
+
+def test_tasks_that_end_as_others_start_do_not_overlap() -> None:
+    assert violations(plan_of((0, 0, 0, 40), (1, 0, 40, 60), memory_mb=2100), ENVIRONMENT) == []
+
+
+def test_a_task_that_is_missing_or_runs_for_the_wrong_time_is_found() -> None:
+    plan = plan_of((0, 0, 0, 40), (1, 1, 0, 30))
+    (vm,) = plan.vms
+    missing = replace(plan, vms=(replace(vm, tasks=vm.tasks[:1]),))
+    assert violations(missing, ENVIRONMENT) == ["task 1 runs 0 times, expected once"]
+    short = replace(plan, vms=(replace(vm, tasks=(vm.tasks[0], replace(vm.tasks[1], end_s=29))),))
+    assert violations(short, ENVIRONMENT) == ["task 1 on slow spot 1: runs 29 s, expected 30 s"]
+    with pytest.raises(BagError, match="cannot be carried out: task 1 runs 0 times"):
+        require_possible(missing, ENVIRONMENT)
+
+
+def test_too_many_vms_are_found() -> None:
+    plan = plan_of((0, 0, 0, 40))
+    idle = [PlannedVm(Vm(BURST, Market.ON_DEMAND, number), ()) for number in (1, 2)]
+    crowded = replace(plan, vms=(*plan.vms, *idle))
+    few = replace(ENVIRONMENT, max_per_type_and_market=1)
+    assert violations(crowded, few) == ["2 on-demand VMs of type burst, at most 1 may run"]
+    few = replace(ENVIRONMENT, max_on_demand=1)
+    assert violations(crowded, few) == ["2 on-demand VMs, at most 1 may run"]
+    twice = replace(plan, vms=(*plan.vms, idle[0], idle[0]))
+    assert violations(twice, ENVIRONMENT) == ["burst on-demand 1 is rented 2 times"]

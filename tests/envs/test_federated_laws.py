@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,11 +17,12 @@ from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.round_cost import RoundCost
 from agents.policy import Policy
-from envs.environments import make
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes import picture
+from envs.simulation.federations.episodes.world import FederatedWorld
 from envs.simulation.federations.rounds.application import SERVER, Application, Market
+from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
@@ -52,6 +52,16 @@ class Random(Policy):
         return np.array([random_action(mask, self._rng) for mask in observations["action_mask"]])
 
 
+def laws(world: FederatedWorld, rule: str, seed: int) -> tuple[Outcome, Mapping[str, float]]:
+    """Plays the episode by a rule, or at random, and checks what holds in all of them."""
+    reward = play_policy(world, Random(seed) if rule == "random" else ROUND_RULES[rule]())
+    outcome, metrics = world.outcome(0, rule), world.metrics(0)
+    check_states(outcome)
+    assert metrics["cost_usd"] == pytest.approx(outcome.cost_usd, abs=1e-9)
+    assert reward == pytest.approx(-metrics["cost_index"], abs=1e-6)
+    return outcome, metrics
+
+
 @pytest.mark.real
 @settings(deadline=None, max_examples=100)
 @given(applications(), st.integers(0, 1000), st.sampled_from(["random", *ROUND_RULES]), st.booleans())
@@ -59,15 +69,11 @@ def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
     application: Application, seed: int, rule: str, measured: bool
 ) -> None:
     world = world_of(application, measured=measured)
-    reward = play_policy(world, Random(seed) if rule == "random" else ROUND_RULES[rule]())
-    outcome, metrics = world.outcome(0, rule), world.metrics(0)
+    outcome, metrics = laws(world, rule, seed)
     assert not world.truncated(0)
-    check_states(outcome)
     check_money(outcome)
     check_rounds(outcome, ROOT)  # type: ignore[arg-type]
-    assert metrics["cost_usd"] == pytest.approx(outcome.cost_usd, abs=1e-9)
     assert metrics["time_min"] == pytest.approx(outcome.time_s / 60)
-    assert reward == pytest.approx(-metrics["cost_index"], abs=1e-6)
     if metrics["left"] < len(application.clients):
         assert metrics["rounds_lost"] == 0
     assert not world.observation["action_mask"].any()
@@ -82,13 +88,8 @@ def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
 def test_the_same_with_a_server_and_messages(
     interruptions: list[tuple[int, int]], seed: int, rule: str
 ) -> None:
-    world = world_of(federated(tuple(interruptions)))
-    reward = play_policy(world, Random(seed) if rule == "random" else ROUND_RULES[rule]())
-    outcome, metrics = world.outcome(0, rule), world.metrics(0)
-    check_states(outcome)
+    _, metrics = laws(world_of(federated(tuple(interruptions))), rule, seed)
     assert metrics["rounds_lost"] == metrics["left"] == 0
-    assert metrics["cost_usd"] == pytest.approx(outcome.cost_usd, abs=1e-9)
-    assert reward == pytest.approx(-metrics["cost_index"], abs=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
@@ -97,70 +98,28 @@ def test_always_on_is_the_planner_of_the_paper_to_the_last_bill(
     application: Application, market: Market
 ) -> None:
     """Where its market always has something: else the planner waits for it, and the rule takes the other."""
+    tariffs = [Tariff.constant(round(offer.tariff.usd_hour(0), 2)) for offer in application.offers]
     offers = tuple(
-        dataclasses.replace(
-            offer, availability=None, tariff=Tariff.constant(round(offer.tariff.usd_hour(0), 2))
-        )
-        for offer in application.offers
+        dataclasses.replace(offer, availability=None, tariff=tariff)
+        for offer, tariff in zip(application.offers, tariffs, strict=True)
     )
     application = dataclasses.replace(application, offers=offers, start_together=False)
-    planner = AlwaysOn(market)
-    world = world_of(application)
+    planner, world = AlwaysOn(market), world_of(application)
     play_policy(world, planner)
     assert world.outcome(0, planner.name) == play(application, planner, ROOT)
 
 
 @pytest.mark.parametrize("market", list(Market))
 def test_always_on_is_the_planner_with_a_server_too(market: Market) -> None:
-    config = FederatedConfig(scenario="til", measured=True)
-    world = build_federated(config)
-    application = world.source.application(KEY)
-    planner = AlwaysOn(market)
+    world, planner = build_federated(FederatedConfig(scenario="til", measured=True)), AlwaysOn(market)
     play_policy(world, planner)
-    assert world.outcome(0, planner.name) == play(application, planner, ROOT)
+    assert world.outcome(0, planner.name) == play(world.source.application(KEY), planner, ROOT)
 
 
 def test_a_scenario_begins_each_client_when_it_is_ready() -> None:
     application = federated_source(FederatedConfig(scenario="mnist")).application(KEY)
     assert not application.start_together
     assert application.rounds > 1
-
-
-# Lanes.
-
-
-@settings(deadline=None, max_examples=25)
-@given(applications(), st.integers(0, 1000), st.integers(1, 30))
-def test_a_copied_lane_has_the_same_future_and_then_its_own(
-    application: Application, seed: int, steps: int
-) -> None:
-    world = world_of(application, lanes=3)
-    world.reset([KEY, EpisodeKey(0, "test", 1), KEY])
-    rng = np.random.default_rng(seed)
-    alive = np.array([True, False, False])
-    for _ in range(steps):
-        action = random_action(world.observation["action_mask"][0], rng)
-        _, done = world.step(np.array([action, 0, 0]), alive)
-        if done[0]:
-            break
-    world.copy_lanes(np.array([0]), np.array([1]))
-    for array in world.observation.values():
-        np.testing.assert_array_equal(array[0], array[1])  # type: ignore[index]
-    third = {name: np.array(array[2]) for name, array in world.observation.items()}  # type: ignore[index]
-    alive = np.array([bool(world.observation["action_mask"][0].any())] * 2 + [False])
-    while alive.any():
-        action = random_action(world.observation["action_mask"][0], rng)
-        rewards, done = world.step(np.array([action, action, 0]), alive)
-        assert rewards[0] == rewards[1]
-        assert done[0] == done[1]
-        for array in world.observation.values():
-            np.testing.assert_array_equal(array[0], array[1])  # type: ignore[index]
-        alive &= ~done
-    for name, array in world.observation.items():
-        np.testing.assert_array_equal(array[2], third[name])  # type: ignore[index]
-
-
-# Episodes.
 
 
 @pytest.mark.parametrize(
@@ -184,15 +143,11 @@ def test_drawn_applications_keep_to_their_ranges_and_their_split() -> None:
     start, end = data.splits["validation"]
     for application in applications:
         assert len(application.offers) == source.n_offers
-        for offer in application.offers:
-            if offer.availability is not None:
-                times = offer.availability.times_s
-                # Nothing from outside the split: neither its past nor its future.
-                assert times[-1] - times[0] < end - start
-    kinds = {
-        len(federated_source(FederatedConfig(market="mixed")).application(EpisodeKey(0, "train", k)).offers)
-        for k in range(20)
-    }
+        recorded = [offer.availability for offer in application.offers if offer.availability is not None]
+        # Nothing from outside the split: neither its past nor its future.
+        assert all(series.times_s[-1] - series.times_s[0] < end - start for series in recorded)
+    mixed = federated_source(FederatedConfig(market="mixed"))
+    kinds = {len(mixed.application(EpisodeKey(0, "train", k)).offers) for k in range(20)}
     assert kinds == {2, source.n_offers}
 
 
@@ -217,9 +172,6 @@ def test_recorded_zones_are_shown_as_they_were_recorded() -> None:
             up = series.values[np.searchsorted(series.times_s, seconds, side="right") - 1]
             if len(up):
                 assert shown[col.UP_RATIO] == pytest.approx((up > 0).mean(), abs=1e-6)
-
-
-# The past of an offer.
 
 
 @settings(deadline=None, max_examples=150)
@@ -253,9 +205,6 @@ def test_uptime_against_brute_force(gaps: list[int], ups: list[bool], first: int
     # A spell that begins this very second has no length yet, but it has begun.
     begun += bool(now_up and now_s >= first and (not week or not week[-1]))
     assert mean_s == pytest.approx(sum(week) / begun if begun else 0.0)
-
-
-# The rule of late starts against brute force.
 
 
 def best_cost_usd(rounds: int) -> float:
@@ -332,30 +281,6 @@ def test_no_sequence_of_decisions_is_better_than_the_rule() -> None:
     # The reserve of 28 s before the latest start costs 0.0028 of 0.84 USD that the reference costs.
     assert best <= rule.metrics(0)["cost_index"] <= best + 100 * 0.0029 / 0.84
     assert world.source.n_offers == NONE
-
-
-# Gymnasium.
-
-
-@pytest.mark.real
-def test_the_environment_plays_an_episode_and_draws_it() -> None:
-    env = make("federated", FederatedConfig(clients_most=3, rounds_least=2, rounds_most=3), "rgb_array")
-    env.reset(seed=4)
-    env.action_space.seed(0)
-    total, ended, info = 0.0, False, dict[str, Any]()
-    while not ended:
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        total += reward
-        ended = terminated or truncated
-    assert terminated
-    assert total == pytest.approx(-info["metrics"]["cost_index"])
-    picture = env.render()
-    assert picture is not None
-    assert picture.ndim == 3
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 10
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step(0)
-    env.close()
 
 
 def test_the_timeline_holds_every_instance() -> None:

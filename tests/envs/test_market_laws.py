@@ -1,44 +1,74 @@
-"""What holds in every episode of the market world, whatever is decided."""
+"""What holds in every episode of the market world, with federated applications and without."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agents.rules import RULES, make_rule
+from envs.environments import register
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
+from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey
-from tests.envs.market_cases import random_market, small_config
+from tests.envs.market_cases import federated_config, random_market, small_config
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 10_000)
 
 
 def play(world: MarketWorld, seed: int, none_share: float = 0.2) -> list[float]:
-    """Random valid decisions to the end: the rewards."""
+    """Random valid decisions to the end, with what must hold at each of them: the rewards."""
     rng = np.random.default_rng(seed)
     columns = world.spec.n_clusters + 1
     rewards, done = [], False
+    rows = world.episodes.job[0]
+    servers = np.flatnonzero((rows[:, at.CLIENTS] > 0) & (rows[:, at.SERVER] == np.arange(len(rows))))
+    aggregated = world.lanes.job[0, servers, at.EXECUTED].copy()
     while not done:
-        clusters = world.observation["clusters"][0]
-        assert (clusters[:, col.USED] <= clusters[:, col.CAPACITY_MAX]).all()
-        assert (world.lanes.offer[0, :, at.USED] >= 0).all()
-        assert (world.lanes.offer[0, :, at.HALTED] >= 0).all()
+        assert (world.lanes.offer[0, :, [at.USED, at.HALTED]] >= 0).all()
+        assert (world.lanes.offer[0, :, at.USED] <= world.offers.fixed[:, at.QUOTA]).all()
+        check_masks(world)
         valid = np.flatnonzero(world.observation["action_mask"][0])
         nones = valid[valid % columns == columns - 1]
         reward, dones = world.step(np.array([rng.choice(nones if rng.random() < none_share else valid)]))
         rewards.append(float(reward[0]))
         done = bool(dones[0])
+        latest = world.lanes.job[0, servers, at.EXECUTED]
+        assert (latest >= aggregated).all()  # a round that is aggregated is never lost
+        aggregated = latest.copy()
     return rewards
+
+
+def check_masks(world: MarketWorld) -> None:
+    """Of the tasks shown: what is idle may stay, and no other offer is valid that a budget does not pay."""
+    n_offers = world.spec.n_clusters
+    jobs, pairs = world.observation["jobs"][0], world.observation["pairs"][0]
+    masks = world.observation["action_mask"][0].reshape(-1, n_offers + 1)
+    for row, pair, mask in zip(jobs, pairs, masks, strict=True):
+        if row[col.CATEGORY] != Category.FEDERATED:
+            continue
+        here = pair[:, col.HERE] > 0
+        assert mask[n_offers] == 1
+        if row[col.IDLE] > 0:
+            assert here.sum() == 1
+            assert mask[:n_offers][here].all()
+        if row[col.HAS_BUDGET] > 0:
+            elsewhere = (mask[:n_offers] == 1) & ~here
+            assert (pair[elsewhere, col.COST_USD] <= row[col.BUDGET_LEFT_USD] + 1e-6).all()
 
 
 def integral(series: StepSeries, start: float, end: float) -> float:
@@ -67,162 +97,171 @@ def expected_rent(world: MarketWorld, timeline: Timeline, prices: tuple[StepSeri
     return total
 
 
-@quick
-@given(seeds, seeds, st.floats(0.0, 0.7))
-def test_every_job_ends_once_and_the_books_balance(market: int, policy: int, none_share: float) -> None:
-    data, config = random_market(market), small_config()
-    key = EpisodeKey(market, "train", 0)
-    world = MarketWorld(config, data, record=True)
-    world.reset([key])
-    rewards = play(world, policy, none_share)
-    lanes, metrics = world.lanes, world.metrics(0)
-    assert (lanes.job[0, :, at.PHASE] == at.DONE).all()
-    assert lanes.lane[0, at.CLOSED] == config.workload.jobs
-    assert (lanes.job[0, :, at.EXECUTED] == world.episodes.job[0, :, at.EXECUTIONS]).all()
+def check_books(world: MarketWorld, key: EpisodeKey, rewards: list[float]) -> None:
+    """What was paid is what the uptimes cost, and nothing is left behind."""
+    lanes, metrics, timeline = world.lanes, world.metrics(0), world.timeline(0)
+    assert (lanes.job[0, : lanes.lane[0, at.LIMIT], at.PHASE] == at.DONE).all()
     assert (lanes.offer[0, :, [at.USED, at.HALTED, at.PRESENT]] == 0).all()
     assert lanes.lane[0, at.QUEUE_N] == 0
     assert sum(rewards) == pytest.approx(-metrics["cost_usd_eq"])
-    assert metrics["cost_usd_eq"] == pytest.approx(
-        metrics["money_usd"]
-        + 25 * metrics["miss_tc"]
-        + 5 * metrics["miss_batches"]
-        + 0.25 * metrics["delay_hours"]
-    )
-    timeline = world.timeline(0)
-    prices = draw_episode(config, data, key).price_usd_hour
+    lateness = 25 * metrics["miss_tc"] + 5 * metrics["miss_batches"] + 0.25 * metrics["delay_hours"]
+    assert metrics["cost_usd_eq"] == pytest.approx(metrics["money_usd"] + lateness)
     rent = metrics["on_demand_usd"] + metrics["spot_usd"]
+    prices = draw_episode(world.config, world.data, key).price_usd_hour
     assert rent == pytest.approx(expected_rent(world, timeline, prices), abs=1e-6)
     assert rent + metrics["egress_usd"] + metrics["disk_usd"] == pytest.approx(metrics["money_usd"])
-    for c, offer in enumerate(data.offers):
-        assert timeline.used[c].values.max() <= offer.quota
-        assert timeline.used[c].values[-1] == 0
+    for offer, used in zip(world.data.offers, timeline.used, strict=True):
+        assert used.values.max() <= offer.quota
+        assert used.values[-1] == 0
     assert len(timeline.interruptions) == metrics["interruptions"]
 
 
 @quick
-@given(seeds, seeds)
-def test_no_work_is_lost_or_won_outside_the_books(market: int, policy: int) -> None:
-    """A job cannot end with less uptime than its work takes on the fastest offer."""
-    data, config = random_market(market), small_config({"streaming": 0.0, "general": 0.6})
-    world = MarketWorld(config, data, record=True)
-    world.reset([EpisodeKey(market, "train", 1)])
-    play(world, policy)
-    fastest = world.episodes.execution_s[0].min(axis=1)
-    uptime = np.zeros(config.workload.jobs)
-    for segment in world.timeline(0).segments:
-        uptime[segment.job] += segment.end - segment.start
-    assert (uptime >= fastest).all()
+@given(seeds, seeds, st.floats(0.0, 0.7))
+def test_every_job_ends_once_and_the_books_balance(market: int, policy: int, none_share: float) -> None:
+    key = EpisodeKey(market, "train", 0)
+    world = MarketWorld(small_config(), random_market(market), record=True)
+    world.reset([key])
+    check_books(world, key, play(world, policy, none_share))
+    assert world.lanes.lane[0, at.CLOSED] == world.config.workload.jobs
+    assert (world.lanes.job[0, :, at.EXECUTED] == world.episodes.job[0, :, at.EXECUTIONS]).all()
 
 
+@pytest.mark.real
 @quick
-@given(seeds, seeds)
-def test_the_same_seed_gives_the_same_episode(market: int, policy: int) -> None:
-    data, config = random_market(market), small_config()
-    results = []
-    for _ in range(2):
-        world = MarketWorld(config, data)
-        world.reset([EpisodeKey(3, "train", 5)])
-        results.append((play(world, policy), dict(world.metrics(0))))
-    assert results[0] == results[1]
+@given(seeds, seeds, st.floats(0.0, 0.7))
+def test_no_round_is_lost_and_the_books_balance(market: int, policy: int, none_share: float) -> None:
+    key = EpisodeKey(market, "train", 0)
+    world = MarketWorld(federated_config(), random_market(market), record=True)
+    world.reset([key])
+    check_books(world, key, play(world, policy, none_share))
+    metrics, n = world.metrics(0), int(world.lanes.lane[0, at.LIMIT])
+    jobs, episode = world.lanes.job[0, :n], world.episodes.job[0, :n]
+    assert not world.truncated(0)
+    complete = jobs[:, at.EXECUTED] == episode[:, at.EXECUTIONS]
+    assert (complete | (jobs[:, at.LEFT] == 1)).all()
+    assert 0 <= metrics["idle_usd"] <= metrics["on_demand_usd"] + metrics["spot_usd"] + 1e-9
+    budgeted = episode[:, at.BUDGET] > 0
+    assert (jobs[budgeted, at.CHARGE] <= episode[budgeted, at.BUDGET]).all()
+    assert metrics["clients_left"] == (jobs[:, at.LEFT] * (episode[:, at.SERVER] != np.arange(n))).sum()
+    assert (jobs[~budgeted, at.LEFT] * (episode[~budgeted, at.CLIENTS] == 0) == 0).all()
 
 
-@quick
-@given(seeds, seeds, seeds)
-def test_what_is_drawn_does_not_depend_on_the_policy(market: int, one: int, other: int) -> None:
-    """Two policies play; a third, fixed one, then meets exactly what it meets in a fresh world."""
-    data, config = random_market(market), small_config()
-    first, second = EpisodeKey(1, "train", 0), EpisodeKey(1, "train", 1)
-    results = []
-    for policy in (one, other):
-        world = MarketWorld(config, data)
-        world.reset([first])
-        play(world, policy)
-        world.reset([second])
-        results.append(play(world, 77))
-    assert results[0] == results[1]
-    assert world.fingerprint(first) == MarketWorld(config, data).fingerprint(first)
-    assert world.fingerprint(first) != world.fingerprint(second)
+def test_the_random_markets_with_applications_hold_every_event() -> None:
+    """The laws above would prove little if, say, no budget ever ended."""
+    totals: dict[str, float] = {}
+    for index in range(12):
+        world = MarketWorld(federated_config(), random_market(index))
+        world.reset([EpisodeKey(5, "train", index)])
+        play(world, index, 0.3)
+        totals = {name: totals.get(name, 0.0) + value for name, value in world.metrics(0).items()}
+    events = ("clients_left", "applications_late", "interruptions", "idle_usd", "disk_usd", "wasted_hours")
+    assert all(totals[name] > 0 for name in events), totals
 
 
-@quick
-@given(seeds, seeds)
-def test_values_of_first_decisions_sum_to_the_cost(market: int, policy: int) -> None:
-    """Each job's first decision is taken as it arrives, so what followed all of them is the whole bill."""
-    data, config = random_market(market), small_config()
-    world = MarketWorld(config, data)
-    world.reset([EpisodeKey(market, "train", 2)])
-    rng = np.random.default_rng(policy)
-    first: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_finishes_every_application(name: str) -> None:
+    """Also where quotas are so small that applications could wait for each other."""
+    config = federated_config({"clients": [3, 8], "share": 0.4, "budget": 0.0})
+    for index in range(2):
+        world = MarketWorld(config, random_market(index))
+        world.reset([EpisodeKey(index, "train", 1)])
+        rule = make_rule(name)
+        rule.begin(0, 1)
+        done = False
+        while not done:
+            _, dones = world.step(rule.act_batch(world.observation, np.zeros(1, np.int64)))
+            done = bool(dones[0])
+        metrics = world.metrics(0)
+        assert metrics["unfinished"] == 0
+        assert metrics["decisions"] < 5000
+
+
+def test_applications_leave_the_other_jobs_as_they_were() -> None:
+    data, key = random_market(3), EpisodeKey(1, "train", 0)
+    config = federated_config({"share": 0.5})
+    plain, mixed = draw_episode(small_config(), data, key).jobs, draw_episode(config, data, key).jobs
+    tasks = mixed.tasks
+    assert tasks is not None
+    assert plain.tasks is None
+    others = mixed.category != Category.FEDERATED
+    kept = np.isin(plain.arrival_s, mixed.arrival_s[others]) & np.isin(
+        plain.standard_s, mixed.standard_s[others]
+    )
+    assert others.sum() == 7
+    np.testing.assert_array_equal(plain.execution_s[kept], mixed.execution_s[others])
+    servers = np.flatnonzero(tasks.server == np.arange(len(others)))
+    servers = servers[tasks.clients[servers] > 0]
+    assert len(servers) == 7
+    for server in servers:
+        rows = np.arange(server, server + 1 + tasks.clients[server])
+        assert (tasks.server[rows] == server).all()
+        assert len(set(mixed.arrival_s[rows])) == 1
+        assert len(set(mixed.executions[rows])) == 1
+        epochs = mixed.standard_s[rows[1:]]
+        assert tasks.whole_s[server] >= mixed.executions[server] * (epochs.max() + mixed.standard_s[server])
+
+
+def test_an_epoch_takes_as_long_whatever_was_decided_before() -> None:
+    """Epochs of the same client and round on the same offer agree between policies; rounds differ."""
+    config = federated_config({"budget": 0.0, "share": 1.0}, {"jobs": 3})
+    seen: dict[tuple[int, ...], int] = {}
+    agreed, ratios = 0, []
+    for policy in range(20):
+        world = MarketWorld(config, random_market(2))
+        world.reset([EpisodeKey(1, "train", 0)])
+        episode, rng, done = world.episodes.job[0], np.random.default_rng(policy), False
+        is_client = (episode[:, at.CLIENTS] > 0) & (episode[:, at.SERVER] != np.arange(len(episode)))
+        mine: dict[tuple[int, ...], int] = {}
+        while not done:
+            valid = np.flatnonzero(world.observation["action_mask"][0])
+            done = bool(world.step(np.array([rng.choice(valid)]))[1][0])
+            state = world.lanes.job[0]
+            whole = (state[:, at.PHASE] == at.WORKING) & (world.lanes.job_real[0, :, at.BASE] == 0.0)
+            for job in np.flatnonzero(is_client & whole).tolist():
+                warm = int(state[job, at.WARM])
+                work = int(state[job, at.WORK_S]) - (1 - warm) * int(episode[job, at.COLD_S])
+                offer = int(state[job, at.OFFER])
+                mine[job, int(state[job, at.EXECUTED]), offer] = work
+                ratios.append(work / world.episodes.execution_s[0, job, offer])
+        agreed += len(mine.keys() & seen.keys())
+        assert all(seen.get(name, work) == work for name, work in mine.items())
+        seen |= mine
+    assert agreed > 20
+    assert 0.7 <= min(ratios) < 0.85
+    assert 1.15 < max(ratios) <= 1.31
+
+
+@pytest.mark.parametrize(
+    "config", [small_config(), federated_config({"share": 0.6})], ids=["jobs", "applications"]
+)
+def test_limited_arrivals_keep_applications_whole(config: MarketWorldConfig) -> None:
+    world = MarketWorld(config, random_market(5), n_lanes=2)
+    world.reset([EpisodeKey(2, "train", index) for index in range(2)])
+    rng, lane = np.random.default_rng(1), np.array([True, False])
+    for _ in range(12):
+        valid = np.flatnonzero(world.observation["action_mask"][0])
+        world.step(np.full(2, rng.choice(valid)), lane)
+    for further in range(4):
+        world.copy_lanes(np.array([0]), np.array([1]))
+        world.limit_arrivals(np.array([1]), further)
+        limit, rows = int(world.lanes.lane[1, at.LIMIT]), world.episodes.job[world.lanes.episode_of_lane[1]]
+        assert int(world.lanes.lane[1, at.ARRIVED]) + further <= limit < world.lanes.lane[0, at.LIMIT]
+        assert config.workload.federated is False or rows[limit, at.SERVER] == limit  # the next row is new
     done = False
     while not done:
-        _, dones = world.step(np.array([rng.choice(np.flatnonzero(world.observation["action_mask"][0]))]))
-        job, done = int(world.decided_jobs()[0]), bool(dones[0])
-        first.setdefault(job, world.marks()[0])
-    values = world.values(0, np.array(list(first)), np.array(list(first.values())))
-    before = np.array(list(first.values())).sum(axis=0)
-    weights = np.array(world.spec.objective_weights)
-    own = [0, 2, 3]  # mutual misses are the misses of others
-    total = (before - values.sum(axis=0))[own] @ weights[own]
-    assert total == pytest.approx(world.metrics(0)["cost_usd_eq"])
-    assert (before[[0, 1, 3]] == 0).all()
+        action = np.flatnonzero(world.observation["action_mask"][1])[0]
+        done = bool(world.step(np.full(2, action), ~lane)[1][1])
+    assert (world.lanes.job[1, :limit, at.PHASE] == at.DONE).all()
+    assert world.metrics(1)["unfinished"] == 0
 
 
-def test_lanes_do_not_disturb_each_other() -> None:
-    data, config = random_market(4), small_config()
-    keys = [EpisodeKey(2, "train", index) for index in range(5)]
-    alone = []
-    for key in keys:
-        world = MarketWorld(config, data)
-        world.reset([key])
-        alone.append((play(world, 9), dict(world.metrics(0))))
-    together = MarketWorld(config, data, n_lanes=5)
-    together.reset(keys)
-    generators = [np.random.default_rng(9) for _ in keys]
-    columns = together.spec.n_clusters + 1
-    rewards: list[list[float]] = [[] for _ in keys]
-    active = np.ones(5, np.bool_)
-    while active.any():
-        actions = np.zeros(5, np.int64)
-        for lane in np.flatnonzero(active):
-            valid = np.flatnonzero(together.observation["action_mask"][lane])
-            nones = valid[valid % columns == columns - 1]
-            rng = generators[lane]
-            actions[lane] = rng.choice(nones if rng.random() < 0.2 else valid)
-        step_rewards, done = together.step(actions, active)
-        for lane in np.flatnonzero(active):
-            rewards[lane].append(float(step_rewards[lane]))
-        active = active & ~done
-    for k, (expected_rewards, metrics) in enumerate(alone):
-        assert rewards[k] == expected_rewards
-        assert dict(together.metrics(k)) == metrics
-
-
-def test_copied_lanes_have_the_same_future() -> None:
-    data, config = random_market(5), small_config()
-    world = MarketWorld(config, data, n_lanes=4)
-    world.reset([EpisodeKey(2, "train", index) for index in range(4)])
-    rng = np.random.default_rng(1)
-    for _ in range(12):
-        world.step(np.array([rng.choice(np.flatnonzero(mask)) for mask in world.observation["action_mask"]]))
-    world.copy_lanes(np.array([0, 0]), np.array([2, 3]))
-    np.testing.assert_array_equal(world.observation["pairs"][0], world.observation["pairs"][3])
-    world.limit_arrivals(np.array([3]), 0)
-    active = np.ones(4, np.bool_)
-    total = np.zeros(4)
-    while active.any():
-        masks = world.observation["action_mask"]
-        actions = np.array([int(np.flatnonzero(m)[0]) if m.any() else 0 for m in masks])
-        rewards, done = world.step(actions, active)
-        total += rewards
-        active &= ~done
-    assert total[0] == total[2]
-    assert world.metrics(0) == world.metrics(2)
-    arrived = int(world.lanes.lane[3, at.ARRIVED])
-    assert arrived < config.workload.jobs
-    assert (world.lanes.job[3, :arrived, at.PHASE] == at.DONE).all()
-    # The next episode of lane 0 must not overwrite the data that its copies play on.
-    world.reset([EpisodeKey(2, "train", 9)], [0])
-    assert world.lanes.episode_of_lane[0] != world.lanes.episode_of_lane[2]
+def test_check_env_has_nothing_to_say() -> None:
+    register()
+    workload = WorkloadConfig(federated=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make("spotweave/MultiCloud-v3", config=MarketWorldConfig(workload)).unwrapped)
 
 
 def test_an_episode_sees_nothing_outside_its_split() -> None:

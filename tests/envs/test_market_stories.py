@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from envs.simulation import columns as col
 from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
+from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
+from tests.envs.checks import check
 from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, one_job, series, story
 
 POOL = replace(ON_DEMAND, launch_s=0)
@@ -55,9 +58,27 @@ def seen(world: MarketWorld, job: int, field: int) -> float:
     return float(world.observation["jobs"][0, shown(world).index(job), field])
 
 
+def told(world: MarketWorld, job: int, *fields: int) -> list[float]:
+    return [seen(world, job, field) for field in fields]
+
+
 def pair(world: MarketWorld, job: int, offer: int, field: int) -> float:
     return float(world.observation["pairs"][0, shown(world).index(job), offer, field])
 
+
+def until(*ends_s: int) -> dict[int, StepSeries]:
+    """The first offer is there until the first second, away until the second, and so on."""
+    return {0: series((0, 1.0), *((end_s, float(k % 2)) for k, end_s in enumerate(ends_s)))}
+
+
+def stream(**changes: Any) -> dict[str, Any]:
+    """Batches of 600 s, due every 1200 s; their state is saved in 50 s."""
+    batches = {"standard_s": 600, "executions": 4, "period_s": 1200, "allowance_s": 600, "dump_s": 50}
+    return one_job(category=Category.STREAMING, **{**batches, **changes})
+
+
+SAVING = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
+"""A job of two hours with checkpoints of 50 s."""
 
 # -- billing ---------------------------------------------------------------------------------------------
 
@@ -65,39 +86,30 @@ def pair(world: MarketWorld, job: int, offer: int, field: int) -> float:
 @pytest.mark.parametrize(("revoked_s", "paid_s"), [(3000, 0), (3599, 0), (3600, 3600), (4000, 4000)])
 def test_an_interruption_in_the_first_hour_is_free(revoked_s: int, paid_s: int) -> None:
     job = one_job(standard_s=2 * HOUR, dump_s=200)  # 120 s of notice do not save it
-    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (revoked_s, 0.0))})
+    world = story([job], [ZONE, POOL], until(revoked_s))
     metrics = play(world, (0, 0), (0, 1))
-    assert metrics["interruptions"] == 1
-    assert metrics["spot_usd"] == pytest.approx(paid_s / HOUR)
-    assert metrics["on_demand_usd"] == pytest.approx(2.0)
-    assert metrics["wasted_hours"] == pytest.approx(revoked_s / HOUR)
-    assert metrics["cost_usd_eq"] == pytest.approx(paid_s / HOUR + 2.0 + 0.25 * revoked_s / HOUR)
+    check(metrics, interruptions=1, spot_usd=paid_s / HOUR, on_demand_usd=2.0, wasted_hours=revoked_s / HOUR)
+    check(metrics, cost_usd_eq=paid_s / HOUR + 2.0 + 0.25 * revoked_s / HOUR)
     assert finish_s(world) == revoked_s + 2 * HOUR
 
 
-def test_gcp_charges_interrupted_instances_at_least_a_minute() -> None:
-    world = story([one_job()], [replace(ZONE, free_first_s=0), POOL], {0: series((0, 1.0), (20, 0.0))})
-    assert play(world, (0, 0), (0, 1))["spot_usd"] == pytest.approx(60 / HOUR)
-
-
-def test_a_bill_is_at_least_a_minute_per_executor() -> None:
+def test_a_bill_is_at_least_a_minute_per_executor_on_gcp_of_interrupted_instances_too() -> None:
+    world = story([one_job()], [replace(ZONE, free_first_s=0), POOL], until(20))
+    check(play(world, (0, 0), (0, 1)), spot_usd=60 / HOUR)
     world = story([one_job(standard_s=30, executors=3)], [POOL])
-    assert play(world, (0, 0))["on_demand_usd"] == pytest.approx(3 * 60 / HOUR)
+    check(play(world, (0, 0)), on_demand_usd=3 * 60 / HOUR)
 
 
 def test_a_bill_is_the_integral_of_the_price() -> None:
     prices = {0: series((0, 1.0), (600, 2.5), (1800, 0.4))}
     world = story([one_job(executors=2)], [POOL], prices=prices)
-    expected = 2 * (600 * 1.0 + 1200 * 2.5 + 1800 * 0.4) / HOUR
-    assert play(world, (0, 0))["on_demand_usd"] == pytest.approx(expected)
+    check(play(world, (0, 0)), on_demand_usd=2 * (600 * 1.0 + 1200 * 2.5 + 1800 * 0.4) / HOUR)
 
 
 def test_a_bill_begins_when_the_instances_run() -> None:
     world = story([one_job()], [ON_DEMAND])  # mean latency 100 s
-    metrics = play(world, (0, 0))
-    assert metrics["on_demand_usd"] == pytest.approx(1.0)
+    check(play(world, (0, 0)), on_demand_usd=1.0, delay_hours=(finish_s(world) - HOUR) / HOUR)
     assert HOUR + 50 <= finish_s(world) <= HOUR + 150
-    assert metrics["delay_hours"] == pytest.approx((finish_s(world) - HOUR) / HOUR)
 
 
 # -- launches --------------------------------------------------------------------------------------------
@@ -106,24 +118,17 @@ def test_a_bill_begins_when_the_instances_run() -> None:
 def test_a_failed_launch_costs_a_minute_and_no_money() -> None:
     world = story([one_job()], [replace(ZONE, launch_failure=1.0), POOL])
     decide(world, 0, 0)
-    assert now(world) == 60
-    assert seen(world, 0, col.WAITED_S) == 0
-    metrics = play(world, (0, 1))
-    assert metrics["launch_failures"] == 1
-    assert metrics["spot_usd"] == 0
+    assert (now(world), seen(world, 0, col.WAITED_S)) == (60, 0)
+    check(play(world, (0, 1)), launch_failures=1, spot_usd=0)
     assert finish_s(world) == 60 + HOUR
 
 
 def test_capacity_that_goes_away_during_the_launch_is_a_failed_launch() -> None:
-    world = story([one_job()], [SPOT, POOL], {0: series((0, 1.0), (20, 0.0))})  # latency at least 50 s
+    world = story([one_job()], [SPOT, POOL], until(20))  # latency at least 50 s
     decide(world, 0, 0)
     assert now(world) == 20
-    assert world.observation["clusters"][0, 0, col.AVAILABLE] == 0
-    assert world.observation["clusters"][0, 0, col.USED] == 0
-    metrics = play(world, (0, 1))
-    assert metrics["launch_failures"] == 1
-    assert metrics["interruptions"] == 0
-    assert metrics["money_usd"] == pytest.approx(1.0)
+    assert world.observation["clusters"][0, 0, [col.AVAILABLE, col.USED]].tolist() == [0, 0]
+    check(play(world, (0, 1)), launch_failures=1, interruptions=0, money_usd=1.0)
 
 
 # -- what survives an interruption ------------------------------------------------------------------------
@@ -136,54 +141,41 @@ def test_a_notice_saves_everything_if_it_comes_and_suffices(
     notice_s: int, missed: float, kept_s: int
 ) -> None:
     zone = replace(ZONE, notice_s=notice_s, notice_missed=missed)
-    world = story([one_job(standard_s=2 * HOUR, dump_s=30)], [zone, POOL], {0: series((0, 1.0), (5000, 0.0))})
+    world = story([one_job(standard_s=2 * HOUR, dump_s=30)], [zone, POOL], until(5000))
     decide(world, 0, 0)
     assert seen(world, 0, col.PROGRESS) == np.float32(kept_s / 7200)
     assert pair(world, 0, 1, col.EXECUTION_S) == 7200 - kept_s
-    metrics = play(world, (0, 1))
-    assert metrics["wasted_hours"] == pytest.approx((5000 - kept_s) / HOUR)
+    check(play(world, (0, 1)), wasted_hours=(5000 - kept_s) / HOUR)
     assert finish_s(world) == 5000 + 7200 - kept_s
 
 
 def test_without_a_notice_the_last_checkpoint_holds() -> None:
     """4000 s are three checkpoint cycles of 1000 + 50 s and 850 s that are lost."""
-    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
-    world = story([job], [replace(ZONE, notice_s=0), POOL], {0: series((0, 1.0), (4000, 0.0))})
+    world = story([SAVING], [replace(ZONE, notice_s=0), POOL], until(4000))
     assert pair(world, 0, 0, col.EXECUTION_S) == 7200 + 7 * 50
     decide(world, 0, 0)
     assert seen(world, 0, col.PROGRESS) == np.float32(3000 / 7200)
-    metrics = play(world, (0, 1))
-    assert metrics["wasted_hours"] == pytest.approx(850 / HOUR)
+    check(play(world, (0, 1)), wasted_hours=850 / HOUR)
     assert finish_s(world) == 4000 + 4200 + 4 * 50
 
 
 def test_hibernated_instances_resume_where_they_stopped() -> None:
-    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
-    zone = replace(ZONE, interruption="hibernate")
-    world = story([job], [zone, POOL], {0: series((0, 1.0), (4000, 0.0), (10_000, 1.0))})
+    world = story([SAVING], [replace(ZONE, interruption="hibernate"), POOL], until(4000, 10_000))
     decide(world, 0, 0)
-    assert pair(world, 0, 0, col.HERE) == 1
-    assert pair(world, 0, 0, col.EXECUTION_S) == 3550
+    assert (pair(world, 0, 0, col.HERE), pair(world, 0, 0, col.EXECUTION_S)) == (1, 3550)
     assert seen(world, 0, col.RUNNING) == 0
     assert world.observation["action_mask"][0].tolist()[:3] == [0, 1, 1]
     assert world.observation["clusters"][0, 0, col.USED] == 0
-    waits = [(0, NONE)] * 20  # at 4000, 4300, ..., 9700
-    metrics = play(world, *waits)
+    metrics = play(world, *[(0, NONE)] * 20)  # at 4000, 4300, ..., 9700
     disk = 10_959 / 1e6 * 6000 / HOUR  # 100 GB at 0.08 / 730 USD per GB and hour, in whole micro-dollars
-    assert metrics["spot_usd"] == pytest.approx(7550 / HOUR)
-    assert metrics["disk_usd"] == pytest.approx(disk)
-    assert metrics["wasted_hours"] == 0
+    check(metrics, spot_usd=7550 / HOUR, disk_usd=disk, wasted_hours=0)
     assert finish_s(world) == 7550 + 6000
 
 
 def test_leaving_hibernated_instances_loses_what_no_checkpoint_holds() -> None:
-    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
-    zone = replace(ZONE, interruption="hibernate")
-    world = story([job], [zone, POOL], {0: series((0, 1.0), (4000, 0.0), (10_000, 1.0))})
+    world = story([SAVING], [replace(ZONE, interruption="hibernate"), POOL], until(4000, 10_000))
     metrics = play(world, (0, 0), (0, NONE), (0, 1))
-    assert metrics["disk_usd"] == pytest.approx(10_959 / 1e6 * 300 / HOUR)
-    assert metrics["wasted_hours"] == pytest.approx(850 / HOUR)
-    assert metrics["spot_usd"] == pytest.approx(4000 / HOUR)
+    check(metrics, disk_usd=10_959 / 1e6 * 300 / HOUR, wasted_hours=850 / HOUR, spot_usd=4000 / HOUR)
     assert finish_s(world) == 4300 + 4200 + 4 * 50
 
 
@@ -192,24 +184,18 @@ def test_leaving_hibernated_instances_loses_what_no_checkpoint_holds() -> None:
 
 def test_data_and_checkpoint_cost_time_and_egress_from_where_they_lie() -> None:
     """10 GB of input at home, 4 GB of checkpoint in the east: at 0.25 GB/s and 0.1 USD/GB across regions."""
-    east = replace(ZONE, region="east")
-    west = replace(POOL, region="west")
+    offers = [OWNED, replace(ZONE, region="east"), replace(POOL, region="west")]
     job = one_job(standard_s=2 * HOUR, data_gb=10.0, checkpoint_gb=4.0, dump_s=10)
-    offers = [OWNED, east, west]
-    world = story([job], offers, {1: series((0, 1.0), (3640, 0.0))}, egress=0.1, restart_s=100)
+    world = story([job], offers, {1: until(3640)[0]}, egress=0.1, restart_s=100)
     assert pair(world, 0, 0, col.TRANSFER_S) == 100 + 10
     assert pair(world, 0, 1, col.TRANSFER_S) == 100 + 40
     assert pair(world, 0, 1, col.EGRESS_USD) == np.float32(1.0)
     decide(world, 0, 1)
     assert now(world) == 3640  # 3500 s of work, all saved by the notice
     assert pair(world, 0, 2, col.TRANSFER_S) == 100 + 56
-    assert pair(world, 0, 2, col.EGRESS_USD) == np.float32(1.4)
-    assert pair(world, 0, 1, col.EGRESS_USD) == np.float32(1.0)
-    metrics = play(world, (0, 2))
-    assert metrics["egress_usd"] == pytest.approx(2.4)
+    assert [pair(world, 0, offer, col.EGRESS_USD) for offer in (1, 2)] == [np.float32(1.0), np.float32(1.4)]
+    check(play(world, (0, 2)), egress_usd=2.4, spot_usd=3640 / HOUR, on_demand_usd=3856 / HOUR)
     assert finish_s(world) == 3640 + 156 + 3700
-    assert metrics["spot_usd"] == pytest.approx(3640 / HOUR)
-    assert metrics["on_demand_usd"] == pytest.approx(3856 / HOUR)
 
 
 # -- the owned cluster -----------------------------------------------------------------------------------
@@ -217,22 +203,14 @@ def test_data_and_checkpoint_cost_time_and_egress_from_where_they_lie() -> None:
 
 @pytest.mark.parametrize(("strict", "ends"), [(False, [3600, 5400, 1800]), (True, [3600, 5400, 5400])])
 def test_the_owned_queue_halts_what_does_not_fit(strict: bool, ends: Sequence[int]) -> None:
-    jobs = [
-        one_job(executors=2),
-        one_job(executors=2, standard_s=1800),
-        one_job(executors=1, standard_s=1800),
-    ]
+    jobs = [one_job(executors=2), one_job(executors=2, standard_s=1800), one_job(standard_s=1800)]
     world = story(jobs, [OWNED], strict_fifo=strict)
     decide(world, 0, 0)
     decide(world, 1, 0)
-    cluster = world.observation["clusters"][0, 0]
-    assert cluster[col.USED] == 2
-    assert cluster[col.HALTED] == 2
+    assert world.observation["clusters"][0, 0, [col.USED, col.HALTED]].tolist() == [2, 2]
     assert pair(world, 2, 0, col.FREE) == -1
-    metrics = play(world, (2, 0))
+    check(play(world, (2, 0)), money_usd=0, owned_executor_hours=2 * 1 + 2 * 0.5 + 0.5)
     assert [finish_s(world, job) for job in range(3)] == list(ends)
-    assert metrics["money_usd"] == 0
-    assert metrics["owned_executor_hours"] == pytest.approx(2 * 1 + 2 * 0.5 + 0.5)
 
 
 # -- streams ---------------------------------------------------------------------------------------------
@@ -241,100 +219,74 @@ def test_the_owned_queue_halts_what_does_not_fit(strict: bool, ends: Sequence[in
 @pytest.mark.parametrize(("allowance_s", "late"), [(700, 3), (1000, 2), (1500, 0)])
 def test_a_stream_works_its_backlog_off_and_late_batches_count(allowance_s: int, late: int) -> None:
     """Batches of 900 s every 600 s: due at 600, 1200, 1800, done at 1500, 2400, 3300."""
-    job = one_job(
-        category=Category.STREAMING, standard_s=900, executions=3, period_s=600, allowance_s=allowance_s
-    )
+    job = stream(standard_s=900, executions=3, period_s=600, allowance_s=allowance_s)
     world = story([job], [POOL])
     metrics = play(world, (0, 0))
-    assert metrics["miss_batches"] == late
+    check(metrics, miss_batches=late, on_demand_usd=3300 / HOUR, delay_hours=(0 + 300 + 600) / 3 / HOUR)
     assert finish_s(world) == 3300
-    assert metrics["on_demand_usd"] == pytest.approx(3300 / HOUR)
-    assert metrics["delay_hours"] == pytest.approx((0 + 300 + 600) / 3 / HOUR)
 
 
 def test_a_stream_holds_its_instances_between_batches() -> None:
-    job = one_job(category=Category.STREAMING, standard_s=100, executions=3, period_s=600, allowance_s=600)
-    world = story([job], [POOL])
-    metrics = play(world, (0, 0))
+    world = story([stream(standard_s=100, executions=3, period_s=600)], [POOL])
+    check(play(world, (0, 0)), on_demand_usd=1900 / HOUR, misses=0, delay_hours=0)
     assert finish_s(world) == 1900
-    assert metrics["on_demand_usd"] == pytest.approx(1900 / HOUR)
-    assert metrics["misses"] == 0
-    assert metrics["delay_hours"] == 0
 
 
 def test_an_interrupted_stream_repeats_its_batch_only() -> None:
     """Batch 0 ends at 1100, batch 1 is broken off at 1400 and done again on demand."""
-    job = one_job(
-        category=Category.STREAMING, standard_s=500, executions=2, period_s=600, allowance_s=600, dump_s=200
-    )
-    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (1400, 0.0))})
+    job = stream(standard_s=500, executions=2, period_s=600, dump_s=200)
+    world = story([job], [ZONE, POOL], until(1400))
     decide(world, 0, 0)
-    assert seen(world, 0, col.EXECUTIONS) == 1
-    assert seen(world, 0, col.PROGRESS) == 0.5
-    assert seen(world, 0, col.BACKLOG) == 1
-    assert seen(world, 0, col.SLACK_S) == 1200 + 600 - 1400
-    metrics = play(world, (0, 1))
+    state = told(world, 0, col.EXECUTIONS, col.PROGRESS, col.BACKLOG, col.SLACK_S)
+    assert state == [1, 0.5, 1, 1200 + 600 - 1400]
+    # Due 1200, allowed until 1800.
+    check(play(world, (0, 1)), miss_batches=1, wasted_hours=200 / HOUR)
     assert finish_s(world) == 1900
-    assert metrics["miss_batches"] == 1  # due 1200, allowed until 1800
-    assert metrics["wasted_hours"] == pytest.approx(200 / HOUR)
 
 
 # -- moving from on demand -------------------------------------------------------------------------------
 
 
+HALF_IN_THE_ZONE = {0: series((0, 1.0)), 1: series((0, 0.5))}
+
+
 def test_a_job_on_demand_may_be_moved_every_half_hour() -> None:
     """1800 s are 1750 s of work; 50 s save them; 5450 s remain with 5 checkpoints, at half the price."""
-    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
-    prices = {0: series((0, 1.0)), 1: series((0, 0.5))}
-    world = story([job], [POOL, ZONE], prices=prices, reconsider_interval_s=1800)
+    world = story([SAVING], [POOL, ZONE], prices=HALF_IN_THE_ZONE, reconsider_interval_s=1800)
     decide(world, 0, 0)
-    assert now(world) == 1800
-    assert seen(world, 0, col.RUNNING) == 1
-    assert pair(world, 0, 0, col.HERE) == 1
+    assert (now(world), seen(world, 0, col.RUNNING), pair(world, 0, 0, col.HERE)) == (1800, 1, 1)
     assert pair(world, 0, 0, col.EXECUTION_S) == 7550 - 1800
     assert pair(world, 0, 1, col.EXECUTION_S) == 5450 + 5 * 50
     assert pair(world, 0, 1, col.TRANSFER_S) == 50
-    metrics = play(world, (0, 1))
-    assert metrics["on_demand_usd"] == pytest.approx(1850 / HOUR)
-    assert metrics["spot_usd"] == pytest.approx(0.5 * 5700 / HOUR)
+    check(play(world, (0, 1)), on_demand_usd=1850 / HOUR, spot_usd=0.5 * 5700 / HOUR)
     assert finish_s(world) == 1850 + 5700
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_stream_may_be_moved_between_two_batches(first: int) -> None:
-    """Batches of 600 s, due every 1200 s; the first that ends after half an hour is the one that ends then.
+    """The first batch that ends after half an hour is the one that ends then.
 
-    The state is saved in 50 s; the other place has instances at 1850 s and waits for the data of 2400 s.
+    The other place has instances at 1850 s and waits for the data of 2400 s.
     """
-    stream = one_job(
-        category=Category.STREAMING, standard_s=600, executions=4, period_s=1200, allowance_s=600, dump_s=50
-    )
-    prices = {0: series((0, 1.0)), 1: series((0, 0.5))}
-    world = story([stream], [POOL, ZONE], prices=prices, reconsider_interval_s=1800)
+    world = story([stream()], [POOL, ZONE], prices=HALF_IN_THE_ZONE, reconsider_interval_s=1800)
     decide(world, 0, first)
     assert now(world) == 1800
-    assert seen(world, 0, col.RUNNING) == 1
-    assert seen(world, 0, col.WAITED_S) == 0
-    assert seen(world, 0, col.EXECUTIONS) == 3
-    assert pair(world, 0, first, col.HERE) == 1
-    assert pair(world, 0, first, col.EXECUTION_S) == 600
+    assert told(world, 0, col.RUNNING, col.WAITED_S, col.EXECUTIONS) == [1, 0, 3]
+    assert (pair(world, 0, first, col.HERE), pair(world, 0, first, col.EXECUTION_S)) == (1, 600)
     assert pair(world, 0, 1 - first, col.TRANSFER_S) == 50
     metrics = play(world, (0, 1 - first), (0, NONE))
     assert finish_s(world) == 4800 + 600
     on_demand_s = 1850 if first == 0 else 5400 - 1850
-    assert metrics["on_demand_usd"] == pytest.approx(on_demand_s / HOUR)
-    assert metrics["spot_usd"] == pytest.approx(0.5 * (5400 - on_demand_s) / HOUR)
-    assert metrics["miss_batches"] == 0
+    check(
+        metrics, on_demand_usd=on_demand_s / HOUR, spot_usd=0.5 * (5400 - on_demand_s) / HOUR, miss_batches=0
+    )
 
 
 @pytest.mark.parametrize("hibernates", [False, True])
 def test_a_move_that_an_interruption_ends_gives_its_new_place_back(hibernates: bool) -> None:
     """The stream begins to move at 1800 s; at 1820 s, of 50 s that its state takes, the old zone goes."""
-    stream = one_job(
-        category=Category.STREAMING, standard_s=600, executions=3, period_s=1200, allowance_s=600, dump_s=50
-    )
     zone = replace(ZONE, interruption="hibernate") if hibernates else ZONE
-    world = story([stream], [zone, POOL], {0: series((0, 1.0), (1820, 0.0))}, reconsider_interval_s=1800)
+    world = story([stream(executions=3)], [zone, POOL], until(1820), reconsider_interval_s=1800)
     decide(world, 0, 0)
     decide(world, 0, 1)
     assert now(world) == 1820
@@ -354,12 +306,11 @@ def test_a_move_to_an_owned_cluster_reserves_what_is_free_there(taken: int) -> N
     At 1810 s, while the state is saved, a third job asks for one. The stream comes at 1850 s: where its place
     was free it starts at once, and the third job waits until 4000 s; with both taken both wait until then.
     """
-    stream = one_job(
-        category=Category.STREAMING, standard_s=600, executions=4, period_s=1200, allowance_s=600, dump_s=50
-    )
-    other = one_job(executors=taken, arrival_s=10, standard_s=3990)
-    third = one_job(arrival_s=1810, standard_s=1000)
-    world = story([stream, other, third], [POOL, replace(OWNED, quota=2)], reconsider_interval_s=1800)
+    others = [
+        one_job(executors=taken, arrival_s=10, standard_s=3990),
+        one_job(arrival_s=1810, standard_s=1000),
+    ]
+    world = story([stream(), *others], [POOL, replace(OWNED, quota=2)], reconsider_interval_s=1800)
     decide(world, 0, 0)
     decide(world, 1, 1)
     assert now(world) == 1800
@@ -375,10 +326,7 @@ def test_a_move_to_an_owned_cluster_reserves_what_is_free_there(taken: int) -> N
 
 def test_a_stream_is_asked_again_half_an_hour_after_it_stayed() -> None:
     """At 1800 s it stays; batches end at 3000, too early to be asked, 4200 and 5400 s."""
-    stream = one_job(
-        category=Category.STREAMING, standard_s=600, executions=5, period_s=1200, allowance_s=600
-    )
-    world = story([stream], [POOL, ZONE], reconsider_interval_s=1800)
+    world = story([stream(executions=5, dump_s=0)], [POOL, ZONE], reconsider_interval_s=1800)
     decide(world, 0, 0)
     asked = []
     while not world.lanes.lane[0, at.STATUS]:
@@ -391,16 +339,14 @@ def test_none_leaves_a_running_job_where_it_is() -> None:
     world = story([one_job()], [POOL, ZONE], reconsider_interval_s=1800)
     decide(world, 0, 0)
     assert now(world) == 1800
-    metrics = play(world, (0, NONE))
+    check(play(world, (0, NONE)), decisions=2)
     assert finish_s(world) == HOUR
-    assert metrics["decisions"] == 2
 
 
 def test_a_buffered_job_asks_again_after_five_minutes() -> None:
     world = story([one_job()], [POOL])
     decide(world, 0, NONE)
-    assert now(world) == 300
-    assert seen(world, 0, col.WAITED_S) == 300
+    assert (now(world), seen(world, 0, col.WAITED_S)) == (300, 300)
 
 
 # -- values ----------------------------------------------------------------------------------------------
@@ -409,7 +355,7 @@ def test_a_buffered_job_asks_again_after_five_minutes() -> None:
 def test_the_values_of_each_decision_are_what_followed_it() -> None:
     """Spot until 5000 s (nothing saved), then on demand until 12,200 s; the deadline passes at 9000 s."""
     job = one_job(category=Category.TIME_CRITICAL, standard_s=2 * HOUR, allowance_s=9000, dump_s=200, home=0)
-    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (5000, 0.0))})
+    world = story([job], [ZONE, POOL], until(5000))
     rewards, marks = [], []
     for offer in (0, NONE, 1):
         rewards.append(decide(world, 0, offer))
@@ -431,12 +377,8 @@ def test_the_values_of_each_decision_are_what_followed_it() -> None:
 
 def test_a_miss_in_the_queue_is_felt_by_those_who_were_there() -> None:
     """Job 1 waits behind job 0 and misses its deadline; job 2 came later still, job 0 two deployments ago."""
-    jobs = [
-        one_job(executors=3),
-        one_job(category=Category.TIME_CRITICAL, executors=1, standard_s=100, allowance_s=1000),
-        one_job(executors=3),
-    ]
-    world = story(jobs, [OWNED], beta=0.9)
+    late = one_job(category=Category.TIME_CRITICAL, executors=1, standard_s=100, allowance_s=1000)
+    world = story([one_job(executors=3), late, one_job(executors=3)], [OWNED], beta=0.9)
     marks = []
     for number in range(3):
         decide(world, number, 0)
@@ -449,8 +391,7 @@ def test_a_miss_in_the_queue_is_felt_by_those_who_were_there() -> None:
 
 
 def test_a_late_batch_counts_a_fifth_of_a_missed_deadline() -> None:
-    job = one_job(category=Category.STREAMING, standard_s=900, executions=3, period_s=600, allowance_s=700)
-    world = story([job], [POOL])
+    world = story([stream(standard_s=900, executions=3, period_s=600, allowance_s=700)], [POOL])
     decide(world, 0, 0)
     values = world.values(0, np.zeros(1, np.int64), world.marks())
     np.testing.assert_allclose(values[0], [-3 * 5 / 25, 0, -300 / HOUR, -3300 / HOUR, 0])
@@ -460,24 +401,18 @@ def test_a_late_batch_counts_a_fifth_of_a_missed_deadline() -> None:
 
 
 def test_a_truncated_episode_counts_open_deadlines_as_missed() -> None:
-    jobs = [
-        one_job(category=Category.TIME_CRITICAL, allowance_s=10_000),
-        one_job(category=Category.STREAMING, standard_s=100, executions=9, period_s=600, allowance_s=600),
-        one_job(),
-    ]
+    critical = one_job(category=Category.TIME_CRITICAL, allowance_s=10_000)
+    jobs = [critical, stream(standard_s=100, executions=9, period_s=600), one_job()]
     world = story(jobs, [POOL], max_s=2000, decision_interval_s=4000)
     metrics = play(world, (0, 0), (1, 0), (2, NONE))
     assert world.truncated(0)
-    assert metrics["unfinished"] == 3
-    assert metrics["miss_tc"] == 1
-    assert metrics["miss_batches"] == 6  # those due at 600, 1200 and 1800 were done
-    assert metrics["on_demand_usd"] == pytest.approx(2 * 2000 / HOUR)
+    # Batches due at 600, 1200 and 1800 were done.
+    check(metrics, unfinished=3, miss_tc=1, miss_batches=6, on_demand_usd=2 * 2000 / HOUR)
 
 
 def test_a_deadline_met_to_the_second_is_met() -> None:
     for allowance, missed in ((HOUR, 0), (HOUR - 1, 1)):
-        job = one_job(category=Category.TIME_CRITICAL, allowance_s=allowance)
-        world = story([job], [POOL])
+        world = story([one_job(category=Category.TIME_CRITICAL, allowance_s=allowance)], [POOL])
         assert play(world, (0, 0))["miss_tc"] == missed
 
 

@@ -1,22 +1,32 @@
-"""The drawn workload follows its laws; a mistake in the configuration is one clear line."""
+"""The drawn workload follows its laws, a recorded log is played as it is, and mistakes are one clear line."""
 
 from __future__ import annotations
 
+import gzip
+import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from envs.market_data import market_data
+from envs.multicloud import build_market
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
+from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.workload import bend_by_hour, execution_seconds
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
+from envs.simulation.streams import SPLITS
 from envs.simulation.world import EpisodeKey, WorldError
+from envs.traces.__main__ import main
+from envs.traces.storage import TraceError
 from tests.envs.market_cases import SPOT, random_market, series, small_config
+from tests.envs.traces_cases import refusal
 
 
 def test_execution_time_follows_the_clipped_hetero_factor() -> None:
@@ -27,6 +37,10 @@ def test_execution_time_follows_the_clipped_hetero_factor() -> None:
     assert seconds.tolist() == [[1143, 1143, 1000, 942, 889]]
 
 
+def within(values: NDArray[Any], least: float, most: float) -> bool:
+    return bool(values.min() >= least and values.max() <= most)
+
+
 def test_jobs_stay_within_their_bounds() -> None:
     config = MarketWorldConfig(WorkloadConfig(jobs=4000), MarketConfig())
     jobs = draw_episode(config, random_market(0), EpisodeKey(0, "train", 0)).jobs
@@ -35,16 +49,11 @@ def test_jobs_stay_within_their_bounds() -> None:
     shares = [general.mean(), critical.mean(), streams.mean()]
     assert shares == pytest.approx([0.4, 0.35, 0.25], abs=0.03)
     assert (np.diff(jobs.arrival_s) >= 0).all()
-    one_shot = jobs.standard_s[~streams]
-    assert one_shot.min() >= 600
-    assert one_shot.max() <= 36_000
-    allowed = (jobs.allowance_s[critical] - 900) / jobs.standard_s[critical]
-    assert allowed.min() >= 1.3
-    assert allowed.max() <= 3.01
+    assert within(jobs.standard_s[~streams], 600, 36_000)
+    assert within((jobs.allowance_s[critical] - 900) / jobs.standard_s[critical], 1.3, 3.01)
     assert (jobs.allowance_s[general] == 0).all()
     period = jobs.period_s[streams]
-    assert period.min() >= 600
-    assert period.max() <= 1800
+    assert within(period, 600, 1800)
     assert (np.abs(jobs.standard_s[streams] / period - 0.45) <= 0.151).all()
     assert (np.abs(jobs.allowance_s[streams] / period - 1.25) <= 0.251).all()
     assert set(jobs.executions[streams]) == set(range(12, 49))
@@ -52,8 +61,7 @@ def test_jobs_stay_within_their_bounds() -> None:
     assert set(jobs.executors) == {1, 2, 3}
     assert set(jobs.home) == {0, 1, 2}
     assert np.median(jobs.data_gb) == pytest.approx(30, rel=0.1)
-    assert jobs.data_gb.min() >= 5
-    assert jobs.data_gb.max() <= 200
+    assert within(jobs.data_gb, 5, 200)
     np.testing.assert_array_equal(jobs.dump_s, np.ceil(2 + jobs.checkpoint_gb))
     assert set(jobs.interval_s[streams]) == {0}
     assert set(jobs.interval_s[~streams]) == {1800}
@@ -84,73 +92,38 @@ def test_each_stream_of_randomness_is_its_own() -> None:
 
 def test_windows_lie_within_the_split() -> None:
     config, data = small_config(), random_market(0)
-    origins = [draw_episode(config, data, EpisodeKey(0, "validation", k)).origin_s for k in range(40)]
+    episodes = [draw_episode(config, data, EpisodeKey(0, "validation", k)) for k in range(40)]
     start, end = data.splits["validation"]
-    assert min(origins) >= start
-    assert max(origins) < end
-    assert len(set(origins)) > 30
-    for index in range(5):
-        episode = draw_episode(config, data, EpisodeKey(0, "validation", index))
+    assert len({episode.origin_s for episode in episodes}) > 30
+    for episode in episodes:
+        assert start <= episode.origin_s < end
         assert episode.origin_s + episode.history_s >= start
-        assert all(row.times_s[-1] + episode.origin_s < end for row in episode.availability)
-        assert all(row.times_s[-1] + episode.origin_s < end for row in episode.price_usd_hour)
-
-
-BAD_WORKLOADS: list[tuple[dict[str, Any], str]] = [
-    ({"jobs": 0}, "the workload is empty"),
-    ({"general": 0.9}, "sum to 1"),
-    ({"standard_s": [600, 500]}, r"workload.standard_s is \[600, 500\]"),
-    ({"slack": [0.0, 1.0]}, "workload.slack"),
-    ({"gangs": [1, 2], "gang_weights": [1.0]}, "one weight"),
-    ({"gangs": [64], "gang_weights": [1.0]}, "raise a quota"),
-    ({"data_gb_median": float("nan")}, "data_gb_median is nan"),
-    ({"arrivals": ArrivalConfig(pattern="weekly")}, "unknown arrival pattern"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_WORKLOADS)
-def test_a_bad_workload_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorldError, match=message) as caught:
-        MarketWorld(small_config(changes), random_market(0)).reset([EpisodeKey(0, "train", 0)])
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"window": 0}, "market.window is 0"),
-        ({"miss_usd": 0.0}, "market.miss_usd is 0.0"),
-        ({"beta": 1.5}, "market.beta is 1.5"),
-        ({"delay_usd_hour": float("nan")}, "market.delay_usd_hour is nan"),
-        ({"providers": ["ibm"]}, "names among aws, gcp, azure"),
-    ],
-)
-def test_a_bad_market_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorldError, match=message):
-        MarketWorld(small_config(None, changes), random_market(0))
+        rows = (*episode.availability, *episode.price_usd_hour)
+        assert all(row.times_s[-1] + episode.origin_s < end for row in rows)
 
 
 def test_data_that_do_not_fit_together_are_refused() -> None:
     data = random_market(0)
     config = small_config()
-    negative = (*data.price_usd_hour[:-1], series((0, 1.0), (60, -0.1)))
-    with pytest.raises(WorldError, match="negative price"):
-        MarketWorld(config, replace(data, price_usd_hour=negative))
-    with pytest.raises(WorldError, match="give one each"):
-        MarketWorld(config, replace(data, availability=data.availability[1:]))
-    with pytest.raises(WorldError, match="at least one offer"):
-        MarketWorld(config, replace(data, offers=()))
-    with pytest.raises(WorldError, match="appears twice"):
-        MarketWorld(config, replace(data, offers=(*data.offers[:-1], data.offers[0])))
-    with pytest.raises(WorldError, match="not one of the world's regions"):
-        MarketWorld(config, replace(data, regions=("home", "east", "south")))
-    with pytest.raises(WorldError, match="spells to draw it from"):
-        MarketWorld(config, replace(data, availability=(*data.availability[:-1], None)))
+    changes: dict[str, dict[str, Any]] = {
+        "negative price": {"price_usd_hour": (*data.price_usd_hour[:-1], series((0, 1.0), (60, -0.1)))},
+        "give one each": {"availability": data.availability[1:]},
+        "at least one offer": {"offers": ()},
+        "appears twice": {"offers": (*data.offers[:-1], data.offers[0])},
+        "not one of the world's regions": {"regions": ("home", "east", "south")},
+        "spells to draw it from": {"availability": (*data.availability[:-1], None)},
+    }
+    for message, change in changes.items():
+        with pytest.raises(WorldError, match=message):
+            MarketWorld(config, replace(data, **change))
     world = MarketWorld(config, replace(data, splits={"train": (0, 86_400)}))
     with pytest.raises(WorldError, match="have no split 'test'"):
         world.reset([EpisodeKey(0, "test", 0)])
     with pytest.raises(WorldError, match="at least one lane"):
         MarketWorld(config, data, n_lanes=0)
+    episode = draw_episode(small_config({"jobs": 20}), data, EpisodeKey(0, "train", 0))
+    with pytest.raises(WorldError, match=r"set workload\.jobs to 20"):
+        MarketWorld(small_config(), data).load(episode)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +141,79 @@ def test_a_bad_offer_is_refused_in_one_line(changes: dict[str, Any], message: st
         replace(SPOT, **changes)
 
 
-def test_an_episode_with_too_many_jobs_is_refused() -> None:
-    data = random_market(0)
-    episode = draw_episode(small_config({"jobs": 20}), data, EpisodeKey(0, "train", 0))
-    with pytest.raises(WorldError, match=r"set workload\.jobs to 20"):
-        MarketWorld(small_config(), data).load(episode)
-
-
-def test_series_of_offers_are_named() -> None:
+def test_offers_are_named() -> None:
     assert OfferConfig("gcp", "us-east1", "", "a2", "spot", 100, 8).name == "gcp/us-east1/a2/spot"
-    assert isinstance(series((0, 1.0)), StepSeries)
+
+
+def log_of(folder: Path, jobs: int, packed: bool = False) -> Path:
+    """A job trace: job k is submitted at 100 k, runs for 1000 + k s on 1, 2, ..., 20 processors."""
+    lines = [
+        f"{k + 1} {100 * k} -1 {1000 + k} {k % 20 + 1} -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1"
+        for k in range(jobs)
+    ]
+    text = "\n".join(["; MaxProcs: 128", *lines, ""]).encode()
+    path = folder / ("log.swf.gz" if packed else "log.swf")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    out = folder / path.name.replace(".", "-")
+    main(["import", str(path), "--format", "swf", "--out", str(out)])
+    return out
+
+
+def playing(trace: Path, **workload: Any) -> MarketWorldConfig:
+    return MarketWorldConfig(workload=WorkloadConfig(trace=str(trace), **workload))
+
+
+def episodes(config: MarketWorldConfig, split: str, count: int = 8) -> list[EpisodeData]:
+    world = build_market(config)
+    return [draw_episode(config, world.data, EpisodeKey(0, split, k)) for k in range(count)]  # type: ignore[arg-type]
+
+
+def test_an_episode_plays_jobs_of_the_log_in_a_row_and_no_split_sees_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = playing(log_of(tmp_path, 1000), jobs=30)
+    kept = [k for k in range(1000) if k % 20 + 1 <= 16]
+    seen: dict[str, set[int]] = {}
+    with caplog.at_level(logging.WARNING):
+        for split in SPLITS:
+            for one in episodes(config, split):
+                rows = (one.jobs.standard_s - 1000).tolist()
+                start = kept.index(rows[0])
+                assert rows == kept[start : start + 30]
+                assert (one.jobs.executors == np.array(rows) % 20 + 1).all()
+                assert (one.jobs.arrival_s == 100 * (np.array(rows) - rows[0])).all()
+                assert not (one.jobs.category == Category.STREAMING).any()
+                seen.setdefault(split, set()).update(rows)
+    assert max(seen["train"]) < min(seen["validation"])
+    assert max(seen["validation"]) < min(seen["test"])
+    (line,) = {record.getMessage() for record in caplog.records}
+    assert line.endswith(
+        "200 of 1000 jobs need more than 16 executors, the quota of the largest offer, and are left out"
+    )
+
+
+def test_half_the_arrival_unit_is_twice_the_load(tmp_path: Path) -> None:
+    folder = log_of(tmp_path, 300)
+    (usual,) = episodes(playing(folder, jobs=9), "train", 1)
+    (dense,) = episodes(playing(folder, jobs=9, arrival_unit_s=80), "train", 1)
+    assert (2 * dense.jobs.arrival_s == usual.jobs.arrival_s).all()
+
+
+def test_a_packed_log_is_the_same_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, packed = log_of(tmp_path, 40), log_of(tmp_path, 40, packed=True)
+    assert (plain / "jobs.csv").read_bytes() == (packed / "jobs.csv").read_bytes()
+    log = tmp_path / "log.swf.gz"
+    log.write_bytes(log.read_bytes()[:-9])
+    capsys.readouterr()
+    line = refusal(capsys, "import", log, "--format", "swf", "--out", tmp_path / "cut")
+    assert "log.swf.gz cannot be read: Compressed file ended before" in line
+
+
+def test_what_cannot_be_played_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = log_of(tmp_path, 100)
+    with pytest.raises(WorldError, match=r"52 jobs in its train part, workload\.jobs asks for 60: lower"):
+        build_market(playing(folder, jobs=60))
+    with pytest.raises(WorldError, match="jobs of a log are no streams"):
+        build_market(playing(folder, general=0.0, time_critical=0.0, streaming=1.0))
+    with pytest.raises(TraceError, match=r"it holds jobs, which env\.workload.trace reads"):
+        market_data(MarketConfig(traces=str(folder)))

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from agents.rules import make_rule
-from envs.environments import make, make_vector, register
+from envs.environments import make
 from envs.market_data import recorded_market
 from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode, fingerprint
 from envs.simulation.streams import exp
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
 from envs.traces.storage import TraceError
+from tests.envs.traces_cases import write_trace
 from training.evaluation.episodes import Suite, run_suite
 
 
@@ -76,25 +74,9 @@ def test_gcp_availability_differs_between_episodes_and_not_between_policies() ->
     again = draw_episode(world.config, world.data, EpisodeKey(1, "train", 0))
     spot = [c for c, known in enumerate(world.data.availability) if known is None]
     assert len(spot) == 5
-    for c in spot:
-        np.testing.assert_array_equal(first.availability[c].times_s, again.availability[c].times_s)
-        assert first.availability[c].times_s[0] == first.history_s
-    assert any(
-        first.availability[c].times_s.tolist() != second.availability[c].times_s.tolist() for c in spot
-    )
-
-
-def test_an_episode_runs_to_its_end_and_reports_the_objective() -> None:
-    env = make("multicloud", small())
-    _, info = env.reset(seed=3, options={"split": "test", "index": 1})
-    total, terminated = 0.0, False
-    while not terminated:
-        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        assert observation in env.observation_space
-        assert not truncated
-        total += reward
-    assert info["metrics"]["cost_usd_eq"] == pytest.approx(-total)
-    assert info["metrics"]["unfinished"] == 0
+    times_s = [[episode.availability[c].times_s.tolist() for c in spot] for episode in (first, again, second)]
+    assert times_s[0] == times_s[1] != times_s[2]
+    assert all(row[0] == first.history_s for row in times_s[0])
 
 
 def test_a_cut_episode_is_truncated_not_terminated() -> None:
@@ -102,28 +84,6 @@ def test_a_cut_episode_is_truncated_not_terminated() -> None:
     env.reset(seed=3)
     flags = [env.step(env.action_space.sample())[2:4] for _ in range(5)]
     assert flags == [(False, False)] * 4 + [(False, True)]
-
-
-def test_the_vector_form_plays_what_single_environments_play() -> None:
-    vector = make_vector("multicloud", 3, small())
-    seen, _ = vector.reset(seed=11)
-    for lane in range(3):
-        env = make("multicloud", small())
-        alone, _ = env.reset(seed=11 + lane)
-        for name, array in alone.items():
-            np.testing.assert_array_equal(seen[name][lane], array)  # type: ignore[literal-required]
-
-
-def test_it_is_registered_and_draws_itself() -> None:
-    register()
-    env = gym.make("spotweave/MultiCloud-v3", config=small(), render_mode="rgb_array")
-    env.reset(seed=1)
-    for _ in range(10):  # twelve jobs take at least twelve decisions
-        env.step(env.action_space.sample())
-    picture: Any = env.render()
-    assert isinstance(picture, np.ndarray)
-    assert picture.dtype == np.uint8
-    assert picture.ndim == 3
 
 
 def test_providers_and_quotas_change_the_world() -> None:
@@ -165,13 +125,6 @@ def test_what_is_drawn_has_the_bits_of_the_c_library() -> None:
     assert exp(np.empty((0, 2))).shape == (0, 2)
 
 
-def test_an_offer_that_there_is_not_is_refused() -> None:
-    with pytest.raises(
-        WorldError, match=r"market\.offers has 'aws/mars': expected names among aws/us-east-1a"
-    ):
-        build_market(small(offers=["aws/mars"]))
-
-
 def test_a_world_without_an_owned_cluster() -> None:
     world = build_market(small(owned_executors=0, providers=["gcp"]))
     assert world.spec.n_clusters == 7
@@ -188,22 +141,12 @@ def test_hibernation_is_a_setting() -> None:
 # -- users' traces ---------------------------------------------------------------------------------------
 
 
-def write_trace(folder: Path, market: str, rows: str, **meta: object) -> None:
-    folder.mkdir(parents=True)
-    facts = {
-        "format": "spotweave-market-trace",
-        "format_version": 1,
-        "provider": "aws",
-        "region": "us-west-2",
-        "zone": "us-west-2a" if market == "spot" else "",
-        "instance_type": "x9.large",
-        "market": market,
-        "start_utc": "2026-01-01T00:00:00Z",
-        "source": "test",
-        "licence": "none",
-    }
-    (folder / "trace.json").write_text(json.dumps({**facts, **meta}))
-    (folder / "series.csv").write_text(rows)
+def list_and_spot(folder: Path, prices: str, spot: str) -> MarketWorldConfig:
+    """The settings of a market of one spot and one on-demand trace of an unknown instance type."""
+    facts = {"region": "us-west-2", "instance_type": "x9.large", "tick_s": None}
+    write_trace(folder / "list", prices, zone="", market="on_demand", polarity=None, **facts)
+    write_trace(folder / "spot", spot, zone="us-west-2a", **facts)
+    return small(traces=str(folder))
 
 
 def spot_rows(days: int) -> str:
@@ -212,37 +155,26 @@ def spot_rows(days: int) -> str:
 
 
 def test_user_traces_become_the_offers(tmp_path: Path) -> None:
-    write_trace(tmp_path / "spot", "spot", spot_rows(20), polarity="available")
-    end = 20 * 86_400
-    write_trace(tmp_path / "list", "on_demand", f"time_s,price_usd_hour\n0,1.006\n{end},1.1\n")
-    world = build_market(small(traces=str(tmp_path)))
-    assert set(world.spec.cluster_names) == {
-        "owned/us-east-1",
-        "aws/us-west-2a/x9.large/spot",
-        "aws/us-west-2/x9.large/on_demand",
-    }
+    prices = f"time_s,price_usd_hour\n0,1.006\n{20 * 86_400},1.1\n"
+    world = build_market(list_and_spot(tmp_path, prices, spot_rows(20)))
+    names = ("owned/us-east-1", "aws/us-west-2a/x9.large/spot", "aws/us-west-2/x9.large/on_demand")
+    assert set(world.spec.cluster_names) == set(names)
+    spot = world.spec.cluster_names.index("aws/us-west-2a/x9.large/spot")
     for split in ("train", "validation", "test"):
         world.reset([EpisodeKey(0, split, 0)])
-        spot = world.spec.cluster_names.index("aws/us-west-2a/x9.large/spot")
-        row = world.observation["clusters"][0, spot]
-        assert row[col.ON_DEMAND_USD_HOUR] == np.float32(1.006)
+        assert world.observation["clusters"][0, spot, col.ON_DEMAND_USD_HOUR] == np.float32(1.006)
         assert world.observation["jobs"][0, 0, col.PRESENT] == 1
 
 
-def test_user_traces_without_an_on_demand_price_are_refused(tmp_path: Path) -> None:
-    write_trace(tmp_path / "spot", "spot", spot_rows(20), polarity="available")
-    with pytest.raises(TraceError, match="add an on_demand trace"):
-        build_market(small(traces=str(tmp_path)))
-
-
-def test_short_or_foreign_traces_are_refused(tmp_path: Path) -> None:
-    rows = "time_s,available,price_usd_hour\n0,1,0.4\n30,1,0.4\n"
-    write_trace(tmp_path / "a" / "spot", "spot", rows, polarity="available")
-    write_trace(tmp_path / "a" / "list", "on_demand", "time_s,price_usd_hour\n0,1.0\n")
+def test_short_or_foreign_traces_and_those_without_an_on_demand_price_are_refused(tmp_path: Path) -> None:
+    short = "time_s,available,price_usd_hour\n0,1,0.4\n30,1,0.4\n"
     with pytest.raises(TraceError, match="too short"):
-        build_market(small(traces=str(tmp_path / "a")))
-    write_trace(tmp_path / "b", "spot", spot_rows(9), polarity="available", provider="ibm")
+        build_market(list_and_spot(tmp_path / "a", "time_s,price_usd_hour\n0,1.0\n", short))
+    write_trace(tmp_path / "b", spot_rows(9), tick_s=None, provider="ibm")
     with pytest.raises(TraceError, match="provider 'ibm'"):
         build_market(small(traces=str(tmp_path / "b")))
+    write_trace(tmp_path / "c", spot_rows(20), tick_s=None, instance_type="x9.large")
+    with pytest.raises(TraceError, match="add an on_demand trace"):
+        build_market(small(traces=str(tmp_path / "c")))
     with pytest.raises(TraceError):
         build_market(small(traces=str(tmp_path / "nowhere")))

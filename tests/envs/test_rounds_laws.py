@@ -43,9 +43,7 @@ def applications(draw: st.DrawFn, budgets: bool = True) -> Application:
     clients = []
     for k in range(draw(st.integers(1, 4))):
         warm, extra, spin_up = (
-            draw(st.integers(1, 600)),
-            draw(st.integers(0, 200)),
-            draw(st.integers(0, 200)),
+            draw(st.integers(least, most)) for least, most in ((1, 600), (0, 200), (0, 200))
         )
         most = 3 * (warm + extra + spin_up + 60) / 3600
         budget = draw(st.none() | st.floats(most, 10 * most)) if budgets else None
@@ -169,9 +167,8 @@ def test_decisions_change_no_draw(application: Application, seed: int) -> None:
     for client in range(len(application.clients)):
         assert plain.spin_up_s(client, 0, 3) == asked.spin_up_s(client, 0, 3)
         for offer in range(len(application.offers)):
-            assert plain.next_interruption_s(client, offer, 10) == asked.next_interruption_s(
-                client, offer, 10
-            )
+            first_s = plain.next_interruption_s(client, offer, 10)
+            assert first_s == asked.next_interruption_s(client, offer, 10)
 
 
 def test_times_vary_around_their_means() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from envs.simulation.federations.rounds.decisions import (
     Question,
     State,
 )
-from envs.simulation.federations.rounds.history import ServerLoss
+from envs.simulation.federations.rounds.history import Outcome, ServerLoss
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import RoundsWorld, play
@@ -76,8 +77,13 @@ def federated(interruptions: tuple[tuple[int, int], ...] = (), **settings: Any) 
     return Application("federated", **{**options, **settings})
 
 
+def played(interruptions: tuple[tuple[int, int], ...] = (), **settings: Any) -> Outcome:
+    """What becomes of it where nobody ever moves."""
+    return play(federated(interruptions, **settings), Script({}), 0)
+
+
 def test_messages_and_aggregation_are_part_of_a_round_and_everything_is_paid() -> None:
-    outcome = play(federated(), Script({}), 0)
+    outcome = played()
     # Ready at 20; cold 150 + 10 s of messages, warm 110; 5 s of aggregation after each round.
     assert outcome.rounds == [(20, 180), (185, 295), (300, 410)]
     assert outcome.time_s == 415
@@ -114,8 +120,7 @@ KEPT_BY_CLIENTS = Checkpoints(on_clients=True)
 
 
 def test_a_lost_server_costs_its_round_while_one_client_keeps_the_weights() -> None:
-    application = federated(((SERVER, 250),), checkpoints=KEPT_BY_CLIENTS)
-    outcome = play(application, Script({}), 0)
+    outcome = played(((SERVER, 250),), checkpoints=KEPT_BY_CLIENTS)
     # Lost at 250, in round 2 (from 185); the next server is ready at 270, and round 2 takes its 110 s again.
     assert outcome.rounds == [(20, 180), (270, 380), (385, 495)]
     assert outcome.server_losses == [ServerLoss(250, 1, 270, 1)]
@@ -125,7 +130,7 @@ def test_a_lost_server_costs_its_round_while_one_client_keeps_the_weights() -> N
 
 
 def test_without_any_checkpoint_everything_begins_anew() -> None:
-    outcome = play(federated(((SERVER, 350),)), Script({}), 0)
+    outcome = played(((SERVER, 350),))
     assert outcome.server_losses == [ServerLoss(350, 2, 370, 0)]
     assert outcome.rounds == [(370, 480), (485, 595), (600, 710)]
     assert [epoch.round_index for epoch in outcome.epochs if epoch.client == 0] == [0, 1, 0, 1, 2]
@@ -134,44 +139,44 @@ def test_without_any_checkpoint_everything_begins_anew() -> None:
 def test_the_newest_complete_server_checkpoint_counts_where_no_client_keeps_one() -> None:
     saved = Checkpoints(every_rounds=1, transfer_s=100)
     # Round 1 is aggregated at 185, and its copy complete at 285. Lost at 310, in round 3.
-    outcome = play(federated(((SERVER, 310),), checkpoints=saved), Script({}), 0)
+    outcome = played(((SERVER, 310),), checkpoints=saved)
     assert outcome.server_losses == [ServerLoss(310, 2, 330, 1)]
     assert outcome.rounds == [(20, 180), (330, 440), (445, 555)]
     # Lost before the copy is complete: from the beginning.
-    outcome = play(federated(((SERVER, 284),), checkpoints=saved), Script({}), 0)
+    outcome = played(((SERVER, 284),), checkpoints=saved)
     assert outcome.server_losses == [ServerLoss(284, 1, 304, 0)]
 
 
 def test_clients_that_were_replaced_keep_nothing() -> None:
     both = Checkpoints(every_rounds=2, on_clients=True)
     # Both clients go at 310 and 311, in round 3; the server at 320: two rounds are elsewhere since 300.
-    gone = federated(((0, 310), (1, 311), (SERVER, 320)), checkpoints=both, rounds=4)
-    assert play(gone, Script({}), 0).server_losses == [ServerLoss(320, 2, 340, 2)]
+    gone = played(((0, 310), (1, 311), (SERVER, 320)), checkpoints=both, rounds=4)
+    assert gone.server_losses == [ServerLoss(320, 2, 340, 2)]
     # In round 2 nothing is elsewhere yet, and the new instances have received no aggregated weights.
-    gone = federated(((0, 200), (1, 201), (SERVER, 240)), checkpoints=both, rounds=4)
-    assert play(gone, Script({}), 0).server_losses == [ServerLoss(240, 1, 260, 0)]
+    gone = played(((0, 200), (1, 201), (SERVER, 240)), checkpoints=both, rounds=4)
+    assert gone.server_losses == [ServerLoss(240, 1, 260, 0)]
     # One client that survives is enough.
-    gone = federated(((0, 200), (SERVER, 240)), checkpoints=both, rounds=4)
-    assert play(gone, Script({}), 0).server_losses == [ServerLoss(240, 1, 260, 1)]
+    gone = played(((0, 200), (SERVER, 240)), checkpoints=both, rounds=4)
+    assert gone.server_losses == [ServerLoss(240, 1, 260, 1)]
 
 
 def test_checkpoints_take_their_time() -> None:
     costly = Checkpoints(every_rounds=2, save_s=7, round_s=3, on_clients=True, client_round_s=4)
     # Epochs take 4 s more; aggregations 5 + 3, and 7 more after the second round.
-    assert play(federated(checkpoints=costly), Script({}), 0).rounds == [(20, 184), (192, 306), (321, 435)]
+    assert played(checkpoints=costly).rounds == [(20, 184), (192, 306), (321, 435)]
 
 
 def test_a_server_lost_while_it_aggregates_loses_the_round() -> None:
-    outcome = play(federated(((SERVER, 182),), checkpoints=KEPT_BY_CLIENTS), Script({}), 0)
+    outcome = played(((SERVER, 182),), checkpoints=KEPT_BY_CLIENTS)
     assert outcome.server_losses == [ServerLoss(182, 0, 202, 0)]
     assert outcome.rounds[0] == (202, 312)
 
 
 def test_a_server_lost_while_it_is_replaced_is_replaced_again() -> None:
-    twice = federated(((SERVER, 250), (SERVER, 260)), checkpoints=KEPT_BY_CLIENTS)
-    outcome = play(twice, Script({}), 0)
+    twice = ((SERVER, 250), (SERVER, 260))
+    outcome = played(twice, checkpoints=KEPT_BY_CLIENTS)
     assert outcome.server_losses == [ServerLoss(250, 1, 280, 1)]
-    calm = play(dataclasses.replace(twice, spin_up_interrupted=False), Script({}), 0)
+    calm = played(twice, checkpoints=KEPT_BY_CLIENTS, spin_up_interrupted=False)
     assert calm.server_losses == [ServerLoss(250, 1, 270, 1)]
 
 
@@ -186,11 +191,11 @@ def test_clients_are_asked_when_the_server_is_lost_so_that_none_is_missing() -> 
 
 
 def test_spin_up_that_is_free_and_results_that_are_fetched() -> None:
-    outcome = play(federated(spin_up_billed=False, closing_s=30), Script({}), 0)
+    outcome = played(spin_up_billed=False, closing_s=30)
     assert outcome.time_s == 415 + 30
     assert outcome.client_cost_usd(0) == pytest.approx((445 - 20) * 0.0001)
     assert outcome.accumulated_usd(0, 120) == pytest.approx(100 * 0.0001)
-    late = play(federated(((0, 430), (SERVER, 431)), spin_up_billed=False, closing_s=30), Script({}), 0)
+    late = played(((0, 430), (SERVER, 431)), spin_up_billed=False, closing_s=30)
     # What is taken while results are fetched is not replaced.
     assert [bill.end_s for bill in late.bills] == [430, 431, 445]
     assert not late.server_losses
@@ -225,38 +230,23 @@ def test_a_quota_closes_an_offer_and_a_move_gives_its_place_back() -> None:
 
 def test_degradations_slow_down_epochs_that_begin_while_they_last() -> None:
     slow_link = Degradation(3.0, 100, 200, link=("near", "near"))
-    assert play(federated(degradations=(slow_link,)), Script({}), 0).rounds == [
-        (20, 180),
-        (185, 185 + 100 + 30),
-        (320, 430),
-    ]
+    assert played(degradations=(slow_link,)).rounds == [(20, 180), (185, 315), (320, 430)]
     slow_offer = Degradation(2.0, 200, offer=NEAR)
     # The third round begins at 300: 200 + 10 s; aggregations from 200 on take 10 s.
-    assert play(federated(degradations=(slow_offer,)), Script({}), 0).rounds == [
-        (20, 180),
-        (185, 295),
-        (305, 515),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"server": None}, "links and checkpoints need a server"),
-        ({"server": Server((7,))}, r"the server may rent the offers \[7\]"),
-        ({"server_usd_hour": 1.0}, "server_usd_hour is the price of a server that is not placed"),
-        ({"degradations": (Degradation(2.0, offer=9),)}, "a degradation names offer 9"),
-        ({"closing_s": -1}, "closing_s is -1"),
-    ],
-)
-def test_a_wrong_application_is_one_line(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        federated(**change)
+    assert played(degradations=(slow_offer,)).rounds == [(20, 180), (185, 295), (305, 515)]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: federated(server=None), "links and checkpoints need a server"),
+        (lambda: federated(server=Server((7,))), r"the server may rent the offers \[7\]"),
+        (
+            lambda: federated(server_usd_hour=1.0),
+            "server_usd_hour is the price of a server that is not placed",
+        ),
+        (lambda: federated(degradations=(Degradation(2.0, offer=9),)), "a degradation names offer 9"),
+        (lambda: federated(closing_s=-1), "closing_s is -1"),
         (lambda: Degradation(0.0, offer=1), "the slowdown 0.0"),
         (lambda: Degradation(2.0), "exactly one"),
         (lambda: Degradation(2.0, 10, 10, offer=0), "0 <= from < until"),
@@ -266,7 +256,7 @@ def test_a_wrong_application_is_one_line(change: dict[str, Any], message: str) -
         (lambda: Client("c", 1, 1, 1, (0,), on_offer={0: EpochTimes(5, 4)}), "not below the warm one"),
     ],
 )
-def test_wrong_parts_are_refused(make: Any, message: str) -> None:
+def test_what_is_wrong_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -1,9 +1,10 @@
-"""Synchronous rounds, second by second and cent by cent, against figures computed by hand."""
+"""Synchronous rounds and what they have shown, second by second and cent by cent, against figures by hand."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +18,30 @@ from envs.simulation.federations.rounds.decisions import (
     Placement,
     State,
 )
-from envs.simulation.federations.rounds.history import Bill, Exclusion, Span
+from envs.simulation.federations.rounds.history import Bill, Exclusion, Outcome, Span
 from envs.simulation.federations.rounds.tariff import Tariff
-from envs.simulation.federations.rounds.world import RoundsWorld, play
+from envs.simulation.federations.rounds.world import play
+from envs.simulation.round_estimates import (
+    ERROR_WEIGHT,
+    OVERDUE_SHARE,
+    UNSEEN_SHARE,
+    WARM_S,
+    RoundEstimates,
+    ask_again_s,
+    epoch_left_s,
+    slack_s,
+)
 from envs.simulation.series import StepSeries
-from tests.envs.rounds_cases import FAST, SLOW, RandomPolicy, Script, two_clients, two_offers
+from tests.envs.rounds_cases import FAST, SLOW, Script, two_clients, two_offers
+
+
+def played(rounds: int, interruptions: tuple[tuple[int, int], ...] = (), **settings: Any) -> Outcome:
+    """What becomes of two clients whose instances always stay."""
+    return play(two_clients(rounds, interruptions, **settings), Script({}), 0)
 
 
 def test_instances_that_stay_are_paid_from_request_to_end() -> None:
-    outcome = play(two_clients(3), Script({}), 0)
+    outcome = played(3)
     # Spin-up 100 s, one cold round of 700 s, two warm ones of 600 s.
     assert outcome.rounds == [(100, 800), (800, 1400), (1400, 2000)]
     assert outcome.time_s == 2000
@@ -63,13 +79,13 @@ def test_a_late_client_holds_up_a_round_only_where_rounds_begin_together() -> No
 
 
 def test_aggregation_lies_between_rounds_and_after_the_last() -> None:
-    outcome = play(two_clients(2, aggregation_s=40), Script({}), 0)
+    outcome = played(2, aggregation_s=40)
     assert outcome.rounds == [(100, 800), (840, 1440)]
     assert outcome.time_s == 1480
 
 
 def test_an_interrupted_epoch_goes_on_from_its_checkpoint() -> None:
-    outcome = play(two_clients(1, ((SLOW, 500),)), Script({}), 0)
+    outcome = played(1, ((SLOW, 500),))
     # Trained from 100; 100 s of a cold start, so 300 s of work, five checkpoints of 60 s. A new instance at
     # 500 is ready at 600 and needs 100 s + 300 s.
     assert outcome.rounds == [(100, 1000)]
@@ -78,19 +94,18 @@ def test_an_interrupted_epoch_goes_on_from_its_checkpoint() -> None:
 
 
 def test_work_after_the_last_checkpoint_is_lost_and_all_of_it_without_checkpoints() -> None:
-    assert play(two_clients(1, ((SLOW, 559),)), Script({}), 0).rounds == [(100, 559 + 100 + 100 + 300)]
-    none = two_clients(1, ((SLOW, 559),), checkpoint_s=None)
-    assert play(none, Script({}), 0).rounds == [(100, 559 + 100 + 700)]
+    assert played(1, ((SLOW, 559),)).rounds == [(100, 559 + 100 + 100 + 300)]
+    assert played(1, ((SLOW, 559),), checkpoint_s=None).rounds == [(100, 559 + 100 + 700)]
 
 
 def test_a_second_interruption_loses_no_checkpoint() -> None:
-    outcome = play(two_clients(1, ((SLOW, 500), (SLOW, 650))), Script({}), 0)
+    outcome = played(1, ((SLOW, 500), (SLOW, 650)))
     # The second instance had just loaded its data (600 to 700) when it was taken.
     assert outcome.rounds == [(100, 650 + 100 + 100 + 300)]
 
 
 def test_a_result_delivered_in_the_second_of_an_interruption_counts() -> None:
-    outcome = play(two_clients(1, ((FAST, 250),)), Script({}), 0)
+    outcome = played(1, ((FAST, 250),))
     assert [epoch.end_s for epoch in outcome.epochs] == [250, 800]
     assert outcome.interruptions == [(FAST, 250)]
 
@@ -119,20 +134,20 @@ def test_a_client_moves_to_another_offer_before_a_round() -> None:
 
 
 def test_a_short_instance_costs_the_minimum_and_an_early_interruption_nothing() -> None:
-    short = play(two_clients(1, ((FAST, 40),)), Script({}), 0)
+    short = played(1, ((FAST, 40),))
     assert short.bills[0][:4] == (FAST, 0, 0, 40)
     assert short.bills[0].usd == pytest.approx(0.006, abs=1e-12)
-    free = play(two_clients(1, ((FAST, 40),), free_first_s=3600), Script({}), 0)
+    free = played(1, ((FAST, 40),), free_first_s=3600)
     assert free.bills[0] == Bill(FAST, 0, 0, 40, 0.0, True)
 
 
 def test_the_server_is_paid_from_beginning_to_end() -> None:
-    outcome = play(two_clients(3, server_usd_hour=0.18), Script({}), 0)
+    outcome = played(3, server_usd_hour=0.18)
     assert outcome.cost_usd == pytest.approx(0.40 + 0.10, abs=1e-12)
 
 
 def test_a_budget_ends_an_instance_in_the_last_second_it_pays() -> None:
-    outcome = play(two_clients(3, fast_budget_usd=0.13), Script({}), 0)
+    outcome = played(3, fast_budget_usd=0.13)
     # 0.0001 USD per second last 1300 s; its second result came at 900.
     assert outcome.exclusions == [Exclusion(FAST, 1300, 1, work_lost=False)]
     assert outcome.client_cost_usd(FAST) == pytest.approx(0.13, abs=1e-12)
@@ -142,7 +157,7 @@ def test_a_budget_ends_an_instance_in_the_last_second_it_pays() -> None:
 
 
 def test_a_budget_that_ends_within_an_epoch_is_told_as_lost_work() -> None:
-    outcome = play(two_clients(3, fast_budget_usd=0.085), Script({}), 0)
+    outcome = played(3, fast_budget_usd=0.085)
     assert outcome.exclusions == [Exclusion(FAST, 850, 1, work_lost=True)]
     assert outcome.rounds == [(100, 800), (800, 1400), (1400, 2000)]
 
@@ -183,82 +198,109 @@ def test_falling_availability_interrupts_and_no_instance_starts_there() -> None:
     assert [bill.offer for bill in moved.bills] == [0, 1]
 
 
-def test_a_policy_that_never_starts_a_client_is_told_so() -> None:
+def test_answers_that_cannot_be_followed_are_refused() -> None:
     never = Script({(Cause.FINISHED, FAST): Placement(0, NEVER), (Cause.ROUND, FAST): Placement(0, NEVER)})
     with pytest.raises(InvalidAnswerError, match="round 2 waits for fast, which are never started"):
         play(two_clients(2), never, 0)
-
-
-def test_an_offer_that_a_client_may_not_rent_is_refused() -> None:
     with pytest.raises(InvalidAnswerError, match="slow may not rent offer 7"):
         play(two_clients(1), Script({(Cause.START, SLOW): Placement(7)}), 0)
 
 
-def test_a_copy_goes_on_like_the_original() -> None:
-    noisy = two_clients(5, epoch_cv=0.2, spin_up_cv=0.3)
-    offers = tuple(dataclasses.replace(o, mean_time_to_interruption_s=900.0) for o in noisy.offers)
-    noisy = dataclasses.replace(noisy, offers=offers)
-    world = RoundsWorld(noisy, 7)
-    policy = RandomPolicy(3, leaves=0)
-    policy.start(world)
-    for _ in range(6):
-        question = world.advance()
-        assert question is not None
-        world.answer(policy.decide(question, world))
-    ends = []
-    for each, decider in ((copy.deepcopy(world), copy.deepcopy(policy)), (world, policy)):
-        while (question := each.advance()) is not None:
-            each.answer(decider.decide(question, each))
-        ends.append(each.outcome("random"))
-    assert ends[0].bills == ends[1].bills
-    assert ends[0].spans == ends[1].spans
+def changed(**change: Any) -> Callable[[], Application]:
+    return lambda: dataclasses.replace(two_clients(3), **change)
+
+
+def client(
+    warm_s: int, cold_s: int, spin_up_s: int, offers: tuple[int, ...], budget_usd: float | None = None
+) -> Client:
+    return Client("a", warm_s, cold_s, spin_up_s, offers, budget_usd)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("make", "message"),
     [
-        ({"rounds": 0}, "rounds is 0"),
-        ({"aggregation_s": -1}, "aggregation_s is -1"),
-        ({"epoch_cv": float("nan")}, "epoch_cv is nan"),
-        ({"checkpoint_s": 0}, "checkpoint_s is 0"),
-        ({"clients": ()}, "has no clients"),
-        ({"offers": ()}, "has no offers"),
-        ({"offers": (two_offers()[0],) * 2}, "two offers are called 'spot'"),
-        ({"clients": (Client("a", 1, 1, 0, (5,)),)}, "may rent the offers"),
-        ({"clients": (Client("a", 1, 1, 0, ()),)}, "may rent the offers"),
-        ({"clients": (Client("a", 100, 100, 100, (0,), 0.0199),)}, "its first round alone"),
-        ({"interruptions": (Interruption(9, 5),)}, "names client 9"),
+        (changed(rounds=0), "rounds is 0"),
+        (changed(aggregation_s=-1), "aggregation_s is -1"),
+        (changed(epoch_cv=float("nan")), "epoch_cv is nan"),
+        (changed(checkpoint_s=0), "checkpoint_s is 0"),
+        (changed(clients=()), "has no clients"),
+        (changed(offers=()), "has no offers"),
+        (changed(offers=(two_offers()[0],) * 2), "two offers are called 'spot'"),
+        (changed(clients=(client(1, 1, 0, (5,)),)), "may rent the offers"),
+        (changed(clients=(client(1, 1, 0, ()),)), "may rent the offers"),
+        (changed(clients=(client(100, 100, 100, (0,), 0.0199),)), "its first round alone"),
+        (changed(interruptions=(Interruption(9, 5),)), "names client 9"),
+        (lambda: client(-1, 1, 0, (0,)), "epoch_warm_s -1"),
+        (lambda: client(2, 1, 0, (0,)), "below epoch_warm_s"),
+        (lambda: client(1, 1, -3, (0,)), "spin_up_s -3"),
+        (lambda: client(1, 1, 0, (0,), -1.0), "budget of -1.0"),
+        (lambda: Tariff([], []), "at least one"),
+        (lambda: Tariff([0, 1], [1.0]), "2 times and 1 prices"),
+        (lambda: Tariff([0, 0], [1.0, 2.0]), "must increase"),
+        (lambda: Tariff([0], [-1.0]), "-1.0 USD"),
+        (lambda: Tariff([0], [float("nan")]), "nan USD"),
     ],
 )
-def test_an_impossible_application_is_refused(change: dict[str, object], message: str) -> None:
+def test_what_is_impossible_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(two_clients(3), **change)  # type: ignore[arg-type]
+        make()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("a", -1, 1, 0, (0,)), "epoch_warm_s -1"),
-        (("a", 2, 1, 0, (0,)), "below epoch_warm_s"),
-        (("a", 1, 1, -3, (0,)), "spin_up_s -3"),
-        (("a", 1, 1, 0, (0,), -1.0), "budget of -1.0"),
-    ],
-)
-def test_an_impossible_client_is_refused(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Client(*arguments)  # type: ignore[arg-type]
+def test_a_cold_and_a_warm_epoch_are_told_apart() -> None:
+    known = RoundEstimates(2)
+    assert known.epoch_s(0, cold=True) is None
+    known.note_epoch(0, 150.0, cold=True)
+    assert known.epoch_s(0, cold=True) == 150
+    assert known.epoch_s(0, cold=False) == 0.8 * 150
+    assert known.epoch_s(0, cold=False, warm_share=1.0) == 150
+    assert known.cold_extra_s(0) is None
+    known.note_epoch(0, 100.0, cold=False)
+    known.note_epoch(0, 120.0, cold=False)
+    assert known.measured_s(0, WARM_S) == 110
+    assert known.cold_extra_s(0) == 40
+    assert known.epoch_s(1, cold=False) is None
 
 
-@pytest.mark.parametrize(
-    ("times", "prices", "message"),
-    [
-        ([], [], "at least one"),
-        ([0, 1], [1.0], "2 times and 1 prices"),
-        ([0, 0], [1.0, 2.0], "must increase"),
-        ([0], [-1.0], "-1.0 USD"),
-        ([0], [float("nan")], "nan USD"),
-    ],
-)
-def test_an_impossible_tariff_is_refused(times: list[int], prices: list[float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Tariff(times, prices)
+def test_the_weight_is_of_the_new_sample() -> None:
+    known = RoundEstimates(1, weight=0.9)
+    for seconds in (100.0, 200.0):
+        known.note_epoch(0, seconds, cold=False)
+    assert known.epoch_s(0, cold=False) == pytest.approx(190)
+
+
+def test_the_error_is_that_of_the_slowest_other_client_and_of_starts() -> None:
+    known = RoundEstimates(3)
+    assert known.error_s(-1) == 0
+    for seconds in (100.0, 103.0):
+        known.note_epoch(0, seconds, cold=False)
+    for seconds in (500.0, 530.0, 515.0):
+        known.note_epoch(1, seconds, cold=False)
+    # 30 s off, then exactly as expected.
+    slow = 30 * (1 - ERROR_WEIGHT)
+    assert known.error_s(0) == pytest.approx(slow)
+    assert known.error_s(1) == pytest.approx(3)
+    known.note_spin_up(2, 60.0)
+    assert known.error_s(1) == pytest.approx(3)
+    known.note_spin_up(2, 64.0)
+    assert known.error_s(1) == pytest.approx(5)
+
+
+def test_an_epoch_that_outlasts_its_estimate_goes_on_for_a_while() -> None:
+    assert epoch_left_s(100.0, 30.0, True) == 70
+    assert epoch_left_s(100.0, 200.0, True) == OVERDUE_SHARE * 200
+    assert epoch_left_s(100.0, 20.0, False) == 80
+    assert epoch_left_s(100.0, 90.0, False) == UNSEEN_SHARE * 90
+
+
+def test_slack_is_until_the_latest_start_in_time() -> None:
+    # Its epoch of 50 s must end in 300 s and begins 40 s after the request.
+    assert slack_s(True, 300.0, 500.0, 40.0, 50.0) == 210
+    # It works for the next round, which begins in 300 s and lasts 500 s.
+    assert slack_s(False, 300.0, 500.0, 40.0, 50.0) == 710
+    # An epoch longer than the round cannot begin before the round does.
+    assert slack_s(False, 300.0, 500.0, 40.0, 900.0) == 260
+
+
+@pytest.mark.parametrize(("slack", "after"), [(-50.0, 15), (40.0, 20), (900.0, 450), (9000.0, 600)])
+def test_half_of_the_slack_within_bounds(slack: float, after: float) -> None:
+    assert ask_again_s(slack) == after

@@ -1,14 +1,18 @@
-"""Episodes of the slice world worked out by hand, one per mechanism."""
+"""Episodes of the slice world and its forecast worked out by hand, one per mechanism."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import pytest
 
 from envs.simulation import columns as col
 from envs.simulation.slices.config import ValueConfig
+from envs.simulation.slices.observe import RESERVE, SOON
 from envs.simulation.slices.world import SliceWorld
-from tests.envs.slice_cases import Job, executions, make_workload, play_first, small_config, start
+from tests.envs.checks import check
+from tests.envs.slice_cases import Job, executions, make_workload, play_first, played, small_config, start
 
 
 def values(world: SliceWorld, job: int) -> list[float]:
@@ -22,15 +26,8 @@ def test_waiting_causes_a_queued_miss() -> None:
     assert executions(world) == [(0, 0, 10), (1, 10, 20)]
     # S = -1 + 50 (100 - 145): the ratios are 1.0 and 1.9; both jobs end after the second decision.
     assert rewards == pytest.approx([0.0, -2251.0])
-    metrics = world.metrics(0)
-    assert metrics["tmdl"] == metrics["misses_queued"] == 1
-    assert metrics["misses_unqueued"] == 0
-    assert metrics["ajer"] == pytest.approx(145.0)
-    assert metrics["ajdr"] == pytest.approx(45.0)
-    assert metrics["s"] == pytest.approx(-2251.0)
-    assert metrics["s_log"] == pytest.approx(-3.3523755)
-    assert metrics["eval_app"] == pytest.approx(1 / 45.02)
-    assert metrics["makespan"] == 20
+    check(world.metrics(0), tmdl=1, misses_queued=1, misses_unqueued=0, ajer=145.0, ajdr=45.0, makespan=20)
+    check(world.metrics(0), s=-2251.0, s_log=-3.3523755, eval_app=1 / 45.02)
     # B: initial competition, so 1.5; one miss of its own, nobody came later; R = 0.9.
     assert values(world, 1) == pytest.approx([-1.5, -1.5, -1.35])
     # A left in slice 10, before the miss.
@@ -40,11 +37,9 @@ def test_waiting_causes_a_queued_miss() -> None:
 
 def test_time_in_the_global_buffer_does_not_count() -> None:
     # One decision a slice: the third job waits two slices in the buffer and none in the cluster.
-    world = start(small_config(3), [Job(10, 5, deadline=5)] * 3)
-    play_first(world)
+    world = played(*[Job(10, 5, deadline=5)] * 3)
     assert executions(world) == [(0, 0, 5), (1, 1, 6), (2, 2, 7)]
-    assert world.metrics(0)["tmdl"] == 0
-    assert world.metrics(0)["ajer"] == pytest.approx(100.0)
+    check(world.metrics(0), tmdl=0, ajer=100.0)
 
 
 def test_improper_heterogeneity_is_a_miss_without_waiting() -> None:
@@ -58,24 +53,20 @@ def test_improper_heterogeneity_is_a_miss_without_waiting() -> None:
 
 def test_improper_heterogeneity_of_a_fast_execution_shrinks_the_gain() -> None:
     # R = -0.1 <= 0 with an event: psi = 1 / 1.5.
-    world = start(small_config(1), [Job(60, 9, deadline=8, standard=10)])
-    play_first(world)
+    world = played(Job(60, 9, deadline=8, standard=10))
     assert values(world, 0) == pytest.approx([-1.5, 0.0, 0.1 / 1.5])
 
 
 def test_both_events_multiply() -> None:
     # B waits for A (0-4) from slice 1 and would be late anyway: m = 1.5 * 1.5; AR = 3 + 12, R = 0.5.
-    world = start(small_config(2), [Job(100, 4), Job(60, 12, deadline=11, standard=10)])
-    play_first(world)
+    world = played(Job(100, 4), Job(60, 12, deadline=11, standard=10))
     assert values(world, 1) == pytest.approx([-2.25, -2.25, -2.25 * 0.5])
 
 
 def test_misses_decay_with_every_job_deployed_later() -> None:
     # X fills the cluster (0-20). A (slice 1), B (2), C (3) wait and start together in 20, end in 25.
     # A's AR = 24 > 10: one queued miss, seen by A after two later jobs, by B after one, by C after none.
-    jobs = [Job(100, 20), Job(50, 5, deadline=10), Job(10, 5), Job(10, 5)]
-    world = start(small_config(4), jobs)
-    play_first(world)
+    world = played(Job(100, 20), Job(50, 5, deadline=10), Job(10, 5), Job(10, 5))
     assert executions(world)[1:] == [(1, 20, 25), (2, 20, 25), (3, 20, 25)]
     assert values(world, 0) == pytest.approx([0.0, 0.0, 0.0])
     assert values(world, 1) == pytest.approx([-1.5 * 0.9025, -1.5 * 0.9025, -1.5 * 3.8])
@@ -110,26 +101,21 @@ def test_chapter_4_values_count_misses_anywhere() -> None:
 
 
 def test_batches_are_requested_one_period_apart() -> None:
-    world = start(small_config(1), [Job(30, 7, deadline=7, executions=3, period=10)])
-    play_first(world)
+    world = played(Job(30, 7, deadline=7, executions=3, period=10))
     assert executions(world) == [(0, 0, 7), (0, 10, 17), (0, 20, 27)]
     assert world.metrics(0)["tmdl"] == 0
 
 
 def test_a_batch_is_not_requested_before_the_one_before_has_ended() -> None:
     # Batches last longer than the period of 5: requested at max(5, 7) = 7 and max(10, 14) = 14, no wait.
-    world = start(small_config(1), [Job(30, 7, deadline=7, executions=3, period=5)])
-    play_first(world)
+    world = played(Job(30, 7, deadline=7, executions=3, period=5))
     assert executions(world) == [(0, 0, 7), (0, 7, 14), (0, 14, 21)]
-    assert world.metrics(0)["tmdl"] == 0
-    assert world.metrics(0)["ajer"] == pytest.approx(100.0)
+    check(world.metrics(0), tmdl=0, ajer=100.0)
 
 
 def test_a_delayed_batch_catches_up_with_the_period() -> None:
     # The other job holds 80 from slice 1 to 13: batch 1, due in 4, runs 13-16; batch 2 was due in 8.
-    jobs = [Job(30, 3, deadline=6, executions=3, period=4), Job(80, 12)]
-    world = start(small_config(2), jobs)
-    play_first(world)
+    world = played(Job(30, 3, deadline=6, executions=3, period=4), Job(80, 12))
     assert executions(world) == [(0, 0, 3), (1, 3, 15), (0, 15, 18), (0, 18, 21)]
     # Batch 1: AR = 18 - 4 = 14 > 6. Batch 2 is requested in slice 18: AR = 3.
     assert world.metrics(0)["misses_queued"] == 1
@@ -138,9 +124,8 @@ def test_a_delayed_batch_catches_up_with_the_period() -> None:
 
 def test_a_peak_asks_for_more_executors() -> None:
     # Batch 1 asks for 90 next to the 30 of the other job (1-9) and has to wait for its end.
-    jobs = [Job(60, 3, deadline=4, executions=3, period=4, peak=90, peaks=(False, True, False)), Job(30, 8)]
-    world = start(small_config(2), jobs)
-    play_first(world)
+    stream = Job(60, 3, deadline=4, executions=3, period=4, peak=90, peaks=(False, True, False))
+    world = played(stream, Job(30, 8))
     assert executions(world) == [(0, 0, 3), (1, 1, 9), (0, 9, 12), (0, 12, 15)]
     assert [segment.executors for segment in world.timeline().segments] == [60, 30, 90, 60]
 
@@ -148,8 +133,7 @@ def test_a_peak_asks_for_more_executors() -> None:
 def test_elasticity_goes_up_at_once_and_down_after_the_window() -> None:
     # Occupation 0.95 in slice 0 only: +20 in slices 1 and 2, kept while slice 0 lies within the latest 5
     # slices (through slice 5), then -20 in slices 6 and 7.
-    world = start(small_config(2, elastic=True), [Job(95, 3), Job(1, 1, arrival=12)])
-    play_first(world)
+    world = played(Job(95, 3), Job(1, 1, arrival=12), elastic=True)
     capacity = world.timeline().capacity[0]
     assert capacity.times_s.tolist() == [0, 1, 2, 6, 7]
     assert capacity.values.tolist() == [100.0, 120.0, 140.0, 120.0, 100.0]
@@ -157,8 +141,7 @@ def test_elasticity_goes_up_at_once_and_down_after_the_window() -> None:
 
 def test_extension_serves_what_waits() -> None:
     # In slice 1 the capacity is 120 < 95 + 40; in slice 2 it is 140.
-    world = start(small_config(2, elastic=True), [Job(95, 10), Job(40, 5, deadline=6)])
-    play_first(world)
+    world = played(Job(95, 10), Job(40, 5, deadline=6), elastic=True)
     assert executions(world) == [(0, 0, 10), (1, 2, 7)]
     assert world.metrics(0)["tmdl"] == 0
 
@@ -166,9 +149,7 @@ def test_extension_serves_what_waits() -> None:
 def test_used_extension_is_not_taken_back() -> None:
     # 95 (0-2) calls for +40; then 125 executors run 2-32. The occupation is 125/140 < 0.95, so the window
     # runs out in slice 6, but giving 20 back would cut into what runs until slice 32.
-    jobs = [Job(95, 2), Job(85, 30), Job(40, 30), Job(1, 1, arrival=40)]
-    world = start(small_config(4, elastic=True), jobs)
-    play_first(world)
+    world = played(Job(95, 2), Job(85, 30), Job(40, 30), Job(1, 1, arrival=40), elastic=True)
     capacity = world.timeline().capacity[0]
     assert capacity.times_s.tolist() == [0, 1, 2, 32, 33]
     assert capacity.values.tolist() == [100.0, 120.0, 140.0, 120.0, 100.0]
@@ -176,17 +157,13 @@ def test_used_extension_is_not_taken_back() -> None:
 
 @pytest.mark.parametrize(("strict", "start_of_small"), [(False, 2), (True, 10)])
 def test_a_small_request_overtakes_unless_fifo_is_strict(strict: bool, start_of_small: int) -> None:
-    jobs = [Job(60, 10), Job(60, 10), Job(30, 5)]
-    world = start(small_config(3, strict_fifo=strict), jobs)
-    play_first(world)
+    world = played(Job(60, 10), Job(60, 10), Job(30, 5), strict_fifo=strict)
     assert (2, start_of_small, start_of_small + 5) in executions(world)
 
 
 def test_older_requests_start_before_new_ones() -> None:
     # In slice 10 the 60 of A come free: B waits since slice 1, batch 1 of S is due right then.
-    jobs = [Job(60, 10), Job(60, 10), Job(40, 3, executions=2, period=8)]
-    world = start(small_config(3), jobs)
-    play_first(world)
+    world = played(Job(60, 10), Job(60, 10), Job(40, 3, executions=2, period=8))
     assert executions(world) == [(0, 0, 10), (2, 2, 5), (1, 10, 20), (2, 10, 13)]
 
 
@@ -194,9 +171,7 @@ def test_waiting_by_choice_lets_one_slice_pass() -> None:
     world = start(small_config(1, allow_none=True), [Job(10, 5, deadline=5)])
     assert world.observation["action_mask"][0].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
     rewards, dones = world.step(np.array([1]))
-    assert rewards.tolist() == [0.0]
-    assert dones.tolist() == [False]
-    assert world.decided_jobs().tolist() == [0]
+    assert (rewards[0], dones[0], world.decided_jobs()[0]) == (0.0, False, 0)
     assert world.observation["jobs"][0, 0, col.WAITED_S] == 1.0
     play_first(world)
     assert executions(world) == [(0, 1, 6)]
@@ -206,33 +181,77 @@ def test_halted_and_used_executors_are_seen() -> None:
     world = start(small_config(3), [Job(60, 10), Job(60, 10), Job(20, 5)])
     world.step(np.array([0]))
     world.step(np.array([0]))
-    row = world.observation["clusters"][0, 0]
-    assert row[col.USED] == 60
-    assert row[col.HALTED] == 60
-    assert row[col.MEAN_OCCUPATION] == np.float32(0.6)
-    np.testing.assert_array_equal(
-        world.observation["occupation"][0, 0, -3:], np.array([0.0, 0.6, 0.6], np.float32)
-    )
+    row = world.observation["clusters"][0, 0, [col.USED, col.HALTED, col.MEAN_OCCUPATION]]
+    assert row.tolist() == [60, 60, np.float32(0.6)]
+    assert world.observation["occupation"][0, 0, -3:].tolist() == [0.0, np.float32(0.6), np.float32(0.6)]
 
 
-@pytest.mark.real
-def test_a_copied_lane_lives_on_by_itself() -> None:
-    config = small_config(3)
+def test_an_episode_without_further_arrivals_ends_earlier() -> None:
     jobs = [Job(60, 10), Job(60, 10, deadline=14), Job(20, 5, arrival=4)]
-    world = SliceWorld(config, 3, record=True)
-    world.load(make_workload(jobs), 0)
-    world.step(np.array([0, 0, 0]), np.array([True, False, False]))
-    world.copy_lanes(np.array([0, 0]), np.array([1, 2]))
-    world.limit_arrivals(np.array([2]), 0)
-    for array in world.observation.values():
-        np.testing.assert_array_equal(array[0], array[1])  # type: ignore[index]
-    # Lane 2 sees no third job, so its episode ends with B in slice 20.
-    rewards, dones = world.step(np.array([0, 0, 0]))
-    assert dones.tolist() == [False, False, True]
-    assert world.metrics(2)["makespan"] == 20
-    assert world.metrics(2)["tmdl"] == 1
-    assert rewards[2] == pytest.approx(-1 + 5000 / 3 * (0.0 - 0.9))
-    # The original and its clone go on alike, and a new episode in lane 0 leaves the clone alone.
-    world.load(make_workload([Job(10, 1), Job(10, 1), Job(10, 1)]), 0)
-    world.step(np.array([0, 0, 0]), np.array([False, True, False]))
-    assert world.metrics(1)["makespan"] == 20
+    world = start(small_config(3), jobs)
+    world.step(np.array([0]))
+    world.limit_arrivals(np.array([0]), 0)
+    # There is no third job, so the episode ends with B in slice 20.
+    rewards, dones = world.step(np.array([0]))
+    assert dones[0]
+    assert (world.metrics(0)["makespan"], world.metrics(0)["tmdl"]) == (20, 1)
+    assert rewards[0] == pytest.approx(-1 + 5000 / 3 * (0.0 - 0.9))
+
+
+STREAM = Job(
+    request=20, execution=4, deadline=6, executions=3, period=10, peak=40, peaks=(False, True, False)
+)
+"""Of ten slots two hold the peak: a coming batch counts 20 + 0.2 * (40 - 20) = 24 executors."""
+
+
+def after_the_first(first: Job, second: Job, capacity: int = 100, forecast: bool = True) -> SliceWorld:
+    """The decision about the second of two jobs; the first runs on cluster 0 of two equal ones."""
+    config = dataclasses.replace(small_config(2, (capacity, capacity)), forecast=forecast)
+    world = SliceWorld(config)
+    world.load(make_workload([first, second], 2))
+    world.step(np.array([0]))
+    return world
+
+
+def ahead(world: SliceWorld) -> list[float]:
+    return [float(value) for value in world.observation["clusters"][0, :, col.FREE_AHEAD]]
+
+
+def short(world: SliceWorld) -> list[float]:
+    return [float(value) for value in world.observation["pairs"][0, 0, :, col.SHORTAGE]]
+
+
+def test_a_running_job_holds_its_executors_until_it_ends() -> None:
+    # Asked in slice 1; the first job began in slice 0 and ends with slice 10: it holds 30 for 10 slices more.
+    world = after_the_first(Job(30, 11), Job(10, 5, arrival=1))
+    assert ahead(world) == pytest.approx([100 - 30 * 10 / SOON, 100])
+
+
+def test_batches_that_are_due_count_with_their_mean_request() -> None:
+    # In slice 1: 3 slices of the first batch (20), then 4 from slice 10 and 4 from slice 20 on (24 each).
+    world = after_the_first(STREAM, Job(10, 5, arrival=1))
+    assert ahead(world) == pytest.approx([100 - (3 * 20 + 8 * 24) / SOON, 100])
+
+
+def test_a_job_lacks_what_is_held_above_what_is_not_kept_for_others() -> None:
+    # Of 100 executors some are kept. The first job holds 60 for 10 slices more, the second wants 50 for 20.
+    lacking = 60 + 50 - 100 * (1 - RESERVE)
+    world = after_the_first(Job(60, 11), Job(50, 20, arrival=1))
+    assert short(world) == pytest.approx([lacking * 10 / 20, 0])
+    # No more than the request lacks.
+    assert short(after_the_first(Job(99, 21), Job(10, 20, arrival=1))) == pytest.approx([10, 0])
+
+
+def test_a_stream_lacks_executors_only_in_its_batches() -> None:
+    # The first job holds 90 for 30 slices more: all three batches of 4 slices, which start in 1, 11 and 21.
+    lacking = min(90 + 24 - 100 * (1 - RESERVE), 24)
+    world = after_the_first(Job(90, 31), dataclasses.replace(STREAM, arrival=1))
+    assert short(world) == pytest.approx([lacking, 0])
+    # For 10 slices more: the first batch of three.
+    world = after_the_first(Job(90, 11), dataclasses.replace(STREAM, arrival=1))
+    assert short(world) == pytest.approx([lacking / 3, 0])
+
+
+def test_a_world_without_forecast_shows_none() -> None:
+    world = after_the_first(Job(90, 31), Job(50, 20, arrival=1), forecast=False)
+    assert ahead(world) == [0, 0] == short(world)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.arrivals import ArrivalConfig
@@ -109,26 +108,3 @@ def test_waiting_by_choice_equals_the_oracle(index: int) -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_full_chapter5_world_equals_the_oracle(strict: bool) -> None:
     assert_same_episode(SliceWorldConfig(strict_fifo=strict), EpisodeKey(6, "test", 0))
-
-
-def test_lanes_do_not_disturb_each_other() -> None:
-    """Each lane of a batch ends like a world of its own under the same decisions."""
-    config = crowded()
-    keys = [EpisodeKey(7, "train", index) for index in range(5)]
-    together = play(SliceWorld(config, 5), keys)
-    for lane, key in enumerate(keys):
-        assert together[lane] == play(SliceWorld(config), [key])[0]
-
-
-def play(world: SliceWorld, keys: list[EpisodeKey]) -> list[dict[str, float]]:
-    """Metrics per lane under a rule that looks at the observation."""
-    world.reset(keys)
-    active = np.ones(len(keys), np.bool_)
-    while active.any():
-        _, dones = world.step(least_halted(world), active)
-        active &= ~dones
-    return [dict(world.metrics(lane)) for lane in range(len(keys))]
-
-
-def least_halted(world: SliceWorld) -> NDArray[np.int64]:
-    return np.asarray(world.observation["pairs"][:, 0, :, col.FREE].argmax(axis=1), np.int64)

@@ -1,18 +1,26 @@
-"""Arrival patterns, job parameters, and what a user is told about wrong ones."""
+"""Arrival patterns and job parameters, what holds in every episode, and what is told about wrong ones."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from envs.simulation import columns as col
 from envs.simulation.arrivals import ArrivalConfig, draw_arrivals, draw_intervals
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
-from envs.simulation.slices.workload import draw_jobs, draw_workload, longest_delay
+from envs.simulation.series import StepSeries
+from envs.simulation.slices import columns as at
+from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
+from envs.simulation.slices.workload import Workload, draw_jobs, draw_workload, longest_delay
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Category
+from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.slice_cases import Job, make_workload, small_config
 
@@ -23,9 +31,13 @@ def intervals(config: ArrivalConfig, n: int = 20_000) -> np.ndarray[tuple[int], 
     return draw_intervals(config, n, np.random.default_rng(1))
 
 
+def bounds(values: NDArray[Any]) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
 def test_uniform_intervals() -> None:
     drawn = intervals(ArrivalConfig(pattern="uniform", a=1, b=33))
-    assert (drawn.min(), drawn.max()) == (1, 33)
+    assert bounds(drawn) == (1, 33)
     # Mean 17, variance (33^2 - 1) / 12 = 90.67: standard error 0.067.
     assert drawn.mean() == pytest.approx(17.0, abs=0.27)
 
@@ -40,8 +52,7 @@ def test_bernoulli_intervals_are_geometric() -> None:
 
 def test_beta_intervals_follow_eq_4_5() -> None:
     drawn = intervals(ArrivalConfig(pattern="beta"))
-    assert drawn.min() >= 1
-    assert drawn.max() <= 30
+    assert 1 <= drawn.min() <= drawn.max() <= 30
     # The distribution function of Beta(4, 2) is 5 x^4 - 4 x^5: P(i <= 15) = 0.1875, P(i <= 24) = 0.73728.
     assert (drawn <= 15).mean() == pytest.approx(0.1875, abs=0.012)
     assert (drawn <= 24).mean() == pytest.approx(0.73728, abs=0.013)
@@ -94,21 +105,19 @@ def test_jobs_have_the_documented_distributions() -> None:
     assert general.mean() == pytest.approx(0.5, abs=0.012)
     assert streaming.mean() == pytest.approx(0.25, abs=0.011)
     assert (w.executions[~streaming] == 1).all()
-    assert (w.executions[streaming].min(), w.executions[streaming].max()) == (10, 34)
-    assert (w.standard[~streaming].min(), w.standard[~streaming].max()) == (35, 140)
-    assert (w.standard[streaming].min(), w.standard[streaming].max()) == (20, 65)
+    assert bounds(w.executions[streaming]) == (10, 34)
+    assert bounds(w.standard[~streaming]) == (35, 140)
+    assert bounds(w.standard[streaming]) == (20, 65)
     assert (w.period[~streaming] == 0).all()
-    ratio = w.period[streaming] / w.standard[streaming]
-    assert ratio.min() >= 1.5 - 0.5 / 20
-    assert ratio.max() <= 2.0 + 0.5 / 20
+    shortest, longest = bounds(w.period[streaming] / w.standard[streaming])
+    assert 1.5 - 0.5 / 20 <= shortest <= longest <= 2.0 + 0.5 / 20
     # min(Binomial(10, 0.2), 4): mean 2 - sum over k > 4 of (k - 4) p_k = 1.9600.
     assert w.peak_slots[streaming].mean() == pytest.approx(1.960, abs=0.06)
     assert w.uses_peak[streaming].mean() == pytest.approx(0.196, abs=0.006)
     assert not w.uses_peak[~streaming].any()
     assert (w.deadline[general] == 0).all()
-    allowed = w.deadline[~general] / w.standard[~general, None]
-    assert allowed.min() > 1.10 - 0.01 - 1 / 20
-    assert allowed.max() <= 1.42
+    shortest, longest = bounds(w.deadline[~general] / w.standard[~general, None])
+    assert 1.10 - 0.01 - 1 / 20 < shortest <= longest <= 1.42
     assert (w.peak_request >= w.request).all()
     assert max(w.execution.max(), w.period.max()) <= longest_delay(config)
 
@@ -124,54 +133,6 @@ def test_execution_time_follows_the_sensitivity() -> None:
     )
     w = draw_jobs(SliceWorldConfig(workload=workload), np.zeros(1, np.int64), np.random.default_rng(0))
     assert w.execution[0].tolist() == [115, 115, 89, 100, 89]
-
-
-def test_chapter_4_takes_the_standard_time_everywhere() -> None:
-    config = chapter4()
-    w = draw_workload(config, KEY)
-    assert w.n_jobs == 500
-    np.testing.assert_array_equal(w.execution, np.repeat(w.standard[:, None], 5, axis=1))
-
-
-MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"n_jobs": 0}, "the workload is empty"),
-    ({"capacities": [800]}, "one entry per cluster"),
-    ({"hetero_factors": [0.0, 60.0, 100.0, 80.0, 90.0]}, "hetero_factors > 0"),
-    ({"capacities": [200, 1200, 1500, 1800, 2300]}, "never fit on a cluster of 200"),
-    ({"elastic_window": 0}, "elastic_window >= 1"),
-    ({"elastic_threshold": float("nan")}, "elastic_threshold must be > 0"),
-    ({"window": 0}, "window must be >= 1"),
-    ({"value": ValueConfig(kind="chapter6")}, "unknown value.kind 'chapter6'"),
-    ({"value": ValueConfig(beta=1.5)}, "value.beta must lie in"),
-    ({"value": ValueConfig(p_m=0.5)}, "must be >= 1"),
-    ({"workload": WorkloadConfig(general=0.6)}, "sum to 1"),
-    ({"workload": WorkloadConfig(slack=[0.4, 0.1])}, "workload.slack needs two bounds"),
-    ({"workload": WorkloadConfig(executions=[1])}, "workload.executions needs two bounds"),
-    ({"workload": WorkloadConfig(max_peaks=5)}, "max_peaks"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="weibull"))}, "unknown arrival pattern"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(a=5, b=4))}, "1 <= a <= b"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="bernoulli", p=0.0))}, "0 < p <= 1"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="beta", alpha=0.0))}, "alpha > 0"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="poisson", rate=0.0))}, "rate > 0"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="trace"))}, "the list is empty"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(pattern="trace", times=[4, 3]))}, "sorted times"),
-    ({"workload": WorkloadConfig(arrivals=ArrivalConfig(jobs_std=-1.0))}, "jobs_std >= 0"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), MISTAKES)
-def test_a_mistaken_configuration_is_named_in_one_line(changes: dict[str, Any], message: str) -> None:
-    config = dataclasses.replace(SliceWorldConfig(), **changes)
-    with pytest.raises(WorldError, match=message.replace("(", r"\(")) as caught:
-        SliceWorld(config)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_short_trace_is_refused() -> None:
-    workload = WorkloadConfig(arrivals=ArrivalConfig(pattern="trace", times=[1, 2]))
-    world = SliceWorld(SliceWorldConfig(n_jobs=3, workload=workload))
-    with pytest.raises(WorldError, match="names 2 jobs, the episode needs 3"):
-        world.reset([KEY])
 
 
 @pytest.mark.parametrize(
@@ -192,20 +153,15 @@ def test_a_workload_that_cannot_run_is_refused(jobs: list[Job], message: str) ->
         SliceWorld(small_config(1)).load(make_workload(jobs))
 
 
-def test_a_wrong_action_changes_nothing() -> None:
-    world = SliceWorld(SliceWorldConfig(n_jobs=5), 2)
-    world.reset([KEY, EpisodeKey(11, "train", 1)])
-    before = [np.array(array) for array in world.lanes]
-    for action, reason in [
-        (96, "outside 0..95"),
-        (-1, "outside 0..95"),
-        (5, "allow_none=True"),
-        (90, "no job"),
-    ]:
-        with pytest.raises(ValueError, match=reason):
-            world.step(np.array([0, action]))
-    for array, same in zip(world.lanes, before, strict=True):
-        np.testing.assert_array_equal(array, same)
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [(96, "outside 0..95"), (-1, "outside 0..95"), (5, "allow_none=True"), (90, "no job")],
+)
+def test_what_is_wrong_with_an_action_is_said(action: int, reason: str) -> None:
+    world = SliceWorld(SliceWorldConfig(n_jobs=5))
+    world.reset([KEY])
+    with pytest.raises(ValueError, match=reason):
+        world.step(np.array([action]))
 
 
 def test_results_come_at_the_end_only() -> None:
@@ -219,3 +175,107 @@ def test_results_come_at_the_end_only() -> None:
         world.step(np.array([0]))
     with pytest.raises(WorldError, match="record=True"):
         world.timeline()
+
+
+worlds = st.builds(
+    SliceWorldConfig,
+    capacities=st.just([380, 420, 500]),
+    hetero_factors=st.just([70.0, 60.0, 100.0]),
+    elastic=st.lists(st.booleans(), min_size=3, max_size=3),
+    elastic_step=st.integers(1, 60),
+    elastic_max=st.integers(0, 130),
+    elastic_window=st.integers(1, 120),
+    elastic_threshold=st.floats(0.3, 1.0),
+    n_jobs=st.integers(1, 40),
+    window=st.integers(1, 5),
+    allow_none=st.booleans(),
+    strict_fifo=st.booleans(),
+    workload=st.builds(
+        WorkloadConfig,
+        arrivals=st.builds(ArrivalConfig, b=st.integers(1, 40), jobs_mean=st.floats(1.0, 6.0)),
+    ),
+)
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def play(world: SliceWorld, seed: int) -> tuple[float, list[int]]:
+    """Random valid decisions to the end: the return and the jobs in the order of their deployment."""
+    rng = np.random.default_rng(seed)
+    total, deployed, done = 0.0, [], False
+    while not done:
+        clusters = world.observation["clusters"][0]
+        assert (clusters[:, col.USED] <= clusters[:, col.CAPACITY_NOW]).all()
+        assert (clusters[:, col.CAPACITY_NOW] <= clusters[:, col.CAPACITY_MAX]).all()
+        occupation = world.observation["occupation"][0]
+        assert 0.0 <= occupation.min() <= occupation.max() <= 1.0
+        valid = np.flatnonzero(world.observation["action_mask"][0])
+        action = int(rng.choice(valid))
+        rewards, dones = world.step(np.array([action]))
+        total, done = total + float(rewards[0]), bool(dones[0])
+        if action % (world.spec.n_clusters + 1) < world.spec.n_clusters:
+            deployed.append(int(world.decided_jobs()[0]))
+    return total, deployed
+
+
+def on_each_slice(series: StepSeries, end: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([series.at(time) for time in range(end)])
+
+
+@pytest.mark.real
+@quick
+@given(config=worlds, seed=st.integers(0, 10_000))
+def test_jobs_and_executors_are_conserved(config: SliceWorldConfig, seed: int) -> None:
+    key = EpisodeKey(seed, "train", 0)
+    workload = draw_workload(config, key)
+    world = SliceWorld(config, record=True)
+    world.reset([key])
+    total, deployed = play(world, seed)
+
+    assert sorted(deployed) == list(range(config.n_jobs))
+    timeline = world.timeline()
+    assert_executions_are_complete(timeline, workload)
+    end = int(timeline.end)
+    for cluster, normal in enumerate(config.capacities):
+        capacity = on_each_slice(timeline.capacity[cluster], end)
+        used = on_each_slice(timeline.used[cluster], end)
+        assert ((used >= 0) & (used <= capacity)).all()
+        most = normal + (config.elastic_max if config.elastic[cluster] else 0)
+        assert normal <= capacity.min() <= capacity.max() <= most
+        here = [segment for segment in timeline.segments if segment.cluster == cluster]
+        assert used.sum() == sum(one.executors * (one.end - one.start) for one in here)
+        # What was recorded slice by slice is used / capacity.
+        latest = world.observation["occupation"][0, cluster][-min(end, 105) :]
+        np.testing.assert_array_equal(latest, (used / capacity)[-105:].astype(np.float32))
+    assert (world.lanes.cluster[0, :, [at.USED, at.HALTED]] == 0).all()
+
+    metrics = world.metrics(0)
+    assert np.isclose(total, metrics["s"], rtol=1e-9, atol=1e-6)
+    assert len(timeline.misses) == metrics["tmdl"]
+    assert world.observation["clusters"][0, :, col.MISSED].sum() == metrics["tmdl"]
+    assert (world.values(0, np.array(deployed), world.marks())[:, :2] <= 0.0).all()
+
+
+def assert_executions_are_complete(timeline: Timeline, workload: Workload) -> None:
+    """Every job ran as often as it should, on one cluster, never twice at a time, as long as it takes."""
+    runs: dict[int, list[tuple[float, float, int]]] = {}
+    for segment in timeline.segments:
+        runs.setdefault(segment.job, []).append((segment.start, segment.end, segment.cluster))
+    assert sorted(runs) == list(range(workload.n_jobs))
+    for job, times in runs.items():
+        assert len(times) == workload.executions[job]
+        assert len({cluster for _, _, cluster in times}) == 1
+        assert times[0][0] >= workload.arrival[job]
+        for before, after in itertools.pairwise(times):
+            assert before[1] <= after[0]
+        for first, last, cluster in times:
+            assert last - first == workload.execution[job, cluster]
+
+
+def test_arrivals_and_sizes_come_from_streams_of_their_own() -> None:
+    key = EpisodeKey(9, "train", 0)
+    config = SliceWorldConfig(n_jobs=50)
+    rarer = dataclasses.replace(config, workload=WorkloadConfig(arrivals=ArrivalConfig(b=40)))
+    one, two = draw_workload(config, key), draw_workload(rarer, key)
+    assert (one.arrival != two.arrival).any()
+    np.testing.assert_array_equal(one.request, two.request)
+    np.testing.assert_array_equal(one.uses_peak, two.uses_peak)

@@ -1,8 +1,8 @@
-"""The spot world: what is billed, shown and told, and which days a split may see."""
+"""The spot world: what is billed and shown, launches and notices, the rules of a tick, days of a split."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -10,8 +10,10 @@ import pytest
 from agents.named import named_rule
 from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.streams import SPLITS, Split
-from envs.simulation.world import EpisodeKey
+from envs.simulation.spot.job import Habits
+from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, is_guaranteed, is_spot_safe, settle
+from envs.simulation.streams import SPLITS, Split, Streams
+from envs.simulation.world import EpisodeKey, WorldError
 from envs.spot_episodes import (
     LEADERBOARD_DAYS,
     MARGIN_S,
@@ -22,7 +24,8 @@ from envs.spot_episodes import (
     stretches_s,
 )
 from envs.traces.bundle import DAY_S, load_bundle
-from tests.spot_cases import KEY, act, job_of, up, world_of
+from tests.envs.checks import check
+from tests.spot_cases import act, begun, job_of, up
 from training.evaluation.episodes import Suite, run_suite
 
 RECORD_END_S = 3_937_790
@@ -31,48 +34,39 @@ RECORD_END_S = 3_937_790
 class TestBilling:
     def test_each_tick_at_the_price_of_the_zone_where_it_ran(self) -> None:
         price = np.array([[1.0, 2.0]] * 3 + [[1.5, 2.5]] * 3)
-        world = world_of(job_of(up("111111", "111111"), price=price))
-        world.reset([KEY])
+        world = begun(job_of(up("111111", "111111"), price=price))
         # Zone 0 in tick 0 (1 USD/h), zone 1 in tick 1 (2 USD/h, no overhead), on there in tick 2 (2 USD/h),
         # and in tick 3 (2.5 USD/h): 70 + 100 + 100 + 30 s of work; the last tick is billed whole.
         act(world, 0, 1, 3, 3)
         told = world.metrics(0)
-        assert told["cost_usd"] == pytest.approx(7.5 * 100 / 3600)
-        assert (told["starts"], told["interruptions"], told["late"]) == (1, 0, 0)
-        assert told["spot_hours"] == pytest.approx(400 / 3600)
+        check(told, cost_usd=7.5 * 100 / 3600, starts=1, interruptions=0, late=0, spot_hours=400 / 3600)
         # The work alone on demand costs 300 * 3 / 3600 = 0.25 USD, on spot 0.0833.
-        assert told["score"] == pytest.approx(100 * (0.25 - 7.5 / 36) / (0.25 - 300 / 3600))
+        check(told, score=100 * (0.25 - 7.5 / 36) / (0.25 - 300 / 3600))
 
     def test_rewards_sum_to_minus_the_index(self) -> None:
-        world = world_of(job_of(up("101011", "000000")))
-        world.reset([KEY])
+        world = begun(job_of(up("101011", "000000")))
         rewards = act(world, 0, 3, 0, 2, 3)
         told = world.metrics(0)
         assert sum(rewards) == pytest.approx(-told["cost_index"])
         # Spot in tick 0, interrupted and idle in 1, spot in 2, interrupted and on demand in 3 and 4:
         # 70 + 0 + 70 + 70 + 90 s of work.
-        assert told["interruptions"] == 2
-        assert told["starts"] == 3
+        assert (told["interruptions"], told["starts"]) == (2, 3)
 
     def test_a_job_that_its_deadline_finds_unfinished_is_late(self) -> None:
         # 345 s in 5 ticks. Spot in tick 0: 275 s are left, 305 with a start, which are the 4 ticks left: the
         # guarantee holds on to spot in tick 1 and in tick 2, which has none and is lost. On demand does 70
         # and 100 of the 175 s then left.
-        world = world_of(job_of(up("11011"), work_s=345))
-        world.reset([KEY])
+        world = begun(job_of(up("11011"), work_s=345))
         rewards = act(world, 0, 2, 2, 2, 2)
-        told = world.metrics(0)
-        assert told["late"] == 1.0
-        assert told["cost_index"] == pytest.approx(told["cost_usd"] / 0.2875 * 100 + 100)
-        assert told["cost_usd"] == pytest.approx(8 * 100 / 3600)
-        assert sum(rewards) == pytest.approx(-told["cost_index"])
+        index = 8 * 100 / 3600 / 0.2875 * 100 + 100
+        check(world.metrics(0), late=1.0, cost_usd=8 * 100 / 3600, cost_index=index)
+        assert sum(rewards) == pytest.approx(-index)
         assert world.timeline().misses
 
 
 class TestTheObservation:
     def test_a_job_that_runs(self) -> None:
-        world = world_of(job_of(up("111111", "011111"), work_s=280, restart_s=130))
-        world.reset([KEY])
+        world = begun(job_of(up("111111", "011111"), work_s=280, restart_s=130))
         seen = world.observation
         assert seen["action_mask"][0].tolist() == [1, 0, 1, 1]
         act(world, 0)
@@ -85,8 +79,7 @@ class TestTheObservation:
         assert seen["clusters"][0, :, col.USED].tolist() == [1, 0, 0]
 
     def test_the_past_of_a_zone_is_what_was_seen_since_the_job_began(self) -> None:
-        world = world_of(job_of(up("1101101"), work_s=100))
-        world.reset([KEY])
+        world = begun(job_of(up("1101101"), work_s=100))
         act(world, 2, 2, 2, 2, 2)
         spot = world.observation["clusters"][0, 0]
         # Tick 5 is down: 4 of 6 ticks had spot, it changed just now, and the spells seen took 2 ticks each.
@@ -95,9 +88,8 @@ class TestTheObservation:
 
     def test_what_comes_is_not_shown(self) -> None:
         first, other = up("110110", "011111"), up("110000", "011000")
-        worlds = [world_of(job_of(one, work_s=100)) for one in (first, other)]
+        worlds = [begun(job_of(one, work_s=100)) for one in (first, other)]
         for world in worlds:
-            world.reset([KEY])
             act(world, 3, 3)
         for one, other in zip(*(world.observation.values() for world in worlds), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -157,3 +149,278 @@ class TestDays:
         assert {job.restart_s for job in tests} == {72, 180, 360}
         assert {job.deadline_s for job in tests} == {52 * 3600, 70 * 3600}
         assert all((job.spot_usd_hour == 0.9731).all() for job in jobs)
+
+
+N = 8
+
+
+def habits(launch_s: tuple[int, int] = (0, 0), fails: str = "0" * N, announced: str = "0" * N) -> Habits:
+    """Of one zone: launches of spot and on demand, ticks whose starts fail, ticks with a notice."""
+    return Habits(np.tile(launch_s, (N, 1)), up(fails), up(announced))
+
+
+class TestLaunches:
+    def test_a_start_takes_its_launch_and_the_overhead(self) -> None:
+        # Spot: 30 + 20 s of the first 100 pass before work begins. On demand, the slowest: 30 + 50.
+        for action, left_s in ((0, 250), (1, 280)):
+            world = begun(job_of(up("1" * N), habits=habits((20, 50))))
+            act(world, action)
+            assert world.observation["jobs"][0, 0, col.DURATION_S] == left_s
+
+    def test_what_is_reckoned_with_is_the_slowest_launch(self) -> None:
+        world = begun(job_of(up("1" * N), habits=habits((20, 50))))
+        assert world.observation["jobs"][0, 0, col.RESTART_S] == 80
+        with pytest.raises(WorldError, match="after 80 s of restart cannot end within 350 s"):
+            job_of(up("1" * 7), 300, tick_s=50, habits=Habits(np.full((7, 2), 50), up("0" * 7), up("0" * 7)))
+
+    def test_a_start_that_fails_costs_a_tick_and_nothing_else(self) -> None:
+        world = begun(job_of(up("1" * N), habits=habits(fails="11000000")))
+        act(world, 0, 0, 0)
+        # Two ticks in vain, then 70 s of work for one tick at 1 USD/h.
+        assert world.observation["jobs"][0, 0, [col.DURATION_S, col.AGE_S]].tolist() == [230, 300]
+        check(world.metrics(0), cost_usd=100 / 3600, starts=1, idle_hours=200 / 3600)
+
+    def test_a_job_on_demand_goes_on_while_starts_on_spot_fail(self) -> None:
+        world = begun(job_of(up("1" * N), habits=habits(fails="01000000")))
+        act(world, 1, 0)
+        # 70 and 100 s on demand; had spot started in the second tick, it would be 70 and 70.
+        assert world.observation["jobs"][0, 0, col.DURATION_S] == 130
+        assert world.metrics(0)["starts"] == 1
+
+    def test_a_move_that_fails_leaves_the_job_in_its_zone(self) -> None:
+        told = Habits(np.zeros((N, 3), np.int64), up("0" * N, "01000000"), up("0" * N, "0" * N))
+        price = np.tile([1.0, 2.0], (N, 1))
+        world = begun(job_of(up("1" * N, "1" * N), price=price, habits=told))
+        act(world, 0, 1)
+        check(world.metrics(0), cost_usd=2 * 100 / 3600)
+        act(world, 1)
+        check(world.metrics(0), cost_usd=(2 * 1 + 2) * 100 / 3600)
+
+
+class TestNotices:
+    def test_a_zone_that_is_known_to_end_takes_no_start_and_runs_to_its_end(self) -> None:
+        world = begun(job_of(up("11100000"), habits=habits(announced="01100000")))
+        act(world, 0)
+        assert world.observation["action_mask"][0].tolist() == [0, 1, 1]
+        assert world.observation["pairs"][0, 0, 0, col.HERE] == 1
+        act(world, 2, 2)
+        # 70 + 100 + 100 s of work on spot, which ended only now.
+        assert world.observation["jobs"][0, 0, [col.DURATION_S, col.INTERRUPTIONS]].tolist() == [30, 1]
+
+    def test_whole_ticks_of_the_notice_count(self) -> None:
+        source = RecordedJobs(SpotConfig(notice_s=400), load_bundle())  # two ticks of 195 s
+        told = source._habits(up("1110101100"), Streams(0)).announced
+        assert told[:, 0].tolist() == [mark == "1" for mark in "0110101100"]
+        # What is cut off by the end of the job is not known to end; and 120 s are no tick.
+        assert not source._habits(up("0011"), Streams(0)).announced.any()
+        source = RecordedJobs(SpotConfig(notice_s=120), load_bundle())
+        assert not source._habits(up("1110101100"), Streams(0)).announced.any()
+
+    def test_a_notice_may_be_missed(self) -> None:
+        source = RecordedJobs(SpotConfig(notice_s=195, notice_missed=0.25), load_bundle())
+        rows = up("10" * 2000)
+        assert source._habits(rows, Streams(3)).announced.mean() == pytest.approx(0.5 * 0.75, abs=0.02)
+
+
+class TestDrawnJobs:
+    def test_launches_as_told(self) -> None:
+        source = RecordedJobs(SpotConfig(launch_s=100, launch_failure=0.1), load_bundle())
+        told = source._habits(np.ones((4000, 2), bool), Streams(1))
+        assert (told.launch_s.min(), told.launch_s.max()) == (50, 150)
+        assert told.launch_s.mean() == pytest.approx(100, abs=1)
+        assert told.fails.mean() == pytest.approx(0.1, abs=0.01)
+
+    def test_poisson_availability_at_the_recorded_prices(self) -> None:
+        recorded = RecordedJobs(SpotConfig(), load_bundle())
+        drawn = RecordedJobs(SpotConfig(availability="poisson", up_h=3.0, down_h=1.0), load_bundle())
+        shares = []
+        for index in range(20):
+            key = EpisodeKey(5, "train", index)
+            one, other = recorded.job(key), drawn.job(key)
+            np.testing.assert_array_equal(one.spot_usd_hour, other.spot_usd_hour)
+            assert (one.start_s, one.restart_s) == (other.start_s, other.restart_s)
+            np.testing.assert_array_equal(other.has_spot, drawn.job(key).has_spot)
+            shares.append(other.has_spot.mean())
+        # Up 3 of 4 hours; 20 jobs x 9 zones x 13 or more cycles of 4 h.
+        assert np.mean(shares) == pytest.approx(0.75, abs=0.02)
+
+
+G = 100
+D = 30
+
+
+class TestSettling:
+    def test_overhead_is_paid_before_work(self) -> None:
+        # 100 s of a tick pay the 30 s first: 70 s of work, 500 - 70 = 430 are left.
+        assert settle(SPOT, 30, 500, G) == (0, 430)
+
+    def test_overhead_longer_than_a_tick(self) -> None:
+        # 720 s in ticks of 195 s: 720, 525, 330, 135 and then 195 - 135 = 60 s of work.
+        rem_s, left_s = 720, 1000
+        seen = []
+        for _ in range(4):
+            rem_s, left_s = settle(ON_DEMAND, rem_s, left_s, 195)
+            seen.append((rem_s, left_s))
+        assert seen == [(525, 1000), (330, 1000), (135, 1000), (0, 940)]
+
+    def test_no_more_progress_than_work(self) -> None:
+        assert settle(ON_DEMAND, 0, 40, G) == (0, 0)
+
+    def test_nothing_happens_while_nothing_runs(self) -> None:
+        assert settle(NONE, 30, 500, G) == (30, 500)
+
+
+class TestTheGuarantee:
+    def test_where_it_begins(self) -> None:
+        # 500 s of work and 30 s of overhead are 6 ticks (5.3 rounded up): the last 6 ticks are theirs.
+        assert not is_guaranteed(500, 7, G, D)
+        assert is_guaranteed(500, 6, G, D)
+        assert not is_guaranteed(0, 1, G, D)
+        # 5 ticks of work without overhead: exactly 5.
+        assert is_guaranteed(500, 5, G, 0)
+        assert not is_guaranteed(501 - 1, 6, G, 0)
+
+    def test_it_turns_an_idle_job_to_on_demand(self) -> None:
+        assert decide(NONE, NONE, False, True, 0, 500, 6, G, D) == (ON_DEMAND, D)
+        assert decide(SPOT, NONE, False, True, 0, 500, 6, G, D) == (ON_DEMAND, D)
+
+    def test_it_holds_on_to_spot_whose_overhead_is_paid(self) -> None:
+        assert decide(ON_DEMAND, SPOT, False, True, 0, 500, 6, G, D) == (SPOT, 0)
+
+    def test_spot_with_overhead_left_is_given_up(self) -> None:
+        # The new start sets the overhead to 30: it is not added to the 10 that were left.
+        assert decide(SPOT, SPOT, False, True, 10, 500, 6, G, D) == (ON_DEMAND, D)
+
+    def test_on_demand_stays_and_pays_nothing_again(self) -> None:
+        assert decide(SPOT, ON_DEMAND, False, True, 0, 500, 6, G, D) == (ON_DEMAND, 0)
+
+    def test_a_preemption_while_spot_is_forced_wastes_a_tick_and_ends_late(self) -> None:
+        # 6 ticks, 500 s of work. SPOT ran and is gone; the guarantee still asks for SPOT, which becomes NONE.
+        runs, rem_s = decide(ON_DEMAND, SPOT, True, False, 0, 500, 6, G, D)
+        assert (runs, rem_s) == (NONE, 0)
+        # 5 ticks are left for 530 s: on demand works 70 + 4 * 100 = 470 of the 500.
+        left_s = 500
+        for ticks_left in range(5, 0, -1):
+            runs, rem_s = decide(NONE, runs, False, False, rem_s, left_s, ticks_left, G, D)
+            assert runs == ON_DEMAND
+            rem_s, left_s = settle(runs, rem_s, left_s, G)
+        assert left_s == 30
+
+    def test_forced_spot_in_another_zone_is_a_start_after_a_preemption(self) -> None:
+        # The zone was changed to one with spot: what runs is nothing, so the request sets the overhead.
+        assert decide(SPOT, SPOT, True, True, 0, 500, 6, G, D) == (SPOT, D)
+
+
+class TestStarts:
+    def test_a_start_sets_the_overhead_and_does_not_add_it(self) -> None:
+        assert decide(ON_DEMAND, SPOT, False, True, 20, 100, 20, G, D) == (ON_DEMAND, D)
+
+    def test_spot_that_moves_pays_nothing(self) -> None:
+        # Spot runs with 20 s of overhead left; in the other zone it goes on with those 20 s.
+        assert decide(SPOT, SPOT, False, True, 20, 100, 20, G, D) == (SPOT, 20)
+
+    def test_spot_without_spot_is_nothing(self) -> None:
+        assert decide(SPOT, NONE, False, False, 0, 100, 20, G, D) == (NONE, 0)
+        assert decide(SPOT, ON_DEMAND, False, False, 0, 100, 20, G, D) == (NONE, 0)
+
+    def test_after_a_preemption_every_start_pays(self) -> None:
+        assert decide(SPOT, SPOT, True, True, 0, 100, 20, G, D) == (SPOT, D)
+
+    def test_on_demand_after_idling_pays_again(self) -> None:
+        assert decide(ON_DEMAND, NONE, False, False, 0, 100, 20, G, D) == (ON_DEMAND, D)
+
+
+def can_be_late(state: tuple[int, bool, int, int, int], tick_s: int, restart_s: int) -> bool:
+    """Whether availability can make on demand, asked for in every tick, late from here."""
+    ran, interrupted, rem_s, left_s, ticks_left = state
+    if left_s == 0:
+        return False
+    if ticks_left == 0:
+        return True
+    runs, rem_now_s = decide(
+        ON_DEMAND, ran, interrupted, not interrupted, rem_s, left_s, ticks_left, tick_s, restart_s
+    )
+    rem_now_s, left_now_s = settle(runs, rem_now_s, left_s, tick_s)
+    after = [
+        (runs, lost, rem_now_s, left_now_s, ticks_left - 1)
+        for lost in ([False, True] if runs == SPOT else [False])
+    ]
+    return any(can_be_late(one, tick_s, restart_s) for one in after)
+
+
+@pytest.mark.parametrize(("tick_s", "restart_s"), [(10, 3), (10, 0), (10, 10), (10, 25)])
+def test_spot_is_called_safe_exactly_where_on_demand_can_still_end_in_time(
+    tick_s: int, restart_s: int
+) -> None:
+    calls = {True: 0, False: 0}
+    rems = sorted({0, *(restart_s - k * tick_s for k in range(4) if restart_s - k * tick_s > 0)})
+    for ticks_left, left_s, ran, rem_s in product(
+        range(1, 9), range(5, 75, 5), (NONE, SPOT, ON_DEMAND), rems
+    ):
+        for interrupted in [False, True] if ran == SPOT else [False]:
+            state = (ran, interrupted, rem_s, left_s, ticks_left)
+            if can_be_late(state, tick_s, restart_s):
+                continue
+            runs, rem_now_s = decide(
+                SPOT, ran, interrupted, True, rem_s, left_s, ticks_left, tick_s, restart_s
+            )
+            rem_now_s, left_now_s = settle(runs, rem_now_s, left_s, tick_s)
+            after = [(runs, lost, rem_now_s, left_now_s, ticks_left - 1) for lost in (False, True)]
+            safe = is_spot_safe(ran, interrupted, rem_s, left_s, ticks_left, tick_s, restart_s)
+            calls[safe] += 1
+            if runs == SPOT:
+                assert safe == (not any(can_be_late(one, tick_s, restart_s) for one in after)), state
+    assert min(calls.values()) > 20
+
+
+def cheapest(
+    has_spot: np.ndarray, price: np.ndarray, on_demand: float, work_s: int, tick_s: int, restart_s: int
+) -> float:
+    """The least cost of all plans, by trying every proposal in every zone at every tick."""
+    n, n_zones = has_spot.shape
+
+    def best(t: int, ran: int, zone: int, rem_s: int, left_s: int) -> float:
+        if left_s == 0:
+            return 0.0
+        if t == n:
+            return float("inf")
+        interrupted = ran == SPOT and not has_spot[t, zone]
+        found = float("inf")
+        for proposal, parked in product((NONE, SPOT, ON_DEMAND), range(n_zones)):
+            runs, rem_now_s = decide(
+                proposal, ran, interrupted, bool(has_spot[t, parked]), rem_s, left_s, n - t, tick_s, restart_s
+            )
+            usd = {NONE: 0.0, SPOT: price[t, parked], ON_DEMAND: on_demand}[runs] * tick_s / 3600
+            if usd < found:
+                found = min(found, usd + best(t + 1, runs, parked, *settle(runs, rem_now_s, left_s, tick_s)))
+        return found
+
+    return best(0, NONE, 0, 0, work_s)
+
+
+class TestTheClairvoyant:
+    @pytest.mark.parametrize("n_zones", [1, 2])
+    @pytest.mark.parametrize(
+        ("work_s", "restart_s"), [(300, 30), (270, 100), (200, 130), (260, 0), (150, 250)]
+    )
+    def test_brute_force(self, n_zones: int, work_s: int, restart_s: int) -> None:
+        rng = np.random.default_rng(work_s + n_zones)
+        for _ in range(12):
+            n = 6 if n_zones == 1 else 5
+            has_spot = rng.random((n, n_zones)) < 0.6
+            price = rng.uniform(0.3, 1.5, (n, n_zones))
+            if work_s + restart_s > n * G:
+                continue
+            found = clairvoyant_usd(has_spot, price, 3.06, work_s, G, restart_s)
+            assert found == pytest.approx(cheapest(has_spot, price, 3.06, work_s, G, restart_s))
+
+    def test_a_worked_example(self) -> None:
+        # 200 s of work, 5 ticks of 100 s, overhead 30 s; spot at 1 USD/h in ticks 1 to 3. One start:
+        # 70 + 100 + 30 s of work, three ticks billed whole: 3 * 100 / 3600 USD.
+        has_spot = np.array([[0], [1], [1], [1], [0]], bool)
+        found = clairvoyant_usd(has_spot, np.ones((5, 1)), 3.0, 200, G, D)
+        assert found == pytest.approx(300 / 3600)
+
+    def test_what_cannot_end_in_time_is_one_line(self) -> None:
+        with pytest.raises(WorldError, match="480 s of work and 30 s of restart do not fit into 5 ticks"):
+            clairvoyant_usd(np.ones((5, 1), bool), np.ones((5, 1)), 3.0, 480, G, D)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,29 +14,27 @@ from envs.simulation.market.config import MarketConfig, MarketWorldConfig, Workl
 from envs.simulation.market.world import MarketWorld
 from envs.traces.__main__ import main
 from envs.traces.bundle import load_bundle
-from envs.traces.market import MarketTrace, load_traces
+from envs.traces.market import MarketTrace
+from tests.envs.traces_cases import entry, imported, importing, refusal, write
 from training.evaluation.episodes import find_suite, run_suite
 
 DAYS = 40
-PROBES = DAYS * 144
+PROBED = "--polarity unavailable --start-utc 2022-10-01 --instance-type p3.2xlarge"
 
 
-def probed(folder: Path, zone: str) -> str:
+def probed(folder: Path, zone: str) -> Path:
     """A SkyPilot-style file of 40 days; a 1 means preempted there."""
-    path = folder / f"{zone}.json"
-    data = [0 if probe // 36 % 3 else 1 for probe in range(PROBES)]
-    path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": data}))
-    return str(path)
+    data = [0 if probe // 36 % 3 else 1 for probe in range(DAYS * 144)]
+    return write(folder / f"{zone}.json", {"metadata": {"gap_seconds": 600}, "data": data})
 
 
-def skypilot(folder: Path, *sources: str) -> list[str]:
-    words = ["import", *sources, "--format", "skypilot", "--out", str(folder / "market")]
-    return [*words, "--polarity", "unavailable", "--start-utc", "2022-10-01"]
-
-
-def imported(folder: Path) -> dict[str, MarketTrace]:
+def by_place(traces: Sequence[MarketTrace]) -> dict[str, MarketTrace]:
     """By zone, or region."""
-    return {trace.meta.zone or trace.meta.region: trace for trace in load_traces(folder / "market")}
+    return {trace.meta.zone or trace.meta.region: trace for trace in traces}
+
+
+def table(folder: Path, *rows: str) -> Path:
+    return write(folder / "m.csv", "\n".join(rows) + "\n")
 
 
 def market(folder: Path, owned: int = 0) -> MarketWorld:
@@ -44,22 +42,17 @@ def market(folder: Path, owned: int = 0) -> MarketWorld:
     return build_market(MarketWorldConfig(WorkloadConfig(jobs=6), settings), 2)
 
 
-def refusal(capsys: pytest.CaptureFixture[str], folder: Path, command: list[str]) -> str:
+def refused(capsys: pytest.CaptureFixture[str], folder: Path, command: list[str]) -> str:
     """The one line of an import that leaves nothing behind."""
     before = sorted(path.name for path in folder.iterdir())
-    assert main(command) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
+    line = refusal(capsys, *command)
     assert sorted(path.name for path in folder.iterdir()) == before
-    return captured.err
+    return line
 
 
 def test_on_demand_offers_have_the_prices_of_the_list(tmp_path: Path) -> None:
     zones = [probed(tmp_path, zone) for zone in ("us-west-2a", "us-west-2b", "us-east-1f")]
-    command = [*skypilot(tmp_path, *zones), "--instance-type", "p3.2xlarge", "--price", "30%"]
-    assert main(command) == 0
-    found = imported(tmp_path)
+    found = by_place(imported("skypilot", *zones, options=f"{PROBED} --price 30%"))
     assert set(found) == {"us-west-2a", "us-west-2b", "us-east-1f", "us-west-2", "us-east-1"}
     for region in ("us-west-2", "us-east-1"):
         trace = found[region]
@@ -77,40 +70,29 @@ def test_on_demand_offers_have_the_prices_of_the_list(tmp_path: Path) -> None:
 
 
 def test_the_list_of_google_cloud_is_by_region(tmp_path: Path) -> None:
-    source = tmp_path / "m.csv"
-    source.write_text(
-        "time,zone,available,price\n0,europe-west4-a,1,1.2\n0,us-central1-a,1,1.4\n9,us-central1-a,1,1.4\n"
-    )
-    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
-    command += ["--provider", "gcp", "--instance-type", "a2-highgpu-1g", "--polarity", "available"]
-    assert main(command) == 0
-    found = imported(tmp_path)
-    bundle = load_bundle()
+    rows = ("0,europe-west4-a,1,1.2", "0,us-central1-a,1,1.4", "9,us-central1-a,1,1.4")
+    options = "--provider gcp --instance-type a2-highgpu-1g --polarity available"
+    source = table(tmp_path, "time,zone,available,price", *rows)
+    found = by_place(imported("csv", source, options=options))
     for region in ("europe-west4", "us-central1"):
-        price = bundle.on_demand_usd_hour("gcp", region, "a2-highgpu-1g")
+        price = load_bundle().on_demand_usd_hour("gcp", region, "a2-highgpu-1g")
         assert found[region].price_usd_hour == pytest.approx(price)
     assert found["europe-west4"].price_usd_hour != pytest.approx(found["us-central1"].price_usd_hour)
 
 
 def test_a_price_is_given_for_what_the_list_lacks(tmp_path: Path) -> None:
     """The type that the list has keeps the list's price."""
-    source = tmp_path / "m.csv"
-    source.write_text("time,zone,available,price\n0,eu-north-1a,1,1.2\n0,us-east-1a,1,1.4\n")
-    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
-    command += ["--instance-type", "p3.2xlarge", "--polarity", "available", "--on-demand", "3.5"]
-    assert main(command) == 0
-    found = imported(tmp_path)
+    source = table(tmp_path, "time,zone,available,price", "0,eu-north-1a,1,1.2", "0,us-east-1a,1,1.4")
+    options = "--instance-type p3.2xlarge --polarity available --on-demand 3.5"
+    found = by_place(imported("csv", source, options=options))
     assert found["eu-north-1"].price_usd_hour == pytest.approx(3.5)
     assert found["us-east-1"].price_usd_hour == pytest.approx(3.06)
     assert found["eu-north-1"].meta.source == "given as --on-demand"
 
 
 def test_an_on_demand_offer_of_the_files_own_is_kept(tmp_path: Path) -> None:
-    source = tmp_path / "m.csv"
-    source.write_text("time,zone,price\n0,us-east-1,2.9\n")
-    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
-    assert main([*command, "--instance-type", "p3.2xlarge", "--market", "on_demand"]) == 0
-    (trace,) = load_traces(tmp_path / "market")
+    source = table(tmp_path, "time,zone,price", "0,us-east-1,2.9")
+    (trace,) = imported("csv", source, options="--instance-type p3.2xlarge --market on_demand")
     assert trace.price_usd_hour == pytest.approx(2.9)
 
 
@@ -118,58 +100,49 @@ def test_an_on_demand_offer_of_the_files_own_is_kept(tmp_path: Path) -> None:
     ("more", "line"),
     [
         (
-            ["--instance-type", "x9.large"],
+            "--instance-type x9.large",
             "the price list has no on-demand price of aws x9.large in us-west-2: give it in USD an hour, "
             "e.g. --on-demand 3.06, or --on-demand none",
         ),
+        ("", "no instance type is named in us-west-2a, so its on-demand price is unknown: give --inst"),
+        ("--instance-type x9.large --on-demand none --price 30%", "has no on-demand price of"),
         (
-            [],
-            "no instance type is named in us-west-2a, so its on-demand price is unknown: give --inst",
-        ),
-        (
-            ["--instance-type", "x9.large", "--on-demand", "none", "--price", "30%"],
-            "has no on-demand price of",
-        ),
-        (
-            ["--instance-type", "p3.2xlarge", "--on-demand", "2.5"],
+            "--instance-type p3.2xlarge --on-demand 2.5",
             "--on-demand 2.5 is for instance types that the price list does not have, and it has all",
         ),
     ],
 )
 def test_prices_that_nobody_knows_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], line: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, line: str
 ) -> None:
-    command = skypilot(tmp_path, probed(tmp_path, "us-west-2a"))
-    assert line in refusal(capsys, tmp_path, [*command, *more])
+    options = f"--polarity unavailable --start-utc 2022-10-01 {more}"
+    command = importing("skypilot", probed(tmp_path, "us-west-2a"), options=options)
+    assert line in refused(capsys, tmp_path, command)
 
 
 def test_other_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "m.csv"
-    source.write_text("time,zone,price\n0,us-east-1a,1.4\n")
-    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
-    assert "the file holds prices: leave --price out" in refusal(capsys, tmp_path, [*command, "--price", "1"])
-    for words in (["--on-demand", "cheap"], ["--on-demand", "-3"], ["--price", "0"], ["--price", "nan%"]):
+    command = importing("csv", table(tmp_path, "time,zone,price", "0,us-east-1a,1.4"))
+    assert "the file holds prices: leave --price out" in refused(capsys, tmp_path, [*command, "--price", "1"])
+    for words in ("--on-demand cheap", "--on-demand -3", "--price 0", "--price nan%"):
+        option, value = words.split()
         with pytest.raises(SystemExit) as stopped:
-            main([*command, *words])
+            main([*command, option, value])
         assert stopped.value.code == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert f"argument {words[0]}: {words[1]!r}: expected" in error
+        assert f"argument {option}: {value!r}: expected" in error
 
 
 def test_what_lacks_spot_prices_says_how_to_give_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [*skypilot(tmp_path, probed(tmp_path, "us-west-2a")), "--instance-type", "p3.2xlarge"]
-    assert main(command) == 0
+    imported("skypilot", probed(tmp_path, "us-west-2a"), options=PROBED)
     assert "import it again with --price" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("owned", [0, 4])
 def test_a_rule_uses_the_on_demand_offers_of_an_imported_market(tmp_path: Path, owned: int) -> None:
-    zone = probed(tmp_path, "us-west-2a")
-    command = [*skypilot(tmp_path, zone), "--instance-type", "p3.2xlarge", "--price", "0.92"]
-    assert main(command) == 0
+    imported("skypilot", probed(tmp_path, "us-west-2a"), options=f"{PROBED} --price 0.92")
     world = market(tmp_path, owned)
     clouds = {"aws/us-west-2a/p3.2xlarge/spot", "aws/us-west-2/p3.2xlarge/on_demand"}
     assert set(world.spec.cluster_names) == clouds | ({"owned/us-east-1"} if owned else set())
@@ -181,15 +154,12 @@ def test_a_rule_uses_the_on_demand_offers_of_an_imported_market(tmp_path: Path, 
 
 
 def test_prices_of_several_zones_without_availability_are_a_market(tmp_path: Path) -> None:
-    source = tmp_path / "m.csv"
     rows = [
         f"{day * 86_400 + 60 * k},us-east-1{z},{1 + day / 100}"
         for k, z in enumerate("ab")
         for day in range(DAYS)
     ]
-    source.write_text("\n".join(["time,zone,price", *rows]))
-    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
-    assert main([*command, "--instance-type", "p3.2xlarge"]) == 0
+    imported("csv", table(tmp_path, "time,zone,price", *rows), options="--instance-type p3.2xlarge")
     world = market(tmp_path)
     assert "aws/us-east-1/p3.2xlarge/on_demand" in world.spec.cluster_names
     results = run_suite(world, named_rule("expected_cost"), find_suite("test", 2))
@@ -198,40 +168,27 @@ def test_prices_of_several_zones_without_availability_are_a_market(tmp_path: Pat
 
 def history(path: Path, *rows: tuple[str, str, str]) -> Path:
     entries = [
-        {
-            "AvailabilityZone": zone,
-            "InstanceType": "g4dn.xlarge",
-            "ProductDescription": "Linux/UNIX",
-            "SpotPrice": price,
-            "Timestamp": f"2026-03-{moment}:00:00+00:00",
-        }
+        entry(zone, f"2026-03-{moment}:00:00+00:00", price, InstanceType="g4dn.xlarge")
         for zone, moment, price in rows
     ]
-    path.write_text(json.dumps({"SpotPriceHistory": entries}))
-    return path
+    return write(path, {"SpotPriceHistory": entries})
 
 
 def test_pages_of_one_price_history_are_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ("us-east-1a", "01T12", "0.1560")
     first = history(
-        tmp_path / "page1.json",
-        ("us-east-1a", "01T12", "0.1560"),
-        ("us-east-1a", "01T10", "0.1550"),
-        ("us-east-1b", "01T11", "0.1590"),
+        tmp_path / "page1.json", both, ("us-east-1a", "01T10", "0.1550"), ("us-east-1b", "01T11", "0.1590")
     )
     second = history(
-        tmp_path / "page2.json",
-        ("us-east-1a", "01T12", "0.1560"),
-        ("us-east-1a", "01T15", "0.1578"),
-        ("us-east-1b", "01T16", "0.1601"),
+        tmp_path / "page2.json", both, ("us-east-1a", "01T15", "0.1578"), ("us-east-1b", "01T16", "0.1601")
     )
-    command = ["import", str(first), str(second), "--format", "ec2-price-history"]
-    assert main([*command, "--on-demand", "none", "--out", str(tmp_path / "m")]) == 0
+    found = by_place(imported("ec2-price-history", first, second, options="--on-demand none"))
     assert "availability of spot capacity from spells" in capsys.readouterr().out
-    found = {trace.meta.zone: trace for trace in load_traces(tmp_path / "m")}
     assert found["us-east-1a"].times_s.tolist() == [0, 7200, 18_000]
     assert found["us-east-1a"].price_usd_hour is not None
     assert found["us-east-1a"].price_usd_hour.tolist() == [0.1550, 0.1560, 0.1578]
     assert found["us-east-1b"].times_s.tolist() == [3600, 21_600]
     other = history(tmp_path / "page3.json", ("us-east-1a", "01T12", "0.2"))
-    command[2] = str(other)
-    assert "page1.json and" in refusal(capsys, tmp_path, [*command, "--out", str(tmp_path / "n")])
+    command = importing("ec2-price-history", first, other)
+    command[command.index("--out") + 1] = str(tmp_path / "n")
+    assert "page1.json and" in refused(capsys, tmp_path, command)

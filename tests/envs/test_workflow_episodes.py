@@ -1,9 +1,11 @@
-"""Workflows carried out on rented offers: bills, interruptions and the guard, worked by hand, and laws."""
+"""Workflows carried out on rented offers: bills, interruptions and the guard by hand, laws, and draws."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_
 from envs.simulation.workflows.families import FAMILIES
 from envs.simulation.workflows.model import Stays, WorkflowError
 from envs.simulation.world import EpisodeKey
-from envs.workflows_episodes import WorkflowsConfig, build_workflows
+from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from tests.envs.checks import check
 from tests.envs.offers_cases import (
     DEMAND_A,
     DEMAND_B,
@@ -44,12 +47,10 @@ def test_an_instance_is_billed_from_its_launch_and_takes_the_next_step_at_once()
     rest, done = answer(world, SPOT_A)
     assert done
     # 100 + 600 + 300 s at 0.001 USD; all the work on demand is 900 s at 0.004 USD.
-    metrics = world.metrics(0)
-    assert metrics["cost_usd"] == pytest.approx(1.0)
-    assert metrics["makespan_s"] == 1000
-    assert metrics["cost_index"] == pytest.approx(100 * 1.0 / 3.6)
-    assert first + rest == pytest.approx(-metrics["cost_index"])
-    assert metrics["unused_usd"] == pytest.approx(0.1)  # the launch
+    check(
+        world.metrics(0), cost_usd=1.0, makespan_s=1000, cost_index=100 * 1.0 / 3.6, unused_usd=0.1
+    )  # the launch
+    assert first + rest == pytest.approx(-100 * 1.0 / 3.6)
 
 
 def test_files_move_while_an_instance_launches_and_are_paid_for_once() -> None:
@@ -62,7 +63,7 @@ def test_files_move_while_an_instance_launches_and_are_paid_for_once() -> None:
     assert world.observation["pairs"][0, 0, SPOT_B, col.EGRESS_USD] == 0
     answer(world, SPOT_B)
     # Two instances, 700 s each, at 0.0005 USD.
-    assert world.metrics(0)["cost_usd"] == pytest.approx(0.02 + 1400 * 0.0005)
+    check(world.metrics(0), cost_usd=0.02 + 1400 * 0.0005)
     # The owned cluster launches nothing: there the step waits for what has been written in region b.
     other = begun(case_of(chain()))
     answer(other, SPOT_B)
@@ -91,20 +92,15 @@ def test_an_interrupted_step_starts_again_and_its_time_is_paid_for() -> None:
     assert SPOT_A not in valid(world)
     assert world.observation["jobs"][0, 0, col.INTERRUPTIONS] == 1
     answer(world, DEMAND_A, DEMAND_A)
-    metrics = world.metrics(0)
-    assert metrics["cost_usd"] == pytest.approx(400 * 0.001 + 1000 * 0.004)
-    assert metrics["lost_s"] == 300
-    assert metrics["makespan_s"] == 1400
+    check(world.metrics(0), cost_usd=400 * 0.001 + 1000 * 0.004, lost_s=300, makespan_s=1400)
 
 
 def test_a_picture_shows_what_ran_what_was_rented_and_what_was_lost() -> None:
     world = begun(case_of(chain(), ends_s=[(SPOT_A, 400, 5000)]))
     answer(world, SPOT_A, DEMAND_A)
     shown = world.timeline()
-    assert [(one.job, one.cluster, one.start, one.end) for one in shown.segments] == [
-        (0, SPOT_A, 100, 400),
-        (0, DEMAND_A, 500, 1100),
-    ]
+    ran = [(one.job, one.cluster, one.start, one.end) for one in shown.segments]
+    assert ran == [(0, SPOT_A, 100, 400), (0, DEMAND_A, 500, 1100)]
     assert list(shown.interruptions) == [(400, SPOT_A)]
     assert [shown.capacity[SPOT_A].at(time_s) for time_s in (0, 399, 400)] == [1, 1, 0]
     assert [shown.used[SPOT_A].at(time_s) for time_s in (0, 100, 400)] == [0, 1, 0]
@@ -122,17 +118,17 @@ def test_an_idle_instance_is_kept_or_given_back_and_billed_for_a_minute_at_least
     world = begun(case_of(chain(), actual=[0.8, 1.0]))
     answer(world, OWNED)
     answer(world, DEMAND_A)  # ends at 480 + 100 + 300 s
-    assert world.metrics(0)["cost_usd"] == pytest.approx(400 * 0.004)
+    check(world.metrics(0), cost_usd=400 * 0.004)
     kept = begun(case_of(chain()))
     answer(kept, SPOT_A, OWNED)  # at 700 s the instance is idle and the second step runs elsewhere
     assert valid(kept) == [SPOT_A, NONE]
     assert kept.observation["jobs"][0, 0, col.IDLE] == 1
     _, done = answer(kept, NONE)
     assert done
-    assert kept.metrics(0)["cost_usd"] == pytest.approx(0.7)
+    check(kept.metrics(0), cost_usd=0.7)
     brief = begun(case_of(fan(1), ends_s=[(SPOT_A, 30, 100)]))
     answer(brief, SPOT_A, OWNED)
-    assert brief.metrics(0)["cost_usd"] == pytest.approx(0.03)  # the provider took it
+    check(brief.metrics(0), cost_usd=0.03)  # the provider took it
 
 
 def test_what_on_demand_needs_at_most_by_hand() -> None:
@@ -179,14 +175,9 @@ def test_what_is_expected_of_a_round() -> None:
     row = world.observation["jobs"][0, 0]
     # One instance will be idle at 700 s on the owned executor at once: 600, then 700 + 600... the owned one
     # takes the second step until 600 s and the third until 1,200 s.
-    assert row[col.ROUND_LEFT_S] == 700
-    assert row[col.ROUND_S] == 1200
+    assert row[[col.ROUND_LEFT_S, col.ROUND_S]].tolist() == [700, 1200]
     answer(world, OWNED)
-    row = world.observation["jobs"][0, 0]
-    assert (row[col.ROUND_LEFT_S], row[col.ROUND_S]) == (600, 1200)
-
-
-def test_an_idle_instance_is_told_when_it_is_wanted() -> None:
+    assert world.observation["jobs"][0, 0, [col.ROUND_LEFT_S, col.ROUND_S]].tolist() == [600, 1200]
     world = begun(case_of(chain()))
     answer(world, SPOT_A, OWNED)
     # Nothing will come: until the deadline.
@@ -213,16 +204,13 @@ def _check(execution: Execution) -> None:
     assert Counter(one.step for one in execution.attempts if one.whole) == Counter(range(len(case.before)))
     for step, one in whole.items():
         assert case.may[step, one.place]
-        assert one.end_s - one.start_s == pytest.approx(
-            case.problem.run_s[step, one.place] * case.actual[step]
-        )
+        run_s = case.problem.run_s[step, one.place] * case.actual[step]
+        assert one.end_s - one.start_s == pytest.approx(run_s)
         assert all(whole[earlier].end_s <= one.start_s + 1e-6 for earlier in case.before[step])
     for attempt in execution.attempts:
         if case.spot[attempt.place] and attempt.end_s > attempt.start_s:
-            quotes = case.quotes[attempt.place]
-            middle_s = (attempt.start_s + attempt.end_s) / 2
-            assert quotes.available(attempt.start_s)
-            assert quotes.available(middle_s)
+            for time_s in (attempt.start_s, (attempt.start_s + attempt.end_s) / 2):
+                assert case.quotes[attempt.place].available(time_s)
     for c, offer in enumerate(case.offers):
         spans = [(a.start_s, a.end_s) for a in execution.attempts if a.place == c and a.end_s > a.start_s]
         most = max((sum(s <= start < e for s, e in spans) for start, _ in spans), default=0)
@@ -253,5 +241,34 @@ def test_a_deadline_that_cannot_be_kept_is_missed_and_counts() -> None:
     world = begun(case_of(chain(500)))
     assert valid(world) == [OWNED, DEMAND_A, DEMAND_B]
     answer(world, OWNED, OWNED)
-    assert world.metrics(0)["cost_index"] == 100
-    assert world.metrics(0)["missed"] == 1
+    check(world.metrics(0), cost_index=100, missed=1)
+
+
+def test_what_is_drawn_lies_within_its_bounds_and_what_is_given_is_taken() -> None:
+    given = DrawnWorkflows(WorkflowsConfig(deadline_factor=3.0, mean_run_s=600, private_share=1.0))
+    for index in range(10):
+        case = given.case(EpisodeKey(0, "validation", index))
+        assert case.deadline_s == pytest.approx(3.0 * on_demand_s(case))
+        assert Reserve(case).least_s <= case.deadline_s
+        assert np.mean([step.profile.stages[0].task_s for step in case.workflow.steps]) == pytest.approx(600)
+        assert np.all(np.abs(case.actual - 1) <= 0.2)
+        assert {file.stays for file in case.workflow.files if file.at} <= {Stays.REGION}
+        homes = {file.at for file in case.workflow.files if file.at}
+        assert len(homes) == 1
+
+
+def test_other_clouds_and_recorded_workflows_play(tmp_path: Path) -> None:
+    file = tmp_path / "instance.json"
+    first, second = ({"name": "x", "sizeInBytes": 1e9, "link": link} for link in ("output", "input"))
+    tasks = [
+        {"name": "a", "runtimeInSeconds": 900, "files": [first]},
+        {"name": "b", "parents": ["a"], "runtimeInSeconds": 60, "files": [second]},
+    ]
+    file.write_text(json.dumps({"name": "two", "schemaVersion": "1.4", "workflow": {"tasks": tasks}}))
+    world = build_workflows(WorkflowsConfig(instance=str(file), providers=["aws", "gcp"]))
+    assert world.spec.n_clusters == 21
+    world.reset([EpisodeKey(0, "test", 0)])
+    done = False
+    while not done:
+        _, done = answer(world, valid(world)[0])
+    assert len(world.execution(0).attempts) == 2

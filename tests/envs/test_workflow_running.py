@@ -33,7 +33,7 @@ def test_a_schedule_by_hand() -> None:
     # sum-1 on first, sum-2 on second, mean at the centre
     plan = plan_of(workflow, platform, problem, np.array([0, 1, 2]), np.array([0, 1, 2]))
     placed = {one.step: one for one in plan.placements}
-    # 34 s as computed in test_workflow_documents; sum-2 reads where it lies: 6 * 8 / 4 / speed 2 = 6 s
+    # 34 s as computed from equation 3.1; sum-2 reads where it lies: 6 * 8 / 4 / speed 2 = 6 s
     assert (placed["sum-1"].start_s, placed["sum-1"].end_s) == (0, 34)
     assert (placed["sum-2"].start_s, placed["sum-2"].end_s) == (0, 6)
     # sums-1 leaves first at 34: 20 + 0.5 / 0.1 = 25 s; sums-2 has long arrived (6 + 25)
