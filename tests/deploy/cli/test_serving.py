@@ -104,10 +104,7 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
         ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
         ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
         ({"policy": {"market": "liu2022"}}, "liu2022"),
-        (
-            {"policy": {"market": str(LIU2022)}},
-            OTHER_CLUSTERS,
-        ),
+        ({"policy": {"market": str(LIU2022)}}, OTHER_CLUSTERS),
         ({"policy": {"market": "cheapest", "weights": [1.0]}}, "has no value components"),
         ({"state": "/proc/here"}, "cannot write to the state folder /proc/here"),
         ({"state": "/etc/hostname"}, "cannot write to the state folder /etc/hostname"),

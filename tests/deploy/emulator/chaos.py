@@ -347,11 +347,7 @@ def job(n: int) -> JobSpec:
     budgets = {1: 2 * fair_usd, 4: 2 * fair_usd, 5: fair_usd / 8, 8: 2 * fair_usd}
     places = Places(markets=("on_demand",)) if n % 20 == 9 else Places()
     return batch(
-        f"job{n}",
-        work_s=hours * HOUR_S,
-        instances=instances,
-        budget_usd=budgets.get(n % 10),
-        places=places,
+        f"job{n}", work_s=hours * HOUR_S, instances=instances, budget_usd=budgets.get(n % 10), places=places
     )
 
 
@@ -444,13 +440,7 @@ def check_bills(world: CloudWorld, given: dict[str, JobSpec]) -> None:
     assert total.disk > 0
 
 
-def run(
-    world: CloudWorld,
-    hours: float,
-    interruptions: int,
-    failures: int,
-    stopped: int,
-) -> None:
+def run(world: CloudWorld, hours: float, interruptions: int, failures: int, stopped: int) -> None:
     """Rehearse for so long, and check everything: as much of each trouble as named, at least."""
     given, stops = rehearse(world, hours)
     faults = Counter(world.emulator.faults.counts)

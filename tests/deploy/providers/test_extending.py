@@ -70,10 +70,7 @@ def test_what_is_rented_is_switched_on_and_off_and_survives_a_restart(config: Pa
     assert not (tmp_path / "10.0.0.1").exists()
     assert (tmp_path / "10.0.0.2").exists()
     states = {one.instance_id: one.state for one in again.describe(DEPLOYMENT)}
-    assert states == {
-        first.instance_id: InstanceState.TERMINATED,
-        second.instance_id: InstanceState.RUNNING,
-    }
+    assert states == {first.instance_id: InstanceState.TERMINATED, second.instance_id: InstanceState.RUNNING}
     assert again.launch(replace(asked)).state is InstanceState.TERMINATED
     (tmp_path / "10.0.0.2").unlink()
     with pytest.raises(ProviderError, match=r"rm failed for 10\.0\.0\.2"):

@@ -30,11 +30,7 @@ def refusal(call: Callable[[], Any]) -> tuple[str, int, str]:
     with pytest.raises(ClientError) as error:
         call()
     answer = error.value.response
-    return (
-        answer["Error"]["Code"],
-        answer["ResponseMetadata"]["HTTPStatusCode"],
-        answer["Error"]["Message"],
-    )
+    return (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Message"])
 
 
 def events(cloud: Cloud) -> list[tuple[str, int, dict[str, Any]]]:

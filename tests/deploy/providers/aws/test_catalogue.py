@@ -58,11 +58,7 @@ def clients(answers: list[tuple[str, dict[str, str], list[str]]]) -> tuple[Any, 
 
 
 def gp3(region: str, *prices: str) -> tuple[str, dict[str, str], list[str]]:
-    return (
-        "GB-Mo",
-        {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"},
-        list(prices),
-    )
+    return ("GB-Mo", {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}, list(prices))
 
 
 def way(start: str, end: str, *prices: str) -> tuple[str, dict[str, str], list[str]]:
