@@ -1,4 +1,4 @@
-"""An emulator in virtual time, and clients that talk to it without a network."""
+"""An emulator in virtual time, and clients and providers that talk to it without a network."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
+from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.emulator.aws.transport import in_process
 from tests.deploy.emulator.traces import START_S, trace
 
 IMAGE = "ami-0123456789abcdef0"
+TYPE, ZONE = "g4dn.xlarge", "us-east-1a"
+SPOT, ON_DEMAND = f"aws/{ZONE}/{TYPE}/spot", f"aws/{ZONE}/{TYPE}/on_demand"
+POOL = {"zone": ZONE, "instance_type": TYPE, "spot_usd_hour": 0.2, "on_demand_usd_hour": 0.526}
+
+
+def renting(**changes: Any) -> AwsConfig:
+    """What a provider rents in the emulator's zones."""
+    subnets = {zone: subnet_of(zone) for zone in (ZONE, "us-east-1b")}
+    region = {"image": IMAGE, "security_group": group_of("us-east-1"), "subnets": subnets}
+    content = {
+        "regions": {"us-east-1": region},
+        "instance_types": {TYPE: {"quota": 9}},
+        "node": {"scheduler_url": "https://scheduler.example:8443"},
+    }
+    return AwsConfig.model_validate({**content, **changes})
 
 
 class Clients:
@@ -24,13 +42,16 @@ class Clients:
     def __init__(self) -> None:
         self._app: App | None = None
         self._session = in_process(self._serve)
-        self._made: dict[tuple[str, str], Any] = {}
+        self._made: dict[tuple[str, str, bool], Any] = {}
 
-    def client(self, service: str, region: str = "us-east-1") -> Any:
-        key = (service, region)
+    def client(
+        self, service: str, region_name: str = "us-east-1", config: Config | None = None, **_: Any
+    ) -> Any:
+        """A test's own, without a configuration, tries once; a provider's as often as it is told to."""
+        key = (service, region_name, config is None)
         if key not in self._made:
-            plain = Config(retries={"total_max_attempts": 1})
-            self._made[key] = self._session.client(service, region_name=region, config=plain)
+            made = config or Config(retries={"total_max_attempts": 1})
+            self._made[key] = self._session.client(service, region_name=region_name, config=made)
         return self._made[key]
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
@@ -48,16 +69,10 @@ class Cloud:
     """One emulator and how boto3 sees it."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        pool = {
-            "zone": "us-east-1a",
-            "instance_type": "g4dn.xlarge",
-            "spot_usd_hour": 0.2,
-            "on_demand_usd_hour": 0.526,
-        }
         content: dict[str, Any] = {
             "clock": "virtual",
             "start_s": START_S,
-            "pools": [pool, {**pool, "zone": "us-east-1b", "spot_usd_hour": 0.3}],
+            "pools": [POOL, {**POOL, "zone": "us-east-1b", "spot_usd_hour": 0.3}],
             "images": [{"image_id": IMAGE}],
             "events_queue": "events",
             "folder": folder,
@@ -68,20 +83,24 @@ class Cloud:
         self.session = CLIENTS
         self.ec2 = self.session.client("ec2")
 
+    def provider(self, **changes: Any) -> AwsProvider:
+        """One that rents here, as a scheduler that (re)starts makes it."""
+        return AwsProvider(renting(**changes), self.session, self.emulator.world.clock.now)
+
     def run(self, **changes: Any) -> dict[str, Any]:
         """One instance in zone a, on demand."""
         given: dict[str, Any] = {
             "ImageId": IMAGE,
-            "InstanceType": "g4dn.xlarge",
+            "InstanceType": TYPE,
             "MinCount": 1,
             "MaxCount": 1,
-            "Placement": {"AvailabilityZone": "us-east-1a"},
+            "Placement": {"AvailabilityZone": ZONE},
             **changes,
         }
         instance: dict[str, Any] = self.ec2.run_instances(**given)["Instances"][0]
         return instance
 
-    def spot(self, *, zone: str = "us-east-1a", **options: Any) -> str:
+    def spot(self, *, zone: str = ZONE, **options: Any) -> str:
         """The id of one spot instance."""
         market = {"MarketType": "spot", "SpotOptions": options}
         name: str = self.run(InstanceMarketOptions=market, Placement={"AvailabilityZone": zone})["InstanceId"]
@@ -124,12 +143,7 @@ def recorded(make: Callable[..., Cloud], tmp_path: Path) -> Callable[..., Cloud]
     """A cloud whose zone a follows rows of (seconds, available, price)."""
 
     def build(rows: list[tuple[int, int, float]], **changes: Any) -> Cloud:
-        pool = {
-            "zone": "us-east-1a",
-            "instance_type": "g4dn.xlarge",
-            "trace": trace(tmp_path, "a", rows),
-            "on_demand_usd_hour": 0.526,
-        }
+        pool = {**POOL, "spot_usd_hour": None, "trace": trace(tmp_path, "a", rows)}
         return make(pools=[pool], **changes)
 
     return build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
-from deploy.emulator.aws.account import group_of, subnet_of
-from deploy.emulator.aws.app import App
 from deploy.emulator.aws.world import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
-from deploy.model.instances import InstanceReport
+from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import notices
 from deploy.providers.aws.check import check
 from deploy.providers.aws.config import AwsConfig
@@ -24,51 +22,39 @@ from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
-from tests.deploy.emulator.aws.conftest import IMAGE, Cloud
-from tests.deploy.emulator.aws.transport import in_process
+from tests.deploy.emulator.aws.conftest import SPOT, ZONE, Cloud, renting
 from tests.deploy.emulator.traces import START_S
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
-ZONE = "us-east-1a"
-SPOT = f"aws/{ZONE}/g4dn.xlarge/spot"
-Provide = Callable[..., AwsProvider]
 
-
-def config_of(**changes: Any) -> AwsConfig:
-    region = {"image": IMAGE, "security_group": group_of("us-east-1"), "subnets": {ZONE: subnet_of(ZONE)}}
-    content = {
-        "regions": {"us-east-1": region},
-        "instance_types": {"g4dn.xlarge": {"quota": 9}},
-        "node": {"scheduler_url": "https://scheduler.example:8443"},
-        "events_queue": "events",
-        "visible_within_s": 120.0,
-    }
-    return AwsConfig.model_validate({**content, **changes})
+def listening(cloud: Cloud, **changes: Any) -> AwsProvider:
+    """A provider that reads the queue."""
+    return cloud.provider(**{"events_queue": "events", "visible_within_s": 120.0, **changes})
 
 
 @pytest.fixture
-def provide(cloud: Cloud) -> Iterator[Provide]:
-    """A provider on the emulator, as a scheduler that (re)starts makes one."""
-    made = []
+def provider(cloud: Cloud) -> AwsProvider:
+    return listening(cloud)
 
-    def build(**changes: Any) -> AwsProvider:
-        session = in_process(App(cloud.emulator))
-        made.append(AwsProvider(config_of(**changes), session, cloud.emulator.world.clock.now))
-        return made[-1]
 
-    yield build
-    for provider in made:
-        provider.close()
+@pytest.fixture
+def name(provider: AwsProvider) -> str:
+    """Of an instance."""
+    return provider.launch(request(SPOT)).instance_id
 
 
 def seen(provider: AwsProvider, name: str) -> InstanceReport:
     return by_id(provider.describe(DEPLOYMENT))[name]
 
 
+def queue(cloud: Cloud) -> tuple[Any, str]:
+    sqs = cloud.session.client("sqs")
+    return sqs, sqs.get_queue_url(QueueName="events")["QueueUrl"]
+
+
 def waiting(cloud: Cloud) -> int:
     """Messages in the queue, hidden ones too."""
-    sqs = cloud.session.client("sqs")
-    url = sqs.get_queue_url(QueueName="events")["QueueUrl"]
+    sqs, url = queue(cloud)
     kinds = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=kinds)["Attributes"]
     return sum(int(value) for value in found.values())
@@ -89,74 +75,70 @@ def _reappear(cloud: Cloud) -> None:
 
 def test_a_market_that_takes_an_instance_is_heard_of_before(recorded: Callable[..., Cloud]) -> None:
     cloud = recorded([(0, 1, 0.2), (1000, 0, 0.2), (2000, 1, 0.2)])
-    session = in_process(App(cloud.emulator))
-    provider = AwsProvider(config_of(), session, cloud.emulator.world.clock.now)
+    provider = listening(cloud)
     name = provider.launch(request(SPOT)).instance_id
-
-    def told() -> tuple[float | None, bool]:
+    # The end is at 1000, its notice 120 s before, the advice 60 s before that.
+    ends_s = START_S + 1000
+    for seconds, told in (
+        (819, (None, False)),
+        (1, (None, True)),
+        (60, (ends_s, True)),
+        (100, (ends_s, True)),
+    ):
+        cloud.after(seconds)
         report = seen(provider, name)
-        return report.notice_s, report.rebalance
-
-    cloud.after(819)  # the end is at 1000, its notice 120 s before, the advice 60 s before that
-    assert told() == (None, False)
-    cloud.after(1)
-    assert told() == (None, True)
-    cloud.after(60)
-    assert told() == (START_S + 1000, True)
-    cloud.after(100)
-    assert told() == (START_S + 1000, True)
+        assert report.state is InstanceState.RUNNING
+        assert (report.notice_s, report.rebalance) == told
+    cloud.after(25)
+    ended = seen(provider, name)
+    assert (ended.state, ended.by_provider, ended.ended_s) == (InstanceState.TERMINATED, True, ends_s)
 
 
 def test_the_end_is_right_where_an_emulated_notice_is_shorter(make: Callable[..., Cloud]) -> None:
     cloud = make(notice_s=12.0)
-    provider = AwsProvider(config_of(), in_process(App(cloud.emulator)), cloud.emulator.world.clock.now)
+    provider = listening(cloud)
     name = provider.launch(request(SPOT)).instance_id
     cloud.after(50)
-    instance = cloud.emulator.world.instances[name]
-    cloud.emulator.world.interrupt(instance, 12.0)
+    cloud.emulator.world.interrupt(cloud.emulator.world.instances[name], 12.0)
     assert seen(provider, name).notice_s == START_S + 62
 
 
-def test_hibernation_begins_with_its_warning(cloud: Cloud, provide: Provide) -> None:
-    provider = provide()
-    name = provider.launch(request(SPOT)).instance_id
+def test_hibernation_begins_with_its_warning(cloud: Cloud, provider: AwsProvider, name: str) -> None:
     announce(cloud, name, WARNING, **{"instance-action": "hibernate"})
     assert seen(provider, name).notice_s == START_S
 
 
-def test_a_scheduler_that_dies_after_reading_reads_again(cloud: Cloud, provide: Provide) -> None:
-    first = provide()
-    name = first.launch(request(SPOT)).instance_id
+def test_a_scheduler_that_dies_after_reading_reads_again(
+    cloud: Cloud, provider: AwsProvider, name: str
+) -> None:
     announce(cloud, name, REBALANCE)
-    assert seen(first, name).rebalance
+    assert seen(provider, name).rebalance
     left = waiting(cloud)
     assert left > 0
     _reappear(cloud)
-    second = provide()
+    second = listening(cloud)
     assert seen(second, name).rebalance
     assert waiting(cloud) == left
     assert seen(second, name).rebalance
     assert waiting(cloud) == 0
 
 
-def test_what_concerns_an_instance_that_is_not_seen_yet_waits_for_it(cloud: Cloud, provide: Provide) -> None:
-    provider = provide()
+def test_what_concerns_an_instance_that_is_not_seen_yet_waits_for_it(
+    cloud: Cloud, provider: AwsProvider
+) -> None:
     announce(cloud, "i-0123456789abcdef0", WARNING)
-    provider.describe(DEPLOYMENT)
-    provider.describe(DEPLOYMENT)
-    assert waiting(cloud) == 1
-    cloud.after(121)
-    _reappear(cloud)
-    provider.describe(DEPLOYMENT)
-    provider.describe(DEPLOYMENT)
-    assert waiting(cloud) == 0
+    for seconds, left in ((121, 1), (0, 0)):
+        provider.describe(DEPLOYMENT)
+        provider.describe(DEPLOYMENT)
+        assert waiting(cloud) == left
+        cloud.after(seconds)
+        _reappear(cloud)
 
 
-def test_a_message_that_is_no_event_is_read_once_and_harms_nobody(cloud: Cloud, provide: Provide) -> None:
-    provider = provide()
-    name = provider.launch(request(SPOT)).instance_id
-    sqs = cloud.session.client("sqs")
-    url = sqs.get_queue_url(QueueName="events")["QueueUrl"]
+def test_a_message_that_is_no_event_is_read_once_and_harms_nobody(
+    cloud: Cloud, provider: AwsProvider, name: str
+) -> None:
+    sqs, url = queue(cloud)
     for body in ("{", "[]", json.dumps({"detail-type": WARNING})):
         sqs.send_message(QueueUrl=url, MessageBody=body)
     announce(cloud, name, REBALANCE)
@@ -165,9 +147,9 @@ def test_a_message_that_is_no_event_is_read_once_and_harms_nobody(cloud: Cloud, 
     assert waiting(cloud) == 0
 
 
-def test_a_pass_asks_once_and_more_only_where_there_is_more(cloud: Cloud, provide: Provide) -> None:
-    provider = provide()
-    name = provider.launch(request(SPOT)).instance_id
+def test_a_pass_asks_once_and_more_only_where_there_is_more(
+    cloud: Cloud, provider: AwsProvider, name: str
+) -> None:
     provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
     cloud.emulator.calls.clear()
@@ -185,12 +167,10 @@ def test_a_pass_asks_once_and_more_only_where_there_is_more(cloud: Cloud, provid
 
 @pytest.mark.real
 def test_a_flood_does_not_hold_a_pass_up(
-    cloud: Cloud, provide: Provide, monkeypatch: pytest.MonkeyPatch
+    cloud: Cloud, provider: AwsProvider, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The bound on calls, not that on their time, which a busy machine may reach first.
     monkeypatch.setattr(notices, "QUEUE_S", 300.0)
-    provider = provide()
-    name = provider.launch(request(SPOT)).instance_id
     for _ in range(230):
         announce(cloud, name, REBALANCE)
     cloud.emulator.calls.clear()
@@ -201,35 +181,28 @@ def test_a_flood_does_not_hold_a_pass_up(
     assert waiting(cloud) == 0
 
 
-def test_a_queue_that_fails_ends_no_pass(cloud: Cloud, provide: Provide) -> None:
-    provider = provide(events_queue="gone")
-    name = provider.launch(request(SPOT)).instance_id
-    assert seen(provider, name).notice_s is None
-    other = provide()
+def test_a_queue_that_fails_ends_no_pass(cloud: Cloud, provider: AwsProvider, name: str) -> None:
+    assert seen(listening(cloud, events_queue="gone"), name).notice_s is None
     announce(cloud, name, REBALANCE)
     cloud.emulator.faults.change(FaultConfig(error=1.0, actions=("sqs:*",)))
-    assert not seen(other, name).rebalance
+    assert not seen(provider, name).rebalance
     cloud.emulator.faults.change(FaultConfig())
-    assert seen(other, name).rebalance
+    assert seen(provider, name).rebalance
 
 
-def test_without_a_queue_nothing_is_read(cloud: Cloud, provide: Provide) -> None:
-    provider = provide(events_queue=None)
-    provider.describe(DEPLOYMENT)
+def test_without_a_queue_nothing_is_read(cloud: Cloud) -> None:
+    listening(cloud, events_queue=None).describe(DEPLOYMENT)
     assert not any(name.startswith("sqs:") for name in cloud.emulator.calls)
 
 
-@pytest.mark.real
 def test_check_says_which_queue_or_rule_is_missing(cloud: Cloud) -> None:
     def found(queue: Any) -> Finding:
-        session = in_process(App(cloud.emulator))
-        findings = check(config_of(events_queue=queue), session)
+        findings = check(renting(events_queue=queue), cloud.session)
         return next(one for one in findings if one.what == "us-east-1 events queue")
 
     assert (found("events").verdict, found("events").text) == ("right", "events, from the rule events")
-    gone = found("gone")
-    assert gone.verdict == "missing"
-    assert gone.text.startswith("gone is not there: create it")
+    assert found("gone").verdict == "missing"
+    assert found("gone").text.startswith("gone is not there: create it")
     url = cloud.session.client("sqs").create_queue(QueueName="alone")["QueueUrl"]
     assert "no rule of EventBridge" in found(url).text
     assert found({"us-east-1": url}).verdict == "missing"
@@ -237,7 +210,7 @@ def test_check_says_which_queue_or_rule_is_missing(cloud: Cloud) -> None:
 
 
 def test_queues_of_a_configuration(tmp_path: Path) -> None:
-    one = config_of().model_dump(mode="json")
+    one = renting().model_dump(mode="json")
     region = one["regions"]["us-east-1"]
     west = {**region, "subnets": {"us-west-2a": region["subnets"][ZONE]}}
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -24,15 +24,12 @@ from deploy.node import procfs
 from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.node.metadata import Metadata
-from deploy.providers.aws.config import AwsConfig
 from deploy.providers.userdata import user_data
-from tests.deploy.emulator.aws.conftest import IMAGE
+from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, renting
+from tests.deploy.node.agents import ROOT, wait_until
 
 pytestmark = pytest.mark.real
 TOKEN = "node-token-0123456789abcdef"
-ROOT = Path(__file__).parents[4]
-
-
 shown: list[str] = []
 """Certificates of the nodes that joined."""
 
@@ -74,43 +71,29 @@ class Running:
             "launch_s": 0.0,
             "shutdown_s": 0.0,
             "images": [{"image_id": IMAGE}],
-            "pools": [
-                {
-                    "zone": "us-east-1a",
-                    "instance_type": "m5.large",
-                    "spot_usd_hour": 0.04,
-                    "on_demand_usd_hour": 0.096,
-                }
-            ],
+            "pools": [POOL],
         }
         (folder / "aws.yaml").write_text(yaml.safe_dump(config))
         self.start()
 
     def start(self) -> None:
+        command = [sys.executable, "-m", "deploy.emulator", "aws", "--port", "0", "--config"]
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "deploy.emulator",
-                "aws",
-                "--config",
-                str(self.folder / "aws.yaml"),
-                "--port",
-                "0",
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
+            [*command, str(self.folder / "aws.yaml")], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip().removeprefix("AWS_ENDPOINT_URL=")
-        self.ec2 = boto3.client(
-            "ec2",
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id="AKIAEMULATED00000000",
-            aws_secret_access_key="x",
-        )
+        keys = {"aws_access_key_id": "AKIAEMULATED00000000", "aws_secret_access_key": "x"}
+        self.ec2 = boto3.client("ec2", "us-east-1", endpoint_url=self.url, **keys)
+
+    def run(self, **about: Any) -> str:
+        """The id of one instance."""
+        given = {"ImageId": IMAGE, "InstanceType": TYPE, "MinCount": 1, "MaxCount": 1, **about}
+        return str(self.ec2.run_instances(**given)["Instances"][0]["InstanceId"])
+
+    def see(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]
+        return dict(found["Instances"][0])
 
     def post(self, name: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(
@@ -139,35 +122,11 @@ def running(tmp_path: Path) -> Iterator[Running]:
     assert emulator.left() == []
 
 
-def until(true: Callable[[], Any], within_s: float = 120.0) -> Any:
-    end = time.monotonic() + within_s
-    while not (found := true()):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    return found
-
-
-def launch(running: Running, scheduler_url: str, **changes: Any) -> str:
-    config = AwsConfig.model_validate(
-        {
-            "regions": {
-                "us-east-1": {"image": IMAGE, "security_group": "sg-0", "subnets": {"us-east-1a": "subnet-0"}}
-            },
-            "instance_types": {"m5.large": {"quota": 1}},
-            "node": {"scheduler_url": scheduler_url, "imds_poll_s": 0.2, "setup": ["true"]},
-        }
-    )
-    request = LaunchRequest("token-1", "aws/us-east-1a/m5.large/spot", "test", "job", "main", TOKEN)
-    answer = running.ec2.run_instances(
-        ImageId=IMAGE,
-        InstanceType="m5.large",
-        MinCount=1,
-        MaxCount=1,
-        UserData=user_data(request, config.node, None, "ec2", 16384),
-        InstanceMarketOptions={"MarketType": "spot"},
-        **changes,
-    )
-    return str(answer["Instances"][0]["InstanceId"])
+def launch(running: Running, scheduler_url: str) -> str:
+    node = renting(node={"scheduler_url": scheduler_url, "imds_poll_s": 0.2, "setup": ["true"]}).node
+    asked = LaunchRequest("token-1", SPOT, "test", "job", "main", TOKEN)
+    told = user_data(asked, node, None, "ec2", 16384)
+    return running.run(UserData=told, InstanceMarketOptions={"MarketType": "spot"})
 
 
 def heartbeat(address: str) -> NodeStatus | None:
@@ -183,50 +142,49 @@ def heartbeat(address: str) -> NodeStatus | None:
 def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler_url: str) -> None:
     shown.clear()
     name = launch(running, scheduler_url)
-    seen = running.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"][0]
-    address = seen["PrivateIpAddress"]
-    status = until(lambda: heartbeat(address))
+    address = running.see(name)["PrivateIpAddress"]
+    wait_until(lambda: heartbeat(address))
+    status = heartbeat(address)
+    assert status is not None
     assert (status.instance_id, status.address, status.notice_s) == (name, address, None)
     assert status.workdir.startswith(str(running.folder))
     began_s = time.time()
     running.post("interrupt", {"instance_id": name, "notice_s": 6.0})
-    warned = until(lambda: (status := heartbeat(address)) and status.notice_s and status)
-    assert began_s + 4 <= warned.notice_s <= time.time() + 6
-    assert warned.draining
-    until(lambda: not running.left())
-    seen = running.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"][0]
-    assert seen["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    warned: list[NodeStatus] = []
+
+    def told() -> bool:
+        beat = heartbeat(address)
+        warned.extend([beat] if beat and beat.notice_s else [])
+        return bool(warned)
+
+    wait_until(told)
+    assert warned[0].notice_s is not None
+    assert began_s + 4 <= warned[0].notice_s <= time.time() + 6
+    assert warned[0].draining
+    wait_until(lambda: not running.left())
+    assert running.see(name)["StateReason"]["Code"] == "Server.SpotInstanceTermination"
 
 
 def test_nothing_outlives_an_emulator_that_is_killed(running: Running, scheduler_url: str) -> None:
     launch(running, scheduler_url)
-    until(running.left)
+    wait_until(running.left)
     running.stop(signal.SIGKILL)
-    until(lambda: not running.left())
+    wait_until(lambda: not running.left())
 
 
 def test_a_new_emulator_ends_what_an_old_one_left(running: Running, tmp_path: Path) -> None:
     running.stop()
-    left = subprocess.Popen(
-        ["sleep", "600"],
-        env={
-            **os.environ,
-            "SPOTWEAVE_NODE_ID": "i-0",
-            "SPOTWEAVE_NODE_STATE": str((tmp_path / "state").resolve()),
-        },
-    )
+    state = str((tmp_path / "state").resolve())
+    tags = {"SPOTWEAVE_NODE_ID": "i-0", "SPOTWEAVE_NODE_STATE": state}
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, **tags})
     running.start()
     assert left.wait(timeout=30) == -signal.SIGKILL
 
 
 def test_a_script_runs_with_the_metadata_service(running: Running) -> None:
-    script = "#!/bin/sh\necho $AWS_EC2_METADATA_SERVICE_ENDPOINT > where\n"
-    answer = running.ec2.run_instances(
-        ImageId=IMAGE, InstanceType="m5.large", MinCount=1, MaxCount=1, UserData=script
-    )
-    name = answer["Instances"][0]["InstanceId"]
+    name = running.run(UserData="#!/bin/sh\necho $AWS_EC2_METADATA_SERVICE_ENDPOINT > where\n")
     where = running.folder / "state" / "instances" / name / "root" / "where"
-    until(lambda: where.exists() and where.read_text().strip())
+    wait_until(lambda: where.exists() and where.read_text().strip())
     metadata = Metadata(where.read_text().strip())
     assert metadata.text("instance-id") == name
     assert metadata.text("placement/availability-zone") == "us-east-1a"

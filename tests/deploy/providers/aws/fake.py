@@ -1,4 +1,4 @@
-"""EC2 for tests: moto, and around it what moto does not play: capacity, prices, tokens, interruptions.
+"""EC2 for tests: moto, and around it what moto does not play: prices, refusals, interruptions.
 
 Hooks of botocore answer before moto does. Every request is built, and every parameter checked, by the real
 SDK from its own model of the service.
@@ -7,10 +7,8 @@ SDK from its own model of the service.
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -18,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import pytest
 from botocore.awsrequest import AWSResponse
-from moto import mock_aws
 
 from deploy.providers.aws.config import AwsConfig
-from tests.deploy.sdk import read_models_once
 
 REGION = "us-east-1"
 TYPE = "m5.large"
 OTHER = "g4dn.xlarge"
 START_S = 1_760_000_000.0
+PAGE = 2
+"""Entries of a page of the price history."""
 
 
 @dataclass
@@ -36,40 +33,30 @@ class FakeAws:
     """One account.
 
     Attributes:
-        closed: offers without capacity, by (zone, type, market).
         prices: (epoch seconds, USD per hour) by (zone, type), by rising time.
-        full: whether the account's vCPU quota is reached.
         failures: codes with which the next calls of an operation fail.
         ended: interrupted instances and when.
         calls: how often what was called, as policies name it.
         asked: parameters of the calls of interest, the latest last.
         hidden: instances that describe does not show yet.
-        page: entries of a page of the price history.
         answers: canned answers by operation.
         down: regions that answer nothing but errors.
     """
 
-    closed: set[tuple[str, str, str]] = field(default_factory=set)
     prices: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    full: bool = False
     failures: dict[str, list[str]] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     asked: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
-    page: int = 2
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
-    _asked_in: threading.local = field(default_factory=threading.local)
-    """Of each thread: the region that is asked."""
-    _tokens: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def session(self) -> Any:
         """A session of boto3 that talks to this account."""
         session = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing")
         session.events.register("provide-client-params", self._note)
         session.events.register("before-call", self._answer)
-        session.events.register("after-call.ec2.RunInstances", self._launched)
         session.events.register("after-call.ec2.DescribeInstances", self._described)
         return session
 
@@ -91,7 +78,6 @@ class FakeAws:
 
     def _answer(self, model: Any, context: Mapping[str, Any], **_: Any) -> tuple[Any, Any] | None:
         name, asked = model.name, context["asked"]
-        self._asked_in.region = context["client_region"]
         self.calls[f"{model.service_model.signing_name}:{name}"] += 1
         self.asked.setdefault(name, []).append(asked)
         if context["client_region"] in self.down:
@@ -102,30 +88,6 @@ class FakeAws:
             return _given(self.answers[name])
         answer = getattr(self, f"_on_{name}", None)
         return None if answer is None else answer(asked)
-
-    def _on_RunInstances(self, asked: dict[str, Any]) -> tuple[Any, Any] | None:  # noqa: N802
-        if asked.get("DryRun"):
-            return None
-        known = self._tokens.get(asked["ClientToken"])
-        if known is not None:
-            if known[0] != _shape(asked):
-                return refusal("IdempotentParameterMismatch")
-            plain = boto3.client("ec2", region_name=REGION)
-            return _given(plain.describe_instances(InstanceIds=[known[1]])["Reservations"][0])
-        market = asked.get("InstanceMarketOptions", {}).get("MarketType", "on_demand")
-        zone = self._zone(asked["SubnetId"])
-        code = self._refuses(zone, asked["InstanceType"], market, asked.get("InstanceMarketOptions", {}))
-        return None if code is None else refusal(code)
-
-    def _refuses(self, zone: str, kind: str, market: str, options: Mapping[str, Any]) -> str | None:
-        if (zone, kind, market) in self.closed:
-            return "InsufficientInstanceCapacity"
-        if self.full:
-            return "MaxSpotInstanceCountExceeded" if market == "spot" else "VcpuLimitExceeded"
-        limit = options.get("SpotOptions", {}).get("MaxPrice")
-        if limit is not None and float(limit) < self.prices[zone, kind][-1][1]:
-            return "SpotMaxPriceTooLow"
-        return None
 
     def _on_DescribeSpotPriceHistory(self, asked: dict[str, Any]) -> tuple[Any, Any]:  # noqa: N802
         zones = next(one["Values"] for one in asked["Filters"] if one["Name"] == "availability-zone")
@@ -138,40 +100,26 @@ class FakeAws:
                 rows += [(time_s, zone, kind, price) for time_s, price in before + later]
         rows.sort(reverse=True)
         first = int(asked.get("NextToken") or 0)
-        end = first + self.page
+        end = first + PAGE
+        about = {"ProductDescription": "Linux/UNIX"}
         entries = [
-            {
-                "AvailabilityZone": zone,
-                "InstanceType": kind,
-                "ProductDescription": "Linux/UNIX",
-                "SpotPrice": f"{price:.6f}",
-                "Timestamp": datetime.fromtimestamp(time_s, UTC),
-            }
+            about
+            | {"AvailabilityZone": zone, "InstanceType": kind, "SpotPrice": f"{price:.6f}"}
+            | {"Timestamp": datetime.fromtimestamp(time_s, UTC)}
             for time_s, zone, kind, price in rows[first:end]
         ]
         return _given({"SpotPriceHistory": entries, "NextToken": str(end) if end < len(rows) else ""})
 
     def _on_DescribeSpotInstanceRequests(self, asked: dict[str, Any]) -> tuple[Any, Any]:  # noqa: N802
         wanted = asked["Filters"][0]["Values"]
+        why = "instance-terminated-no-capacity"
         entries = [
-            {
-                "SpotInstanceRequestId": f"sir-{name}",
-                "State": "closed",
-                "Status": {
-                    "Code": "instance-terminated-no-capacity",
-                    "UpdateTime": datetime.fromtimestamp(ended_s, UTC),
-                },
-            }
+            {"SpotInstanceRequestId": f"sir-{name}", "State": "closed"}
+            | {"Status": {"Code": why, "UpdateTime": datetime.fromtimestamp(ended_s, UTC)}}
             for name, ended_s in self.ended.items()
             if f"sir-{name}" in wanted
         ]
         return _given({"SpotInstanceRequests": entries})
-
-    def _launched(self, parsed: dict[str, Any], context: Mapping[str, Any], **_: Any) -> None:
-        asked = context["asked"]
-        if "Instances" in parsed and "ClientToken" in asked:
-            name = parsed["Instances"][0]["InstanceId"]
-            self._tokens.setdefault(asked["ClientToken"], (_shape(asked), name))
 
     def _described(self, parsed: dict[str, Any], **_: Any) -> None:
         for reservation in parsed.get("Reservations", []):
@@ -183,41 +131,15 @@ class FakeAws:
                     one["StateTransitionReason"] = "Server.SpotInstanceTermination"
                     one["StateReason"] = {"Code": "Server.SpotInstanceTermination", "Message": ""}
 
-    def _zone(self, subnet: str) -> str:
-        found = boto3.client("ec2", region_name=self._asked_in.region).describe_subnets(SubnetIds=[subnet])[
-            "Subnets"
-        ]
-        zone: str = found[0]["AvailabilityZone"]
-        return zone
-
-
-def _shape(asked: Mapping[str, Any]) -> str:
-    return repr(sorted(asked.items(), key=lambda item: item[0]))
-
 
 def _given(parsed: Mapping[str, Any], status: int = 200) -> tuple[Any, Any]:
     about = {"HTTPStatusCode": status, "HTTPHeaders": {}, "RequestId": "fake"}
     return AWSResponse("", status, {}, None), {**parsed, "ResponseMetadata": about}
 
 
-def refusal(code: str, message: str = "said the fake.") -> tuple[Any, Any]:
+def refusal(code: str) -> tuple[Any, Any]:
     """An answer that is an error."""
-    return _given({"Error": {"Code": code, "Message": message}}, 400)
-
-
-@contextmanager
-def fake_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
-    """An account with prices, in which everything can be had."""
-    read_models_once(monkeypatch)
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with mock_aws():
-        fake = FakeAws()
-        fake.set_price(0.05)
-        yield fake
+    return _given({"Error": {"Code": code, "Message": "said the fake."}}, 400)
 
 
 @cache
