@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.providers.base import Provider, RefusedError
 from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
-from deploy.providers.local.records import StateFolder, instance_id
+from deploy.providers.local.records import Record, StateFolder, instance_id
 from deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
@@ -44,6 +45,7 @@ class LocalWorld:
         write(folder / "zb", "time_s,available\n0,0\n1000,0\n", tick_s=None)
         spot = {"instance_type": "small", "market": "spot", "price_usd_hour": 0.3, "quota": 2}
         self.folder = folder
+        self.clients = ExitStack()
         self.content: dict[str, object] = {
             "state": "state",
             "imds_poll_s": 0.1,
@@ -85,7 +87,24 @@ class LocalWorld:
         name = (provider or self.local()).launch(asked).instance_id
         self.settle()
         report = self.report(name)
-        return name, NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
+        client = NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
+        return name, self.clients.enter_context(client)
+
+    def known(self, name: str) -> Record:
+        record = self.state.find(name)
+        assert record is not None
+        return record
+
+    def change(self, name: str, **changes: object) -> None:
+        """As if whoever writes its record had been interrupted."""
+        with self.state.locked():
+            self.state.save(self.known(name).changed(**changes))
+
+    def init(self, name: str) -> int:
+        """The PID."""
+        init = self.state.init(name)
+        assert init is not None
+        return init.pid
 
     def report(self, name: str) -> InstanceReport:
         return by_id(self.local().describe(DEPLOYMENT))[name]
@@ -98,10 +117,17 @@ class LocalWorld:
 def world(tmp_path: Path) -> Iterator[LocalWorld]:
     world = LocalWorld(tmp_path)
     try:
-        yield world
+        with world.clients:
+            yield world
     finally:
         # Whatever a test did: nothing of it stays.
         assert procfs.kill_all(lambda _: world.processes())
+
+
+@pytest.fixture
+def running(world: LocalWorld) -> tuple[str, NodeClient]:
+    """An instance."""
+    return world.running(request(OPEN))
 
 
 def sleeper(name: str = "work", *script: str) -> ProcessSpec:
@@ -114,18 +140,15 @@ class TestContract(ProviderContract):
 
 def test_an_instance_is_a_node_with_its_own_address(world: LocalWorld) -> None:
     asked = [request(OPEN), request(OPEN)]
-    clients = [world.running(one)[1] for one in asked]
-    statuses = [client.status() for client in clients]
+    statuses = [world.running(one)[1].status() for one in asked]
     assert [status.instance_id for status in statuses] == [instance_id(one.client_token) for one in asked]
     addresses = {status.address for status in statuses}
     assert len(addresses) == 2
     assert all(address.startswith("127.") for address in addresses)
-    for client in clients:
-        client.close()
 
 
 def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: LocalWorld) -> None:
-    # Given a scheduler that is killed at some moment of a launch, from before its intent to after the birth,
+    """A scheduler is killed at some moment of a launch, from before its intent to after the birth."""
     (world.folder / "config.json").write_text(json.dumps(world.content))
     script = (
         "import sys; from pathlib import Path\n"
@@ -148,14 +171,11 @@ def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: L
             assert scheduler.stdout.readline() == b"now\n"
             time.sleep(delay_s)
             scheduler.kill()
-        # When it comes back and asks again with the same token,
-        asked = request(OPEN, token)
-        report = world.local().launch(asked)
-        # Then there is exactly one instance, and one init.
+        # It comes back and asks again with the same token: there is exactly one instance, and one init.
+        report = world.local().launch(request(OPEN, token))
         assert report.instance_id == instance_id(token)
         assert list(by_id(world.local().describe(DEPLOYMENT)))[-1] == report.instance_id
-        inits = [one for one in world.processes() if one.session == one.pid]
-        assert len(inits) == 1
+        assert len([one for one in world.processes() if one.session == one.pid]) == 1
         world.local().terminate([report.instance_id])
         assert not world.processes()
 
@@ -175,46 +195,36 @@ def test_two_threads_with_one_token_get_one_instance(world: LocalWorld) -> None:
 
 
 def test_notice_drain_and_kill_while_no_scheduler_runs(world: LocalWorld) -> None:
-    # Given a market that is down after 1000 recorded seconds, in 4 s of ours, with a notice of 3 s,
-    provider = world.local(time_factor=250.0)
-    asked = request(OPEN)
-    name, client = world.running(asked, provider)
-    # And a process that saves its work when it is told to stop, and then goes on as if nothing were,
+    # The market is down after 1000 recorded seconds, in 4 s of ours, with a notice of 3 s.
+    name, client = world.running(request(OPEN), world.local(time_factor=250.0))
+    # This saves its work when it is told to stop, and then goes on as if nothing were.
     client.start_process(sleeper("saver", "trap 'echo saved' TERM; echo ready; while :; do sleep 0.05; done"))
     client.start_process(sleeper("child", "setsid sleep 1000 & sleep 1000"))
     wait_until(lambda: client.log("saver") == b"ready\n")
-    # When capacity goes, then the node is told and drains,
     wait_until(lambda: client.status().notice_s is not None)
     status = client.status()
     assert status.draining
-    assert status.notice_s is not None
     wait_until(lambda: b"saved" in client.log("saver"))
     noticed = world.report(name)
     assert noticed.state is InstanceState.RUNNING
+    assert noticed.notice_s is not None
     assert noticed.notice_s == pytest.approx(status.notice_s, abs=1.0)
-    # And at its time all of it ends, although nobody asks.
+    # At its time all of it ends, although nobody asks.
     wait_until(lambda: not world.processes())
     ended = world.report(name)
-    assert ended.state is InstanceState.TERMINATED
-    assert ended.by_provider
+    assert (ended.state, ended.by_provider) == (InstanceState.TERMINATED, True)
     assert ended.ended_s is not None
-    assert noticed.notice_s is not None
     assert ended.ended_s >= noticed.notice_s
     with pytest.raises(NodeUnreachable):
         client.status()
-    client.close()
 
 
 def test_a_missed_notice_is_only_an_end(world: LocalWorld) -> None:
     offers = [{**offer, "notice_missed": 1.0} for offer in world.config().model_dump()["offers"]]
-    provider = world.local(offers=offers, time_factor=300.0)
-    name, client = world.running(request(OPEN), provider)
-    with client:
+    name, client = world.running(request(OPEN), world.local(offers=offers, time_factor=300.0))
+    with suppress(NodeUnreachable):
         while True:
-            try:
-                assert client.status().notice_s is None
-            except NodeUnreachable:
-                break
+            assert client.status().notice_s is None
             time.sleep(0.05)
     report = world.report(name)
     assert (report.state, report.by_provider, report.notice_s) == (InstanceState.TERMINATED, True, None)
@@ -224,20 +234,15 @@ def test_spot_ends_above_its_limit_and_on_demand_never(world: LocalWorld) -> Non
     write(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
     provider = world.local()
     asked = [request(OPEN), replace(request(OPEN), max_price_usd_hour=0.4), request(FIRM)]
-    for one in asked:
-        provider.launch(one)
-    fates = [
-        record.fate for record in (world.state.find(instance_id(one.client_token)) for one in asked) if record
-    ]
-    assert fates[0].kill_s is None
-    assert fates[2].kill_s is None
-    assert fates[1].notice_s is not None
-    assert fates[1].notice_s == pytest.approx(world.state.origin_s() + 1000.0)
-    assert fates[1].kill_s == pytest.approx(fates[1].notice_s + 3.0)
+    any_price, limited, firm = (world.known(provider.launch(one).instance_id).fate for one in asked)
+    assert any_price.kill_s is None
+    assert firm.kill_s is None
+    assert limited.notice_s == pytest.approx(world.state.origin_s() + 1000.0)
+    assert limited.kill_s == pytest.approx(world.state.origin_s() + 1003.0)
 
 
-def test_a_rehearsed_interruption_with_notice(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
+def test_a_rehearsed_interruption_with_notice(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+    name, client = running
     world.local().interrupt(name, 2.0)
     assert world.report(name).rebalance
     wait_until(lambda: client.status().rebalance and client.status().draining)
@@ -245,12 +250,11 @@ def test_a_rehearsed_interruption_with_notice(world: LocalWorld) -> None:
     assert world.report(name).by_provider
     with pytest.raises(RefusedError):
         world.local().interrupt(name, 2.0)
-    client.close()
 
 
-def test_terminate_is_certain(world: LocalWorld) -> None:
-    # Given processes that leave their session, ignore every signal, and hide their variables,
-    name, client = world.running(request(OPEN))
+def test_terminate_is_certain(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+    """Of processes that leave their session, ignore every signal, and hide their variables."""
+    name, client = running
     seconds = f"4242.{secrets.randbelow(10**9)}"
 
     def hidden() -> list[procfs.Process]:
@@ -259,12 +263,10 @@ def test_terminate_is_certain(world: LocalWorld) -> None:
         ]
 
     try:
-        with client:
-            client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
-            client.start_process(sleeper("runaway", "setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"))
-            client.start_process(sleeper("hidden", f"env -i sleep {seconds} & sleep 1000"))
-            wait_until(lambda: len(world.processes()) >= 6 and hidden())
-        # When it is terminated, then all are gone when the call returns.
+        client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
+        client.start_process(sleeper("runaway", "setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"))
+        client.start_process(sleeper("hidden", f"env -i sleep {seconds} & sleep 1000"))
+        wait_until(lambda: len(world.processes()) >= 6 and hidden())
         world.local().terminate([name])
         assert not world.processes()
         assert not hidden()
@@ -283,13 +285,14 @@ def _tagged(process: procfs.Process) -> bool:
     return "SPOTWEAVE_NODE_ID" in procfs.environment(process.pid)
 
 
-def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
+def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(
+    world: LocalWorld, running: tuple[str, NodeClient]
+) -> None:
+    name, _ = running
     other = world.local().launch(request(OPEN)).instance_id
     status = world.state.workdir(name) / ".agent" / "status.json"
-    init = world.state.init(name)
-    assert init is not None
-    for poison in ("{", "[]", json.dumps({"port": 10**9, "pid": init.pid}), "x" * 100_000, None):
+    swollen = json.dumps({"port": 10**9, "pid": world.init(name)})
+    for poison in ("{", "[]", swollen, "x" * 100_000, None):
         status.unlink()
         if poison is None:
             os.mkfifo(status)
@@ -298,17 +301,15 @@ def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(world: LocalWo
         reports = by_id(world.local().describe(DEPLOYMENT))
         assert reports[name].node_port == 0
         assert reports[other].state.live
-    client.close()
 
 
-def test_an_init_that_is_killed_takes_its_instance_with_it(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    with client:
-        client.start_process(sleeper())
-    init = world.state.init(name)
-    assert init is not None
+def test_an_init_that_is_killed_takes_its_instance_with_it(
+    world: LocalWorld, running: tuple[str, NodeClient]
+) -> None:
+    name, client = running
+    client.start_process(sleeper())
     killed_s = time.time()
-    os.kill(init.pid, signal.SIGKILL)
+    os.kill(world.init(name), signal.SIGKILL)
     time.sleep(1.5)
     report = world.report(name)
     assert not world.processes()
@@ -318,41 +319,30 @@ def test_an_init_that_is_killed_takes_its_instance_with_it(world: LocalWorld) ->
     assert report.launched_s <= report.ended_s <= killed_s + 0.1
 
 
-def test_an_init_that_hangs_is_switched_off_by_whoever_looks(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    client.close()
-    init = world.state.init(name)
-    assert init is not None
-    os.kill(init.pid, signal.SIGSTOP)
-    with world.state.locked():
-        record = world.state.find(name)
-        assert record is not None
-        fate = record.fate.model_copy(update={"kill_s": time.time() - 60.0})
-        world.state.save(record.changed(fate=fate))
+def test_an_init_that_hangs_is_switched_off_by_whoever_looks(
+    world: LocalWorld, running: tuple[str, NodeClient]
+) -> None:
+    name, _ = running
+    os.kill(world.init(name), signal.SIGSTOP)
+    world.change(name, fate=world.known(name).fate.model_copy(update={"kill_s": time.time() - 60.0}))
     report = world.report(name)
     assert (report.state, report.by_provider) == (InstanceState.TERMINATED, True)
     assert not world.processes()
 
 
 def test_half_done_terminations_are_finished_with_their_cause(world: LocalWorld) -> None:
-    # Given callers that were killed after they had written their intent,
-    asked = [request(OPEN), request(OPEN)]
-    for one, by_provider in zip(asked, (False, True), strict=True):
-        world.local().launch(one)
-        with world.state.locked():
-            record = world.state.find(instance_id(one.client_token))
-            assert record is not None
-            world.state.save(record.changed(ending_s=time.time(), by_provider=by_provider))
-    # When somebody looks, then both have ended, as they were meant to.
+    """Callers were killed after they had written their intent."""
+    names = [world.local().launch(request(OPEN)).instance_id for _ in range(2)]
+    for name, by_provider in zip(names, (False, True), strict=True):
+        world.change(name, ending_s=time.time(), by_provider=by_provider)
     reports = by_id(world.local().describe(DEPLOYMENT))
-    assert [reports[instance_id(one.client_token)].by_provider for one in asked] == [False, True]
+    assert [reports[name].by_provider for name in names] == [False, True]
     assert {report.state for report in reports.values()} == {InstanceState.TERMINATED}
     assert not world.processes()
 
 
-def test_leaked_processes_are_found_by_their_tag(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    client.close()
+def test_leaked_processes_are_found_by_their_tag(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+    name, _ = running
     world.local().terminate([name])
     tags = {"SPOTWEAVE_NODE_ID": name, "SPOTWEAVE_NODE_STATE": str(world.state.path)}
     leaked = subprocess.Popen(["sleep", "1000"], env=tags)
@@ -368,9 +358,8 @@ def test_leaked_processes_are_found_by_their_tag(world: LocalWorld) -> None:
             process.wait()
 
 
-def test_an_instance_is_born_once(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    client.close()
+def test_an_instance_is_born_once(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+    name, _ = running
     init_file = world.state.folder(name) / "init.json"
 
     def second_birth() -> int:
@@ -394,13 +383,10 @@ def test_an_intent_without_a_birth_is_no_instance(world: LocalWorld) -> None:
     asked = request(OPEN)
     name = world.local().launch(asked).instance_id
     world.local().terminate([name])
-    record = world.state.find(name)
-    assert record is not None
-    # Given only the intent, as it is before the birth,
+    # Only the intent is there, as it is before the birth.
     (world.state.folder(name) / "init.json").unlink()
-    with world.state.locked():
-        world.state.save(record.changed(ending_s=None, ended_s=None))
-    # Then nobody sees it, it takes no quota, and the token makes it real.
+    world.change(name, ending_s=None, ended_s=None)
+    # Nobody sees it, it takes no quota, and the token makes it real.
     assert not world.local().describe(DEPLOYMENT)
     assert world.local().launch(asked).state is InstanceState.LAUNCHING
     assert len(world.local().describe(DEPLOYMENT)) == 1
@@ -410,10 +396,7 @@ def test_ended_instances_are_kept_an_hour_and_their_tokens_for_ever(world: Local
     asked = request(OPEN)
     name = world.local().launch(asked).instance_id
     world.local().terminate([name])
-    with world.state.locked():
-        record = world.state.find(name)
-        assert record is not None
-        world.state.save(record.changed(ended_s=time.time() - 3700.0))
+    world.change(name, ended_s=time.time() - 3700.0)
     assert list(by_id(world.local().describe(DEPLOYMENT))) == [name]
     assert not world.local().describe(DEPLOYMENT)
     assert not world.state.folder(name).exists()
@@ -421,23 +404,23 @@ def test_ended_instances_are_kept_an_hour_and_their_tokens_for_ever(world: Local
     assert not world.processes()
 
 
-def test_an_instance_whose_folder_is_lost_switches_itself_off(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    with client:
-        client.start_process(sleeper())
+def test_an_instance_whose_folder_is_lost_switches_itself_off(
+    world: LocalWorld, running: tuple[str, NodeClient]
+) -> None:
+    name, client = running
+    client.start_process(sleeper())
     (world.state.folder(name) / "instance.json").unlink()
     wait_until(lambda: not world.processes())
 
 
-def test_secrets_are_private_and_in_no_argument_or_environment(world: LocalWorld) -> None:
+def test_secrets_are_private_and_in_no_argument_or_environment(
+    world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = request(OPEN)
-    os.environ["CLOUD_SECRET"] = "do-not-inherit"
-    try:
-        name, client = world.running(asked)
-    finally:
-        del os.environ["CLOUD_SECRET"]
-    with client:
-        client.start_process(sleeper())
+    monkeypatch.setenv("CLOUD_SECRET", "do-not-inherit")
+    _, client = world.running(asked)
+    monkeypatch.delenv("CLOUD_SECRET")
+    client.start_process(sleeper())
     files = [path for path in world.state.path.rglob("*") if path.is_file()]
     holding = [path for path in files if asked.node_token.encode() in path.read_bytes()]
     assert sorted(path.name for path in holding) == ["config.json", "instance.json"]
@@ -447,17 +430,14 @@ def test_secrets_are_private_and_in_no_argument_or_environment(world: LocalWorld
         assert asked.node_token not in _command(process.pid)
         assert asked.node_token not in repr(procfs.environment(process.pid))
         assert "CLOUD_SECRET" not in procfs.environment(process.pid)
-    world.local().terminate([name])
 
 
-def test_an_instance_has_its_cores(world: LocalWorld) -> None:
-    name, client = world.running(request(OPEN))
-    with client:
-        started = client.start_process(sleeper())
-    record = world.state.find(name)
-    assert record is not None
-    assert os.sched_getaffinity(started.pid) == set(record.cpus)
-    assert len(record.cpus) == 1
+def test_an_instance_has_its_cores(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+    name, client = running
+    started = client.start_process(sleeper())
+    cores = world.known(name).cpus
+    assert os.sched_getaffinity(started.pid) == set(cores)
+    assert len(cores) == 1
 
 
 def test_the_market_goes_on_after_a_restart(world: LocalWorld) -> None:
@@ -481,10 +461,8 @@ def cli(world: LocalWorld, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_rehearsal_from_the_command_line(world: LocalWorld) -> None:
     offers = [json.loads(line) for line in cli(world, "offers").stdout.splitlines()]
     assert [offer["offer_id"] for offer in offers] == [OPEN, CLOSED, FIRM]
-    launched = json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout)
-    assert (
-        json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout)["address"] == launched["address"]
-    )
+    launched, again = (json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout) for _ in range(2))
+    assert again["address"] == launched["address"]
     assert cli(world, "interrupt", launched["instance_id"], "--now").returncode == 0
     described = json.loads(cli(world, "describe").stdout)
     assert (described["state"], described["by_provider"]) == ("terminated", True)
