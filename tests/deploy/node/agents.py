@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from deploy.model.tasks import Node
 from deploy.node import procfs
+from deploy.node.api import ProcessSpec, Signal
 from deploy.node.client import NodeClient
 from deploy.node.processes import NODE_VARIABLE
 from deploy.security.tls import node_pair
@@ -49,6 +50,24 @@ def tagged(instance_id: str) -> list[procfs.Process]:
     ]
 
 
+def alive(mark: str) -> list[procfs.Process]:
+    """Everything that lives and has this in its command, whatever else it hides."""
+    return [one for one in procfs.scan() if one.alive and mark in command(one.pid)]
+
+
+def command(pid: int) -> str:
+    """Of a process, with its arguments."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def shell(process_id: str, script: str, grace_s: float = 30.0, stop: Signal = "TERM") -> ProcessSpec:
+    """A process that an agent shall start."""
+    argv = ("sh", "-c", script)
+    return ProcessSpec(process_id=process_id, argv=argv, stop_grace_s=grace_s, stop_signal=stop)
+
+
 class AgentProcess:
     """One agent: `with AgentProcess(tmp_path) as agent: agent.client.status()`."""
 
@@ -67,21 +86,10 @@ class AgentProcess:
         self.workdir = folder / self.instance_id
         self.config = folder / f"{self.instance_id}.json"
         self.config.touch(mode=0o600)
-        self.config.write_text(
-            json.dumps(
-                {
-                    "instance_id": self.instance_id,
-                    "address": self.address,
-                    "port": 0,
-                    "workdir": str(self.workdir),
-                    "token": self.token,
-                    "certificate": self.pair.certificate,
-                    "key": self.pair.key,
-                    "imds_url": imds_url,
-                    "imds_poll_s": imds_poll_s,
-                }
-            )
-        )
+        content = {"instance_id": self.instance_id, "address": self.address, "port": 0}
+        content |= {"workdir": str(self.workdir), "token": self.token}
+        content |= {"certificate": self.pair.certificate, "key": self.pair.key}
+        self.config.write_text(json.dumps({**content, "imds_url": imds_url, "imds_poll_s": imds_poll_s}))
         self.popen: subprocess.Popen[bytes]
         self.client: NodeClient
         self.port = 0
@@ -120,17 +128,31 @@ class AgentProcess:
         self.popen.wait()
         self.client.close()
 
+    def up(self, *process_ids: str) -> None:
+        """Wait until these have said `up`, and nothing else."""
+        wait_until(lambda: all(self.client.log(name) == b"up\n" for name in process_ids))
+
+    def ended(self, process_id: str) -> int | None:
+        """Wait for a process's end; its exit code."""
+        wait_until(lambda: self.client.process(process_id).state != "running")
+        return self.client.process(process_id).exit_code
+
+    def is_alone(self) -> bool:
+        """Whether nothing but the agent lives on its instance."""
+        return [process.pid for process in tagged(self.instance_id)] == [self.popen.pid]
+
+    @contextmanager
+    def notes(self) -> Iterator[dict[str, Any]]:
+        """What it keeps of its processes, to change while it does not run."""
+        path = self.workdir / ".agent" / "processes.json"
+        content = json.loads(path.read_text())
+        yield content
+        path.write_text(json.dumps(content))
+
     def node(self, vcpus: int = 1, memory_gib: float = 1.0) -> Node:
         """As runners get it."""
-        return Node(
-            self.instance_id,
-            self.address,
-            self.port,
-            self.token,
-            vcpus,
-            memory_gib,
-            certificate=self.pair.certificate,
-        )
+        place = self.instance_id, self.address, self.port, self.token
+        return Node(*place, vcpus, memory_gib, certificate=self.pair.certificate)
 
     def destroy(self) -> None:
         """End the whole instance, as its provider would: SIGKILL of everything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import json
 import socket
@@ -9,12 +10,15 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from deploy.security.tls import Pair, node_pair
@@ -63,13 +67,8 @@ def _context(folder: Path, pair: Pair) -> ssl.SSLContext:
     return context
 
 
-@contextmanager
-def hostile(folder: Path, play: Play) -> Iterator[Hostile]:
-    made = Hostile(folder, play)
-    try:
-        yield made
-    finally:
-        made.close()
+def hostile(folder: Path, play: Play) -> AbstractContextManager[Hostile]:
+    return closing(Hostile(folder, play))
 
 
 def answer(body: bytes, code: int = 200) -> Play:
@@ -134,33 +133,21 @@ def test_a_node_that_ends_in_the_handshake_is_unreachable_and_leaves_no_socket(
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_another_one(tmp_path: Path) -> None:
-    import datetime as dt
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     pinned = node_pair()
     issuer = x509.load_pem_x509_certificate(pinned.certificate.encode())
     signer = serialization.load_pem_private_key(pinned.key.encode(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     private = ec.generate_private_key(ec.SECP256R1())
     child = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([]))
-        .issuer_name(issuer.subject)
-        .public_key(private.public_key())
-        .serial_number(1)
+        x509.CertificateBuilder(issuer.subject, x509.Name([]), private.public_key(), 1)
         .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
         .not_valid_after(dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
         .sign(signer, hashes.SHA256())
     )
-    key = private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    key = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode()
     with hostile(tmp_path, answer(a_status())) as node:
-        made = Pair(child.public_bytes(serialization.Encoding.PEM).decode(), key)
-        node._context = _context(tmp_path, made)
+        node._context = _context(tmp_path, Pair(child.public_bytes(pem).decode(), key))
         with pytest.raises(NodeUnreachable):
             node.client(pinned.certificate).status()
         assert node.heard == b""
@@ -187,9 +174,8 @@ def test_a_byte_now_and_then_gives_no_more_time(tmp_path: Path, play: Play) -> N
 
 def test_who_never_ends_the_handshake_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = NodeClient(
-            "127.0.0.1", silent.getsockname()[1], TOKEN, node_pair().certificate, within_s=0.5
-        )
+        port = silent.getsockname()[1]
+        client = NodeClient("127.0.0.1", port, TOKEN, node_pair().certificate, within_s=0.5)
         with pytest.raises(NodeUnreachable):
             client.status()
 
@@ -223,14 +209,14 @@ def test_a_node_that_does_not_read_is_given_up(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_answers_are_bounded_and_whole(tmp_path: Path, head: bytes) -> None:
-    def play(secure: ssl.SSLSocket) -> None:
-        secure.sendall(head)
-
-    with hostile(tmp_path, play) as node:
+    with hostile(tmp_path, lambda secure: secure.sendall(head)) as node:
         for ask in (node.client().status, lambda: node.client().process("p")):
             with pytest.raises(NodeUnreachable) as caught:
                 ask()
             assert "\n" not in str(caught.value)
+
+
+RUNS = {"process_id": "a", "pid": 1, "state": "running", "started_s": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -245,18 +231,10 @@ def test_answers_are_bounded_and_whole(tmp_path: Path, head: bytes) -> None:
         {"workdir": "/w\nx"},
         {"workdir": "/" + "w" * 5000},
         {"instance_id": "i/../1"},
-        {"processes": [{"process_id": "a b", "pid": 1, "state": "running", "started_s": 0.0}]},
-        {"processes": [{"process_id": "a", "pid": 10**30, "state": "running", "started_s": 0.0}]},
-        {
-            "processes": [
-                {"process_id": "a", "pid": 1, "state": "exited", "started_s": 0.0, "exit_code": 10**30}
-            ]
-        },
-        {
-            "processes": [
-                {"process_id": f"p{n}", "pid": 1, "state": "running", "started_s": 0} for n in range(1001)
-            ]
-        },
+        {"processes": [{**RUNS, "process_id": "a b"}]},
+        {"processes": [{**RUNS, "pid": 10**30}]},
+        {"processes": [{**RUNS, "state": "exited", "exit_code": 10**30}]},
+        {"processes": [{**RUNS, "process_id": f"p{n}"} for n in range(1001)]},
     ],
 )
 def test_a_heartbeat_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, object]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,7 @@ from deploy.node import files, procfs
 from deploy.node.api import MOST_PROCESSES, ProcessSpec
 from deploy.node.client import NodeRefused
 from deploy.node.files import Logs
-from tests.deploy.node.agents import AgentProcess, wait_until
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[AgentProcess]:
-    with AgentProcess(tmp_path) as started:
-        yield started
+from tests.deploy.node.agents import AgentProcess, alive, shell, wait_until
 
 
 @pytest.fixture
@@ -33,21 +26,7 @@ def mark() -> Iterator[str]:
     try:
         yield made
     finally:
-        procfs.kill_all(lambda seen: [one for one in seen if one.alive and made in command(one.pid)])
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    return ""
-
-
-def alive(mark: str) -> list[int]:
-    return [one.pid for one in procfs.scan() if one.alive and mark in command(one.pid)]
-
-
-def shell(process_id: str, script: str, grace_s: float = 30.0) -> ProcessSpec:
-    return ProcessSpec(process_id=process_id, argv=("sh", "-c", script), stop_grace_s=grace_s)
+        procfs.kill_all(lambda _: alive(made))
 
 
 HIDDEN = "(env -i setsid sleep {mark} &) ; (env -i setsid sh -c 'sleep {mark} & sleep {mark}' &) ; "
@@ -58,7 +37,7 @@ HIDDEN = "(env -i setsid sleep {mark} &) ; (env -i setsid sh -c 'sleep {mark} & 
 def test_what_hides_from_its_name_is_killed_with_its_process(
     agent: AgentProcess, mark: str, restarted: bool
 ) -> None:
-    # Given processes that left their session, their parent and their environment,
+    # They left their session, their parent and their environment.
     hide = HIDDEN.format(mark=mark)
     agent.client.start_process(shell("p", f"trap '' TERM; {hide} while :; do sleep 0.05; done", grace_s=0.3))
     agent.client.start_process(shell("q", "sleep 1000"))
@@ -66,9 +45,7 @@ def test_what_hides_from_its_name_is_killed_with_its_process(
     if restarted:
         agent.kill()
         agent.start()
-    # When the one that started them is stopped, and does not listen,
     agent.client.stop_process("p")
-    # Then all are gone, and others are not.
     wait_until(lambda: agent.client.process("p").state != "running")
     wait_until(lambda: not alive(mark))
     assert agent.client.process("q").state == "running"
@@ -79,7 +56,8 @@ def test_what_hides_from_its_name_is_killed_with_its_process(
 def test_what_hides_is_killed_when_its_process_ends(agent: AgentProcess, mark: str, end: str) -> None:
     agent.client.start_process(shell("q", "sleep 1000"))
     agent.client.start_process(shell("p", HIDDEN.format(mark=mark) + f"sleep 0.5; {end}"))
-    wait_until(lambda: agent.client.process("p").state == "exited")
+    agent.ended("p")
+    assert agent.client.process("p").state == "exited"
     assert not alive(mark)
     assert agent.client.process("q").state == "running"
 
@@ -151,8 +129,6 @@ def test_a_log_is_shortened_to_its_end_with_a_note(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(files, "MOST_LOG_BYTES", 100_000)
     monkeypatch.setattr(files, "_TAIL_BYTES", 1000)
     kept = Logs(tmp_path / "logs")
-    import os
-
     handle = kept.open("p")
     try:
         os.write(handle, b"a" * 90_000)
@@ -175,13 +151,11 @@ def test_the_number_of_processes_is_bounded_and_no_secret_is_kept(agent: AgentPr
     agent.client.start_process(spec)
     wait_until(lambda: agent.client.process("p").exit_code == 0)
     agent.kill()
-    state = agent.workdir / ".agent" / "processes.json"
-    content = json.loads(state.read_text())
-    assert "hush-hush" not in state.read_text()
-    assert "argument" not in state.read_text()
-    (ended,) = content["processes"]
-    content["processes"] = [{**ended, "process_id": f"p{number}"} for number in range(MOST_PROCESSES - 1)]
-    state.write_text(json.dumps(content))
+    with agent.notes() as content:
+        assert "hush-hush" not in str(content)
+        assert "argument" not in str(content)
+        (ended,) = content["processes"]
+        content["processes"] = [{**ended, "process_id": f"p{number}"} for number in range(MOST_PROCESSES - 1)]
     agent.start()
     agent.client.start_process(shell("last", "exit 0"))
     with pytest.raises(NodeRefused) as caught:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def services(codes: list[int]) -> Iterator[Any]:
+    """They answer joins with these codes first; `asked` has the bodies."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.asked, server.codes = [], codes
+    server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -67,66 +69,61 @@ def services(codes: list[int]) -> Iterator[Any]:
         server.server_close()
 
 
-def config_for(server: Any, folder: Path, token: str) -> JoinConfig:
-    return JoinConfig(
-        scheduler_url=f"http://127.0.0.1:{server.server_port}",
-        client_token="launch-1",
-        join_token=token,
-        port=7070,
-        workdir=str(folder / "work"),
-    )
+Services = Callable[..., Any]
+
+
+@pytest.fixture
+def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    """Makes services, and the configuration of a node that joins by them."""
+    with ExitStack() as opened:
+
+        def make(codes: list[int], token: str = join_token(NODE_TOKEN, "launch-1")) -> Any:
+            server = opened.enter_context(services(codes))
+            monkeypatch.setenv(VARIABLES["ec2"], server.url)
+            content = {"scheduler_url": server.url, "port": 7070, "workdir": str(tmp_path / "work")}
+            content |= {"client_token": "launch-1", "join_token": token}
+            return server, JoinConfig.model_validate(content)
+
+        yield make
 
 
 def test_a_node_joins_after_a_failure_and_knows_its_token_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, joining: Services
 ) -> None:
-    with services([503]) as server:
-        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
-        config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
-        made = join(config, 30.0)
-        assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
-        assert made.token == NODE_TOKEN
-        assert len(server.asked) == 2
-        # The same certificate each time: its scheduler keeps the first.
-        assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
-        assert node_certificate(made.certificate) == made.certificate
-        assert join(config, 30.0) == made
-        assert len(server.asked) == 2
+    server, config = joining([503])
+    made = join(config, 30.0)
+    assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
+    assert made.token == NODE_TOKEN
+    # The same certificate each time: its scheduler keeps the first.
+    assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
+    assert node_certificate(made.certificate) == made.certificate
+    assert join(config, 30.0) == made
+    assert len(server.asked) == 2
     for name in ("config.json", "pair.json"):
         kept = tmp_path / "work" / ".agent" / name
         assert kept.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_agent_that_dies_in_its_join_shows_the_same_certificate_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with services([403]) as server:
-        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
-        config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
-        with pytest.raises(JoinError):
-            join(config, 30.0)
-        made = join(config, 30.0)
-        assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
+def test_an_agent_that_dies_in_its_join_shows_the_same_certificate_again(joining: Services) -> None:
+    server, config = joining([403])
+    with pytest.raises(JoinError):
+        join(config, 30.0)
+    made = join(config, 30.0)
+    assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
 
 
-def test_a_refused_node_says_so_and_does_not_ask_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with services([]) as server:
-        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(JoinError, match="refused this node"):
-            join(config_for(server, tmp_path, "x" * 43), 30.0)
-        assert len(server.asked) == 1
+def test_a_refused_node_says_so_and_does_not_ask_again(tmp_path: Path, joining: Services) -> None:
+    server, config = joining([], "x" * 43)
+    with pytest.raises(JoinError, match="refused this node"):
+        join(config, 30.0)
+    assert len(server.asked) == 1
     assert not (tmp_path / "work" / ".agent" / "config.json").exists()
 
 
-def test_a_silent_scheduler_is_named_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with services([]) as server:
-        port = server.server_port
-        config = config_for(server, tmp_path, "x" * 43)
-    monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{port}")
+def test_a_silent_scheduler_is_named_in_the_end(joining: Services) -> None:
+    _, config = joining([])
     with pytest.raises(JoinError, match="could not join within"):
-        join(config, 0.5)
+        join(config.model_copy(update={"scheduler_url": "http://127.0.0.1:1"}), 0.5)
 
 
 def test_a_join_file_is_private_and_checked(tmp_path: Path) -> None:
@@ -145,14 +142,13 @@ def test_a_join_token_opens_one_instance_while_it_is_young_and_silent() -> None:
     assert len(right) == 43
     assert NODE_TOKEN not in right
 
-    def allowed(**changes: Any) -> bool:
+    def allowed(given: str = right, **changes: Any) -> bool:
         fields: dict[str, Any] = {"age_s": 60.0, "live": True, "answered": False, **changes}
-        return may_join(NODE_TOKEN, "launch-1", fields.pop("given", right), **fields)
+        return may_join(NODE_TOKEN, "launch-1", given, **fields)
 
     assert allowed()
-    assert not allowed(given=join_token(NODE_TOKEN, "launch-2"))
-    assert not allowed(given=join_token("m" * 32, "launch-1"))
-    assert not allowed(given="é")
+    for wrong in (join_token(NODE_TOKEN, "launch-2"), join_token("m" * 32, "launch-1"), "é"):
+        assert not allowed(wrong)
     assert not allowed(age_s=1801.0)
     assert not allowed(live=False)
     assert not allowed(answered=True)

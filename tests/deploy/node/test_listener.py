@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,6 @@ from deploy.node import server
 from deploy.node.client import NodeClient
 from deploy.node.server import Listener, QuietHandler
 from tests.deploy.node.agents import AgentProcess, wait_until
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[AgentProcess]:
-    with AgentProcess(tmp_path) as started:
-        yield started
 
 
 class Trusting(QuietHandler):

@@ -26,7 +26,7 @@ from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
 from deploy.providers.local.records import Record, StateFolder, instance_id
 from deploy.yamlfile import ConfigError
-from tests.deploy.node.agents import ROOT, wait_until
+from tests.deploy.node.agents import ROOT, alive, command, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
 from tests.deploy.providers.test_local_traces import write
 
@@ -258,9 +258,7 @@ def test_terminate_is_certain(world: LocalWorld, running: tuple[str, NodeClient]
     seconds = f"4242.{secrets.randbelow(10**9)}"
 
     def hidden() -> list[procfs.Process]:
-        return [
-            one for one in procfs.scan() if one.alive and seconds in _command(one.pid) and not _tagged(one)
-        ]
+        return [one for one in alive(seconds) if "SPOTWEAVE_NODE_ID" not in procfs.environment(one.pid)]
 
     try:
         client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
@@ -272,17 +270,6 @@ def test_terminate_is_certain(world: LocalWorld, running: tuple[str, NodeClient]
         assert not hidden()
     finally:
         assert procfs.kill_all(lambda _: hidden())
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _tagged(process: procfs.Process) -> bool:
-    return "SPOTWEAVE_NODE_ID" in procfs.environment(process.pid)
 
 
 def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(
@@ -427,7 +414,7 @@ def test_secrets_are_private_and_in_no_argument_or_environment(
     for path in files:
         assert path.stat().st_mode & 0o077 == 0, path
     for process in world.processes():
-        assert asked.node_token not in _command(process.pid)
+        assert asked.node_token not in command(process.pid)
         assert asked.node_token not in repr(procfs.environment(process.pid))
         assert "CLOUD_SECRET" not in procfs.environment(process.pid)
 

@@ -10,9 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import boto3
@@ -27,37 +25,15 @@ from deploy.node.metadata import Metadata
 from deploy.providers.userdata import user_data
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, renting
 from tests.deploy.node.agents import ROOT, wait_until
+from tests.deploy.node.test_join import NODE_TOKEN, services
 
 pytestmark = pytest.mark.real
-TOKEN = "node-token-0123456789abcdef"
-shown: list[str] = []
-"""Certificates of the nodes that joined."""
-
-
-class Join(BaseHTTPRequestHandler):
-    """The scheduler's side of joining."""
-
-    def do_POST(self) -> None:
-        shown.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["certificate"])
-        content = json.dumps({"node_token": TOKEN}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
-def scheduler_url() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Join)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def scheduler() -> Iterator[Any]:
+    with services([]) as server:
+        yield server
 
 
 class Running:
@@ -122,29 +98,28 @@ def running(tmp_path: Path) -> Iterator[Running]:
     assert emulator.left() == []
 
 
-def launch(running: Running, scheduler_url: str) -> str:
-    node = renting(node={"scheduler_url": scheduler_url, "imds_poll_s": 0.2, "setup": ["true"]}).node
-    asked = LaunchRequest("token-1", SPOT, "test", "job", "main", TOKEN)
+def launch(running: Running, scheduler: Any) -> str:
+    node = renting(node={"scheduler_url": scheduler.url, "imds_poll_s": 0.2, "setup": ["true"]}).node
+    asked = LaunchRequest("token-1", SPOT, "test", "job", "main", NODE_TOKEN)
     told = user_data(asked, node, None, "ec2", 16384)
     return running.run(UserData=told, InstanceMarketOptions={"MarketType": "spot"})
 
 
-def heartbeat(address: str) -> NodeStatus | None:
-    if not shown:
+def heartbeat(address: str, scheduler: Any) -> NodeStatus | None:
+    if not scheduler.asked:
         return None
-    with NodeClient(address, 7070, TOKEN, shown[-1]) as client:
+    with NodeClient(address, 7070, NODE_TOKEN, scheduler.asked[-1]["certificate"]) as client:
         try:
             return client.status()
         except NodeUnreachable:
             return None
 
 
-def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler_url: str) -> None:
-    shown.clear()
-    name = launch(running, scheduler_url)
+def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler: Any) -> None:
+    name = launch(running, scheduler)
     address = running.see(name)["PrivateIpAddress"]
-    wait_until(lambda: heartbeat(address))
-    status = heartbeat(address)
+    wait_until(lambda: heartbeat(address, scheduler))
+    status = heartbeat(address, scheduler)
     assert status is not None
     assert (status.instance_id, status.address, status.notice_s) == (name, address, None)
     assert status.workdir.startswith(str(running.folder))
@@ -153,7 +128,7 @@ def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler_u
     warned: list[NodeStatus] = []
 
     def told() -> bool:
-        beat = heartbeat(address)
+        beat = heartbeat(address, scheduler)
         warned.extend([beat] if beat and beat.notice_s else [])
         return bool(warned)
 
@@ -165,8 +140,8 @@ def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler_u
     assert running.see(name)["StateReason"]["Code"] == "Server.SpotInstanceTermination"
 
 
-def test_nothing_outlives_an_emulator_that_is_killed(running: Running, scheduler_url: str) -> None:
-    launch(running, scheduler_url)
+def test_nothing_outlives_an_emulator_that_is_killed(running: Running, scheduler: Any) -> None:
+    launch(running, scheduler)
     wait_until(running.left)
     running.stop(signal.SIGKILL)
     wait_until(lambda: not running.left())
