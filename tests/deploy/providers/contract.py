@@ -65,10 +65,10 @@ class ProviderContract:
         offers = {offer.offer_id: offer for offer in provider.offers()}
         assert len(offers) == len(provider.offers())
         assert {offer.provider for offer in offers.values()} == {provider.name}
-        assert offers[world.open_offer].available
-        assert offers[world.open_offer].price_usd_hour == pytest.approx(world.price_usd_hour)
-        assert offers[world.open_offer].market == "spot"
-        closed = offers[world.closed_offer]
+        opened, closed = offers[world.open_offer], offers[world.closed_offer]
+        assert opened.available
+        assert opened.price_usd_hour == pytest.approx(world.price_usd_hour)
+        assert opened.market == "spot"
         assert not closed.available
         assert closed.reason
         for offer in offers.values():
@@ -82,81 +82,60 @@ class ProviderContract:
         launched = provider.launch(asked)
         assert launched.client_token == asked.client_token
         assert launched.state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
+        for printed in (repr(asked), repr(launched)):
+            assert asked.node_token not in printed, "it is a secret"
+        # Closing a provider leaves its instances.
+        provider.close()
         world.settle()
+        provider = world.provider()
         running = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
         assert running.state is InstanceState.RUNNING
         assert running.address
         assert running.node_port > 0
         assert dict(running.tags) == {"deployment": DEPLOYMENT, "job_id": "job-1", "task": "main"}
         assert (running.ended_s, running.by_provider) == (None, False)
-        provider.terminate([launched.instance_id])
+        provider.terminate([launched.instance_id, "never-was"])
         ended = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
         assert ended.state is InstanceState.TERMINATED
         assert not ended.by_provider
         assert ended.launched_s == running.launched_s
         assert ended.ended_s is not None
         assert ended.ended_s >= ended.launched_s
-
-    def test_a_token_gives_one_instance_even_after_a_restart(self, world: World) -> None:
-        asked = request(world.open_offer)
-        first = world.provider().launch(asked)
-        again = world.provider().launch(asked)
-        assert again.instance_id == first.instance_id
-        assert again.launched_s == first.launched_s
-        assert list(by_id(world.provider().describe(DEPLOYMENT))) == [first.instance_id]
-
-    def test_a_token_of_an_ended_instance_gives_no_new_one(self, world: World) -> None:
-        asked = request(world.open_offer)
-        first = world.provider().launch(asked)
-        world.provider().terminate([first.instance_id])
-        again = world.provider().launch(asked)
-        assert again.instance_id == first.instance_id
-        assert again.state is InstanceState.TERMINATED
-
-    def test_a_token_is_not_good_for_another_offer(self, world: World) -> None:
-        asked = request(world.open_offer)
-        world.provider().launch(asked)
-        with pytest.raises(RefusedError):
-            world.provider().launch(replace(asked, offer_id=world.closed_offer))
-
-    def test_terminating_twice_or_nothing_is_no_error(self, world: World) -> None:
-        provider = world.provider()
-        launched = provider.launch(request(world.open_offer))
-        provider.terminate([launched.instance_id, "never-was"])
-        ended = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
+        # Ending it twice, or nothing, is no error.
         provider.terminate([launched.instance_id])
         provider.terminate([])
         assert by_id(provider.describe(DEPLOYMENT))[launched.instance_id] == ended
+
+    def test_a_token_gives_one_instance_of_one_offer_even_after_a_restart(self, world: World) -> None:
+        asked = request(world.open_offer)
+        first = world.provider().launch(asked)
+        again = world.provider().launch(asked)
+        assert (again.instance_id, again.launched_s) == (first.instance_id, first.launched_s)
+        assert list(by_id(world.provider().describe(DEPLOYMENT))) == [first.instance_id]
+        with pytest.raises(RefusedError):
+            world.provider().launch(replace(asked, offer_id=world.closed_offer))
+        # Nor does one of an ended instance give a new one.
+        world.provider().terminate([first.instance_id])
+        again = world.provider().launch(asked)
+        assert (again.instance_id, again.state) == (first.instance_id, InstanceState.TERMINATED)
 
     def test_no_capacity_an_unknown_offer_and_a_full_quota_are_told_apart(self, world: World) -> None:
         provider = world.provider()
         with pytest.raises(CapacityError):
             provider.launch(request(world.closed_offer))
+        with pytest.raises(CapacityError):
+            provider.launch(replace(request(world.open_offer), max_price_usd_hour=0.9 * world.price_usd_hour))
         with pytest.raises(RefusedError):
             provider.launch(request("no/such/offer"))
-        first = provider.launch(request(world.open_offer))
-        provider.launch(request(world.open_offer))
-        with pytest.raises(QuotaError):
-            provider.launch(request(world.open_offer))
-        provider.terminate([first.instance_id])
-        world.settle()
-        provider.launch(request(world.open_offer))
-
-    def test_a_refused_launch_leaves_nothing_and_may_be_repeated(self, world: World) -> None:
-        provider = world.provider()
         held = [provider.launch(request(world.open_offer)) for _ in range(2)]
         asked = request(world.open_offer)
         with pytest.raises(QuotaError):
             provider.launch(asked)
+        # A refused launch leaves nothing, and may be repeated.
         assert set(by_id(provider.describe(DEPLOYMENT))) == {report.instance_id for report in held}
         provider.terminate([held[0].instance_id])
         world.settle()
         assert provider.launch(asked).state.live
-
-    def test_a_price_above_the_limit_is_no_capacity(self, world: World) -> None:
-        asked = replace(request(world.open_offer), max_price_usd_hour=0.9 * world.price_usd_hour)
-        with pytest.raises(CapacityError):
-            world.provider().launch(asked)
 
     def test_deployments_do_not_see_each_other(self, world: World) -> None:
         mine = world.provider().launch(request(world.open_offer))
@@ -170,24 +149,9 @@ class ProviderContract:
         world.settle()
         world.interrupt(launched.instance_id)
         ended = by_id(world.provider().describe(DEPLOYMENT))[launched.instance_id]
-        assert ended.state is InstanceState.TERMINATED
-        assert ended.by_provider
+        assert (ended.state, ended.by_provider) == (InstanceState.TERMINATED, True)
         assert ended.ended_s is not None
         assert ended.ended_s >= ended.launched_s
         # And stays so when the scheduler, late, ends it too.
         provider.terminate([launched.instance_id])
         assert by_id(provider.describe(DEPLOYMENT))[launched.instance_id] == ended
-
-    def test_closing_a_provider_leaves_its_instances(self, world: World) -> None:
-        provider = world.provider()
-        launched = provider.launch(request(world.open_offer))
-        provider.close()
-        world.settle()
-        state = by_id(world.provider().describe(DEPLOYMENT))[launched.instance_id].state
-        assert state is InstanceState.RUNNING
-
-    def test_no_secret_is_in_what_is_printed(self, world: World) -> None:
-        asked = request(world.open_offer)
-        launched = world.provider().launch(asked)
-        assert asked.node_token not in repr(asked)
-        assert asked.node_token not in repr(launched)
