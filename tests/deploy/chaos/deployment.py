@@ -41,10 +41,7 @@ class Deployment:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        offers: Sequence[dict[str, Any]] = OFFERS,
-        data: Mapping[str, Path] | None = None,
+        self, folder: Path, offers: Sequence[dict[str, Any]] = OFFERS, data: Mapping[str, Path] | None = None
     ) -> None:
         self.folder = folder.resolve()
         self.state = self.folder / "state"

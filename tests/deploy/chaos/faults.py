@@ -54,13 +54,7 @@ def plan(seed: int, counts: Mapping[str, int]) -> list[Fault]:
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     rng.shuffle(kinds)
     return [
-        Fault(
-            kind,
-            rng.random(),
-            rng.uniform(2.0, 7.0),
-            rng.uniform(4.0, 10.0),
-            *rng.choice(_POINTS),
-        )
+        Fault(kind, rng.random(), rng.uniform(2.0, 7.0), rng.uniform(4.0, 10.0), *rng.choice(_POINTS))
         for kind in kinds
     ]
 

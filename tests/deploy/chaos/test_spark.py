@@ -32,12 +32,7 @@ END_S = 600.0
 
 def batch_spec(name: str, ledger: Path, *args: str, instances: int = 1) -> dict[str, Any]:
     work = {"kind": "spark-batch", "script": "batch.py", "args": [str(TASKS), "0.4", *args], "conf": QUICK}
-    return {
-        "name": name,
-        "work": work,
-        "resources": {"instances": instances},
-        "env": {"LEDGER": str(ledger)},
-    }
+    return {"name": name, "work": work, "resources": {"instances": instances}, "env": {"LEDGER": str(ledger)}}
 
 
 def stream_spec(ledger: Path) -> dict[str, Any]:

@@ -13,15 +13,7 @@ from fastapi import FastAPI
 from benchmarks.simulated import SimulatedOffer
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
-from deploy.model.jobs import (
-    Flower,
-    FlowerClient,
-    JobSpec,
-    Places,
-    Resources,
-    SparkBatch,
-    SparkStreaming,
-)
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkBatch, SparkStreaming
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings

@@ -25,13 +25,7 @@ from deploy.store.errors import StoreError
 from deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.faults import (
-    FaultyProvider,
-    FaultyRunner,
-    Killed,
-    Striking,
-    faulty_transactions,
-)
+from tests.deploy.scheduler.faults import FaultyProvider, FaultyRunner, Killed, Striking, faulty_transactions
 from tests.deploy.scheduler.restless import RestlessWorld
 from tests.deploy.scheduler.worlds import batch
 

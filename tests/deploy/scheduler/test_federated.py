@@ -103,10 +103,7 @@ def test_a_budget_that_pays_no_round_at_all_is_known_before_anything_is_rented(t
 def test_a_training_with_a_deadline_goes_to_sure_capacity_in_time(tmp_path: Path) -> None:
     """Spot capacity never lasts an epoch of 400 s; three rounds on demand take about 1250."""
     world = TrainingWorld(
-        tmp_path,
-        cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 400 < 380),
-        a=400.0,
-        b=400.0,
+        tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 400 < 380), a=400.0, b=400.0
     )
     job = world.submit(federated(3, A, B, epoch_s=400.0, deadline_s=2600.0))
     world.until_all_end()

@@ -396,9 +396,7 @@ def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
-def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(
-    tmp_path: Path,
-) -> None:
+def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(tmp_path: Path) -> None:
     settings = replace(SETTINGS, ready_within_s=40.0, failures_most=2)
     world = World(tmp_path, cheap_and_sure(), settings=settings)
     job, launch = world.submit(batch()), world.provider.launch

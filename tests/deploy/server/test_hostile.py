@@ -179,11 +179,7 @@ def closed(connections: list[socket.socket], count: int, within_s: float) -> int
 
 @pytest.mark.parametrize(
     ("tls", "text"),
-    [
-        (False, HEAD + b"X: y" * 100),
-        (True, b""),
-        pytest.param(False, b"", marks=pytest.mark.nightly),
-    ],
+    [(False, HEAD + b"X: y" * 100), (True, b""), pytest.param(False, b"", marks=pytest.mark.nightly)],
 )
 def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
     serve: Serve, tls: bool, text: bytes

@@ -37,9 +37,7 @@ def postgresql_server() -> Iterator[Path]:
         yield home
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)],
-)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """An empty database."""
     key_file = tmp_path / "deployment.key"
