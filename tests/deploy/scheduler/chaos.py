@@ -18,7 +18,6 @@ from deploy.model.clock import VirtualClock
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
 from deploy.providers.base import CapacityError, QuotaError
-from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.database import Lock
 from deploy.store.errors import StoreError
@@ -26,8 +25,7 @@ from deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.faults import FaultyProvider, FaultyRunner, Killed, Striking, faulty_transactions
-from tests.deploy.scheduler.restless import RestlessWorld
-from tests.deploy.scheduler.worlds import batch
+from tests.deploy.scheduler.worlds import RestlessWorld, batch
 
 PASS_S = 10.0
 MOST_PASSES = 20_000
@@ -152,7 +150,7 @@ class ChaoticWorld(RestlessWorld):
     def cancel(self, job_id: str) -> None:
         """As its owner does."""
         try:
-            end_job(self.store, job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
+            super().cancel(job_id)
         except Killed:
             self.restart()
 

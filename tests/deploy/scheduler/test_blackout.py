@@ -10,9 +10,7 @@ import pytest
 
 from benchmarks.simulated import SimulatedOffer, SimulatedProvider
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.model.jobs import JobState
 from deploy.providers.base import PartialError, ProviderError
-from deploy.scheduler.retries.retries import end_job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
@@ -34,8 +32,7 @@ def _rented(world: World) -> list[tuple[float, float]]:
 
 def _check_bill(world: World, job: str) -> None:
     rented = _rented(world)
-    bill = world.store.costs.of_job(job, world.clock.now())
-    assert float(bill.usd) == pytest.approx(sum(usd for _, usd in rented), abs=1e-6)
+    assert world.spent_usd(job) == pytest.approx(sum(usd for _, usd in rented), abs=1e-6)
     now_s = world.clock.now()
     booked = [
         max(60.0, (one.ended_s or now_s) - one.launched_s)
@@ -44,11 +41,6 @@ def _check_bill(world: World, job: str) -> None:
     ]
     assert sorted(booked) == sorted(seconds for seconds, _ in rented)
     world.check_nothing_is_left()
-
-
-def _replace(world: World, provider: SimulatedProvider) -> None:
-    for part in (world.scheduler.observer, world.scheduler.actions):
-        part._providers = {"simulated": provider}
 
 
 class Blind(SimulatedProvider):
@@ -79,7 +71,7 @@ def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_tim
 ) -> None:
     world = World(tmp_path, cheap_and_sure(), settings=SLOW)
     blind = Blind(world.cloud)
-    _replace(world, blind)
+    world.rents_from(blind)
     job = world.submit(batch(work_s=20_000.0))
     world.go(100)
     blind.go_dark()
@@ -91,7 +83,7 @@ def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_tim
         # Ended while nobody could see it: then it is not found, but it is paid until then.
         world.cloud.kill(running[0], by_provider=False)
     blind.recover()
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.cancel(job)
     world.go(200)
     assert len(world.events("instance.found")) == len(vanished) - taken_meanwhile
     assert world.events("instance.orphan_ended") == []
@@ -103,7 +95,7 @@ def test_what_is_found_within_its_first_hour_is_not_free(tmp_path: Path) -> None
     settings = replace(SETTINGS, vanished_after_s=100.0)
     world = World(tmp_path, [SimulatedOffer(spot)], settings=settings)
     blind = Blind(world.cloud)
-    _replace(world, blind)
+    world.rents_from(blind)
     job = world.submit(batch(work_s=600.0))
     world.go(100)
     blind.go_dark()
@@ -112,13 +104,11 @@ def test_what_is_found_within_its_first_hour_is_not_free(tmp_path: Path) -> None
     # It may run: as long as it is not known to have been interrupted it is paid.
     assert world.store.costs.of_job(job, world.clock.now()).usd > 0
     blind.recover()
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     _check_bill(world, job)
 
 
-def test_one_old_answer_takes_up_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_one_old_answer_takes_up_nothing(world: World) -> None:
     job = world.submit(batch())
     world.go(100)
     (running,) = world.provider.describe(world.store.deployment_id)
@@ -133,9 +123,8 @@ def test_one_old_answer_takes_up_nothing(tmp_path: Path) -> None:
             self.answers -= 1
             return [running]
 
-    _replace(world, Stale(world.cloud))
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.rents_from(Stale(world.cloud))
+    world.ends_well(job)
     assert world.events("instance.found", "instance.orphan_ended") == []
 
 
@@ -159,12 +148,12 @@ class Regional(SimulatedProvider):
 @pytest.mark.real
 def test_a_silent_region_spoils_nothing_and_hides_no_other(tmp_path: Path) -> None:
     offers = [
-        SimulatedOffer(offer("n", provider="simulated", launch_s=30.0, region=NEAR, quota=1)),
-        SimulatedOffer(offer("f", provider="simulated", launch_s=30.0, region=FAR, quota=1)),
+        offer(name, provider="simulated", launch_s=30.0, region=region, quota=1)
+        for name, region in (("n", NEAR), ("f", FAR))
     ]
-    world = World(tmp_path, offers, settings=SLOW)
+    world = World(tmp_path, [SimulatedOffer(one) for one in offers], settings=SLOW)
     regional = Regional(world.cloud)
-    _replace(world, regional)
+    world.rents_from(regional)
     jobs = [world.submit(batch(f"job{n}", work_s=1.5 * HOUR_S)) for n in range(2)]
     world.go(100)
     regional.silent = FAR
@@ -175,8 +164,6 @@ def test_a_silent_region_spoils_nothing_and_hides_no_other(tmp_path: Path) -> No
     assert len(world.events("instance.ended")) == 1
     assert world.events("instance.vanished") == []
     regional.silent = ""
-    world.until_all_end()
-    assert [world.state(job) for job in jobs] == [JobState.SUCCEEDED] * 2
+    world.ends_well(*jobs)
     assert world.cloud.launches == 3
-    world.check_nothing_is_left()
     assert world.events("instance.found", "instance.orphan_ended") == []

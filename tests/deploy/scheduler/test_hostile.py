@@ -14,7 +14,6 @@ from deploy.model.jobs import JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
 from deploy.scheduler.decide import roster
-from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
@@ -141,7 +140,7 @@ def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
     world.go(120.0)
     stubborn = [job_id for job_id in ids if job_id.startswith("stubborn")]
     for job_id in stubborn:
-        end_job(world.store, job_id, JobState.CANCELLED, world.clock.now(), "by its owner")
+        world.cancel(job_id)
     cancelled_s = world.clock.now()
     world.go(30.0)
     assert not any(driver.startswith("stubborn") for driver in world.cloud.drivers)
@@ -169,6 +168,6 @@ def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
     a_pass_usd = micro_usd_hour(1.0) / 1e6 * PERIOD_S / 3600
     for spec, job_id in zip(hostile, ids, strict=True):
         if spec.budget_usd is not None:
-            spent_usd = float(world.store.costs.of_job(job_id, world.clock.now()).usd)
+            spent_usd = world.spent_usd(job_id)
             assert spent_usd <= spec.budget_usd + a_pass_usd, job_id
     assert wrong_charges(world.store) == []

@@ -21,7 +21,6 @@ from deploy.scheduler.observe import observer
 from deploy.scheduler.observe.observer import bounded
 from deploy.scheduler.retries import quarantine
 from deploy.scheduler.retries.quarantine import FAULTS, FIRST_S
-from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
@@ -56,9 +55,8 @@ STAGES = {
 @pytest.mark.real
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    world: World, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    world = World(tmp_path, cheap_and_sure())
     poison = world.submit(batch("poison", work_s=1000.0))
     world.go(100.0)
     where, what = STAGES[stage]
@@ -67,7 +65,7 @@ def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
     if stage == "settling a task":
         world.cloud.kill(world.cloud.live()[0], by_provider=True)
     world.go(100.0)
-    end_job(world.store, other, JobState.CANCELLED, world.clock.now(), "enough")
+    world.cancel(other)
     world.go(600.0)
     assert world.state(honest) is JobState.SUCCEEDED
     assert not world.store.instances.live()
@@ -83,8 +81,7 @@ def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
 
 
 @pytest.mark.real
-def test_a_job_is_set_aside_for_longer_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_job_is_set_aside_for_longer_each_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     poison = world.submit(batch("poison"))
     monkeypatch.setattr(roster, "need_of", _raise_for(poison, need_of))
     world.go(1000.0)
@@ -95,47 +92,38 @@ def test_a_job_is_set_aside_for_longer_each_time(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.real
 def test_a_job_that_raises_whenever_it_runs_is_not_rented_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(tmp_path, cheap_and_sure())
     poison = world.submit(batch("poison", work_s=36_000.0))
     monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
     monkeypatch.setattr(observer, "assignment_of", _raise_for(poison, observer.assignment_of))
-    assert _machines_until_the_end(world) == quarantine.TIMES
-    record = world.store.jobs.get(poison)
-    assert record.state is JobState.FAILED
-    assert "set aside 10 times: reading a task: OverflowError" in record.reason
-    world.check_nothing_is_left()
+    assert "set aside 10 times: reading a task: OverflowError" in world.why_failed(poison)
+    assert len(world.rented()) == quarantine.TIMES
 
 
-def test_one_fault_alone_sets_nobody_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_one_fault_alone_sets_nobody_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job = world.submit(batch("poison"))
     with monkeypatch.context() as patched:
         patched.setattr(roster, "need_of", _raise_for(job, need_of))
         world.go((FAULTS - 1) * world.settings.period_s)
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert world.events("job.quarantined") == []
 
 
 @pytest.mark.real
-def test_a_stage_that_fails_for_all_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_fails_for_all_leaves_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be decided any more; what runs is still ended, by its owner or when its budget is spent."""
-    world = World(tmp_path, cheap_and_sure())
     poor = world.submit(batch("poor", work_s=36_000.0, budget_usd=0.05))
     cancelled = world.submit(batch("cancelled", work_s=36_000.0))
     world.go(100.0)
     monkeypatch.setattr(world.scheduler.chooser, "choose", _raise_for(ALL, world.scheduler.chooser.choose))
-    end_job(world.store, cancelled, JobState.CANCELLED, world.clock.now(), "enough")
+    world.cancel(cancelled)
     for _ in range(100):
         with pytest.raises(OverflowError):
             world.scheduler.step()
         world.clock.sleep(world.settings.period_s)
     assert world.state(poor) is JobState.FAILED
-    assert float(world.store.costs.of_job(poor, world.clock.now()).usd) <= 0.05
+    assert world.spent_usd(poor) <= 0.05
     world.check_nothing_is_left()
 
 
@@ -176,8 +164,7 @@ def _reports(world: World, job_id: str, spoil: Callable[[TaskReport], TaskReport
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kind: str) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_report_that_cannot_be_read_costs_its_own_job_only(world: World, kind: str) -> None:
     honest = world.submit(batch("honest", work_s=300.0))
     poison = world.submit(batch("poison", work_s=36_000.0, budget_usd=0.05))
     world.go(100.0)
@@ -187,14 +174,13 @@ def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kin
     assert [event.job_id for event in world.events("job.quarantined")][:1] == [poison]
     world.go(600.0)
     a_pass_usd = 1.0 * world.settings.period_s / 3600
-    assert float(world.store.costs.of_job(poison, world.clock.now()).usd) <= 0.05 + a_pass_usd
+    assert world.spent_usd(poison) <= 0.05 + a_pass_usd
     assert wrong_charges(world.store) == []
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ODD)
-def test_a_report_with_odd_values_is_kept_within_bounds(tmp_path: Path, kind: str) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_report_with_odd_values_is_kept_within_bounds(world: World, kind: str) -> None:
     job, honest = world.submit(batch("odd", work_s=600.0)), world.submit(batch("honest", work_s=600.0))
     world.go(100.0)
     _reports(world, job, ODD[kind])
@@ -220,58 +206,40 @@ def test_bounds_of_a_report() -> None:
 # What fails to start is not rented for without end.
 
 
-def _machines_until_the_end(world: World) -> int:
-    """How many were rented until every job had ended."""
-    world.until_all_end()
-    return len(world.cloud.machines)
-
-
 REFUSED = RunnerError("the argument list is too long")
 REFUSED_OR_RAISING = {"refused": REFUSED, "raises what nothing should": OverflowError("beyond everything")}
 
 
 @pytest.mark.parametrize("kind", REFUSED_OR_RAISING)
-def test_a_start_that_always_fails_is_given_up(tmp_path: Path, kind: str) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_start_that_always_fails_is_given_up(world: World, kind: str) -> None:
     job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
     world.runner.ensure = _raise_for(job, world.runner.ensure, REFUSED_OR_RAISING[kind])  # type: ignore[method-assign]
-    began_s = world.clock.now()
-    assert _machines_until_the_end(world) == world.settings.failures_most + 1
+    reason = world.why_failed(job)
+    assert len(world.rented()) == world.settings.failures_most + 1
     assert world.state(honest) is JobState.SUCCEEDED
-    record = world.store.jobs.get(job)
-    assert record.state is JobState.FAILED
-    assert "6 attempts in a row came to nothing" in record.reason
-    assert ("the argument list is too long" if kind == "refused" else "OverflowError") in record.reason
-    assert record.ended_s is not None
-    assert record.ended_s - began_s < 20 * 60
-    world.check_nothing_is_left()
+    assert "6 attempts in a row came to nothing" in reason
+    assert ("the argument list is too long" if kind == "refused" else "OverflowError") in reason
+    assert world.took_s(job) < 20 * 60
 
 
 @pytest.mark.real
-def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(world: World) -> None:
     job = world.submit(batch())
     for number in range(1, 100):
         world.cloud.hung_s[f"sim-{number}"] = 0.0
-    assert _machines_until_the_end(world) == world.settings.failures_most
-    assert world.state(job) is JobState.FAILED
-    assert "not ready" in world.store.jobs.get(job).reason
-    offers = [machine.report.offer_id for machine in world.cloud.machines.values()]
-    assert offers[:2] == ["spot", "sure"], "after the first failure it tried elsewhere"
-    world.check_nothing_is_left()
+    assert "not ready" in world.why_failed(job)
+    assert len(world.rented()) == world.settings.failures_most
+    assert world.rented()[:2] == ["spot", "sure"], "after the first failure it tried elsewhere"
 
 
-def test_an_attempt_that_is_lost_on_healthy_machines_counts(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_an_attempt_that_is_lost_on_healthy_machines_counts(world: World) -> None:
     job = world.submit(batch(work_s=36_000.0))
     _reports(world, job, lambda report: replace(report, phase=Phase.LOST, message="the driver was killed"))
-    assert _machines_until_the_end(world) == world.settings.failures_most
-    assert "the driver was killed" in world.store.jobs.get(job).reason
-    world.check_nothing_is_left()
+    assert "the driver was killed" in world.why_failed(job)
+    assert len(world.rented()) == world.settings.failures_most
 
 
-def test_failed_starts_of_one_job_do_not_close_offers_for_others(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_failed_starts_of_one_job_do_not_close_offers_for_others(world: World) -> None:
     world.runner.ensure = _raise_for("poison-1", world.runner.ensure)  # type: ignore[method-assign]
     world.submit(batch("poison"))
     world.go(60.0)
@@ -284,14 +252,12 @@ def test_failed_starts_of_one_job_do_not_close_offers_for_others(tmp_path: Path)
 def test_part_of_a_gang_is_not_rented_again_and_again(tmp_path: Path) -> None:
     """The offer shows four instances and has two: what was launched is paid for each time."""
     world = World(tmp_path, cheap_and_sure()[:1], settings=replace(SETTINGS, period_s=30.0))
-    real = world.provider.launch
 
-    def launch(request: Any) -> Any:
+    def has_two(request: LaunchRequest) -> None:
         if len(world.cloud.live()) >= 2:
             raise CapacityError("no capacity")
-        return real(request)
 
-    world.provider.launch = launch  # type: ignore[method-assign]
+    world.before_launches(has_two)
     world.submit(batch("gang", instances=3))
     world.go(2 * 3600.0)
     assert len(world.cloud.machines) <= 2 * (6 + 2 * 2), "it is tried each half hour in the end"
@@ -300,13 +266,12 @@ def test_part_of_a_gang_is_not_rented_again_and_again(tmp_path: Path) -> None:
 # Ends.
 
 
-def test_a_cancelled_job_s_driver_and_secrets_are_gone_with_it(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_cancelled_job_s_driver_and_secrets_are_gone_with_it(world: World) -> None:
     job = world.submit(batch(work_s=5000.0))
     world.go(100.0)
     assert world.cloud.drivers
     assert world.cloud.remembered == {job}
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.cancel(job)
     world.go(20.0)
     assert world.cloud.drivers == set()
     assert world.cloud.remembered == set()
@@ -328,7 +293,7 @@ def test_what_ends_slowly_is_asked_again_within_seconds(tmp_path: Path) -> None:
         raise RunnerError("it still ends")
 
     world.runner.stop = stop  # type: ignore[method-assign]
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.cancel(job)
     world.go(120.0)
     gaps = [after - before for before, after in itertools.pairwise(asked_s)]
     assert len(gaps) >= 15
@@ -348,10 +313,8 @@ def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> N
     world.go(3600.0)
     assert len(world.cloud.live()) == 4
     world.provider.describe = real  # type: ignore[method-assign]
-    world.until_all_end()
-    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    world.ends_well(*jobs)
     assert len(world.cloud.machines) == 4
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
@@ -371,16 +334,13 @@ def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: P
     assert world.cloud.live() == [lost]
     world.go(100.0)
     assert lost not in world.cloud.live(), "it did run: it is ended before it is booked as gone"
-    assert [event.kind for event in world.events("instance.vanished")] == ["instance.vanished"]
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    world.check_nothing_is_left()
+    assert len(world.events("instance.vanished")) == 1
+    world.ends_well(job)
 
 
 @pytest.mark.real
-def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
+def test_a_machine_that_hangs_is_left_and_given_back(world: World) -> None:
     """It is reported as running, and billed; the agent and all that ran there do not answer."""
-    world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=600.0))
     world.go(100.0)
     (hung,) = world.cloud.live()
@@ -391,34 +351,28 @@ def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
     assert hung not in world.cloud.live()
     requeued = [event.data["reason"] for event in world.events("task.requeued")]
     assert requeued == ["1 of 1 instances were not answering any more"]
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    world.check_nothing_is_left()
+    world.ends_well(job)
 
 
 def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(tmp_path: Path) -> None:
     settings = replace(SETTINGS, ready_within_s=40.0, failures_most=2)
     world = World(tmp_path, cheap_and_sure(), settings=settings)
-    job, launch = world.submit(batch()), world.provider.launch
+    job = world.submit(batch())
 
-    def launch_on_demand_only(request: LaunchRequest) -> InstanceReport:
+    def only_on_demand(request: LaunchRequest) -> None:
         if request.offer_id == "spot":
             raise ProviderError("spot: NewCodeOfAws: nobody knows it yet")
-        return launch(request)
 
-    world.provider.launch = launch_on_demand_only  # type: ignore[method-assign]
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.before_launches(only_on_demand)
+    world.ends_well(job)
     (refused,) = world.events("instance.refused")
     assert "NewCodeOfAws: nobody knows it yet" in str(refused.data["error"])
     assert [event.data["lost"] for event in world.events("task.requeued")] == [False]
-    assert {one.report.offer_id for one in world.cloud.machines.values()} == {"sure"}
-    world.check_nothing_is_left()
+    assert set(world.rented()) == {"sure"}
 
 
 @pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])
-def test_a_wrong_clock_of_the_scheduler_fails_no_job_and_is_told_once(tmp_path: Path, ahead_s: float) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_wrong_clock_of_the_scheduler_fails_no_job_and_is_told_once(world: World, ahead_s: float) -> None:
     jobs, launch = [world.submit(batch(name)) for name in ("one", "other")], world.provider.launch
 
     def launch_by_its_own_clock(request: LaunchRequest) -> InstanceReport:
@@ -426,8 +380,7 @@ def test_a_wrong_clock_of_the_scheduler_fails_no_job_and_is_told_once(tmp_path: 
         return replace(report, launched_s=report.launched_s - ahead_s)
 
     world.provider.launch = launch_by_its_own_clock  # type: ignore[method-assign]
-    world.until_all_end()
-    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    world.ends_well(*jobs)
     assert world.events("task.requeued") == []
     (told,) = world.events("clock.differs")
     assert f"clock is {ahead_s:+.0f} s off that of simulated: synchronise it" in str(told.data["reason"])

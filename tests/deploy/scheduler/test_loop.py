@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +12,14 @@ import pytest
 
 from benchmarks.simulated import SimulatedProvider
 from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
+from deploy.model.jobs import FlowerClient, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
 from deploy.scheduler.decide.policies import MARKET_COMPONENTS
 from deploy.scheduler.retries.retries import end_job
 from deploy.store.decisions import Mode
+from tests.deploy.scheduler.training import federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
 
@@ -25,14 +27,11 @@ def kinds(world: World, job_id: str) -> list[str]:
     return [event.kind for event in world.store.events.after(0, 10_000, job_id=job_id)]
 
 
-def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(world: World) -> None:
     job = world.submit(batch())
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
-    assert [name.report.offer_id for name in world.cloud.machines.values()] == ["spot"]
-    world.check_nothing_is_left()
+    assert world.rented() == ["spot"]
     told = kinds(world, job)
     order = ["task.decided", "instance.launched", "instance.ready", "task.started", "job.succeeded"]
     assert [told.index(kind) for kind in order] == sorted(told.index(kind) for kind in order)
@@ -46,63 +45,45 @@ def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(tmp_path:
 def test_an_interruption_costs_what_no_checkpoint_held_and_the_job_ends_elsewhere(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
     job = world.submit(batch())
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    offers = [machine.report.offer_id for machine in world.cloud.machines.values()]
+    world.ends_well(job)
+    offers = world.rented()
     assert offers == ["spot", "sure"]
     assert "task.lost" in kinds(world, job)
     assert world.cloud.completions[TaskKey(job, "main")] == 1
-    world.check_nothing_is_left()
 
 
-def test_an_offer_that_refuses_is_left_alone_for_a_while(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_an_offer_that_refuses_is_left_alone_for_a_while(world: World) -> None:
     # The market shows capacity and the launch fails.
     spot = world.cloud.offers[0]
-    looks = {"n": 0}
-
-    def seen_but_gone(now_s: float) -> bool:
-        looks["n"] += 1
-        return looks["n"] % 2 == 1
-
-    spot.available = seen_but_gone
+    looks = itertools.count(1)
+    spot.available = lambda now_s: next(looks) % 2 == 1
     job = world.submit(batch())
     world.go(200)
     assert world.store.instances.of_job(job)
     spot.available = lambda now_s: True
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    world.check_nothing_is_left()
+    world.ends_well(job)
 
 
 @pytest.mark.real
-def test_a_user_s_failures_are_counted_and_end_the_job(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_user_s_failures_are_counted_and_end_the_job(world: World) -> None:
     world.cloud.fails["bad"] = 99
     world.cloud.fails["shaky"] = 2
     bad, shaky = world.submit(batch("bad")), world.submit(batch("shaky"))
-    world.until_all_end()
-    assert world.state(bad) is JobState.FAILED
+    assert world.why_failed(bad) == "exit code 1"
     assert world.store.jobs.get(bad).user_failures == 3
-    assert world.store.jobs.get(bad).reason == "exit code 1"
     assert world.state(shaky) is JobState.SUCCEEDED
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
-def test_a_gang_starts_together_and_waits_for_room(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_gang_starts_together_and_waits_for_room(world: World) -> None:
     first, second = world.submit(batch("first", instances=3)), world.submit(batch("second", instances=3))
     world.go(60)
     assert len(world.cloud.live("spot")) == 3
     assert len(world.cloud.live("sure")) == 3
-    world.until_all_end()
-    assert {world.state(first), world.state(second)} == {JobState.SUCCEEDED}
-    world.check_nothing_is_left()
+    world.ends_well(first, second)
 
 
-def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(world: World) -> None:
     job = world.submit(batch())
     launch = world.scheduler.actions.act
 
@@ -118,35 +99,25 @@ def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_p
 
 @pytest.mark.real
 @pytest.mark.mistakes
-def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_an_action_that_fails_each_time_does_not_hold_up_the_others(world: World) -> None:
     poisoned, job = world.submit(batch("poisoned")), world.submit(batch())
-    launch = world.provider.launch
 
-    def fail(asked: LaunchRequest) -> InstanceReport:
+    def fail(asked: LaunchRequest) -> None:
         if asked.job_id == poisoned:
             raise KeyError("nobody thought of this\nin two lines")
-        return launch(asked)
 
-    world.provider.launch = fail  # type: ignore[method-assign, assignment]
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    assert world.state(poisoned) is JobState.FAILED
-    reason = world.store.jobs.get(poisoned).reason
+    world.before_launches(fail)
+    world.ends_well(job)
+    reason = world.why_failed(poisoned)
     assert "6 attempts in a row came to nothing" in reason
     assert "KeyError: 'nobody thought of this\\nin two lines'" in reason
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
-def test_a_budget_is_never_passed(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_a_budget_is_never_passed(world: World) -> None:
     job = world.submit(batch(work_s=36_000, budget_usd=0.05))
-    world.until_all_end()
-    assert world.state(job) is JobState.FAILED
-    assert "budget" in world.store.jobs.get(job).reason
-    assert 0.045 < float(world.store.costs.of_job(job, world.clock.now()).usd) <= 0.05
-    world.check_nothing_is_left()
+    assert "budget" in world.why_failed(job)
+    assert 0.045 < world.spent_usd(job) <= 0.05
 
 
 @pytest.mark.real
@@ -154,12 +125,8 @@ def test_the_net_moves_a_job_off_spot_capacity_in_time(tmp_path: Path) -> None:
     """Spot capacity ends every attempt after 150 s, of which 60 are lost: only on demand will it be met."""
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 200 < 190))
     job = world.submit(batch(work_s=600, deadline_s=1500))
-    world.until_all_end()
-    record = world.store.jobs.get(job)
-    assert record.state is JobState.SUCCEEDED
-    assert record.ended_s is not None
-    assert record.ended_s <= record.submitted_s + 1500
-    world.check_nothing_is_left()
+    world.ends_well(job)
+    assert world.took_s(job) <= 1500
 
 
 def test_a_dry_run_decides_and_does_nothing(tmp_path: Path) -> None:
@@ -181,11 +148,8 @@ def test_a_task_that_waits_on_and_on_is_written_down_once(tmp_path: Path) -> Non
     assert len(world.store.decisions.latest(100, job_id=job)) == 1
 
 
-def test_one_federated_client_s_success_is_that_of_the_training(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
-    clients = tuple(FlowerClient(name=name) for name in ("a", "b"))
-    spec = JobSpec(name="fl", work=Flower(app="app", rounds=2, clients=clients, epoch_s=60.0))
-    job = world.submit(spec)
+def test_one_federated_client_s_success_is_that_of_the_training(world: World) -> None:
+    job = world.submit(federated(2, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
     world.go(100)
     with world.store.transaction():
         task = world.store.tasks.of_job(job)[0]
@@ -196,29 +160,23 @@ def test_one_federated_client_s_success_is_that_of_the_training(tmp_path: Path) 
     world.check_nothing_is_left()
 
 
-def test_an_instance_that_nobody_knows_is_ended(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_an_instance_that_nobody_knows_is_ended(world: World) -> None:
     world.provider.launch(LaunchRequest("stray", "sure", world.store.deployment_id, "x", "main", "secret"))
     world.go(100)
     assert world.cloud.live() == []
-    assert any(event.kind == "instance.orphan_ended" for event in world.store.events.latest(100))
+    assert world.events("instance.orphan_ended")
 
 
 def test_the_trained_policy_runs_the_loop_too(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(), policy="multicloud")
     jobs = [world.submit(batch(f"job{k}", deadline_s=5000)) for k in range(4)]
-    world.until_all_end()
-    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    world.ends_well(*jobs)
     decision = world.store.decisions.latest(1)[0]
     values = {name for one in decision.candidates for name in one.values}
-    assert values <= set(MARKET_COMPONENTS)
-    assert values
-    world.check_nothing_is_left()
+    assert set() < values <= set(MARKET_COMPONENTS)
 
 
-def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_while_its_runner_is_silent(
-    tmp_path: Path,
-) -> None:
+def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_in_silence(tmp_path: Path) -> None:
     """Its work is done at 330 s, its machine is taken at 335 s, and its runner is silent until 400 s."""
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 335))
     job = world.submit(batch())
@@ -232,18 +190,15 @@ def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_while_its_run
         return reports(assignments)
 
     world.runner.reports = silent  # type: ignore[method-assign]
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert len(world.cloud.machines) == 1
     assert world.store.tasks.get(TaskKey(job, "main")).attempt == 1
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
 def test_a_run_that_saved_something_is_no_loss_in_a_row(tmp_path: Path) -> None:
     """Three losses after five saved minutes each: with at most two in a row, the job does not fail."""
-    settings = replace(SETTINGS, losses_most=2)
-    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, losses_most=2))
     job = world.submit(batch(work_s=1500.0))
     for _ in range(3):
         while world.store.tasks.get(TaskKey(job, "main")).phase is not Phase.RUNNING:
@@ -254,13 +209,11 @@ def test_a_run_that_saved_something_is_no_loss_in_a_row(tmp_path: Path) -> None:
         task = world.store.tasks.get(TaskKey(job, "main"))
         assert task.losses == 1
         assert task.not_before_s <= world.clock.now()
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
 
 
 def test_losses_in_which_nothing_was_saved_count_together_and_fail_the_job(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, losses_most=2)
-    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, losses_most=2))
     job = world.submit(batch(work_s=1500.0))
     for losses in (1, 2, 3):
         while not world.cloud.live():
@@ -292,20 +245,13 @@ class Mute(SimulatedProvider):
         return super().describe(deployment)
 
 
-def test_an_instance_whose_launch_was_not_heard_of_is_paid_though_the_next_try_is_refused(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_an_instance_whose_launch_was_not_heard_of_is_paid(world: World) -> None:
     mute = Mute(world.cloud)
-    for part in (world.scheduler.observer, world.scheduler.actions):
-        part._providers = {"simulated": mute}
+    world.rents_from(mute)
     job = world.submit(batch())
-    world.until_all_end()
-    assert mute.passes == 2
-    assert world.cloud.launches == 1
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
+    assert (mute.passes, world.cloud.launches) == (2, 1)
     assert world.store.costs.of_job(job, world.clock.now()).seconds >= 330
-    world.check_nothing_is_left()
 
 
 class Late(SimulatedProvider):
@@ -323,16 +269,14 @@ class Late(SimulatedProvider):
 
 
 @pytest.mark.parametrize(("taken", "seconds"), [(False, 30), (True, 20)])
-def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_and_paid(
-    tmp_path: Path, taken: bool, seconds: int
+def test_an_instance_that_is_shown_after_it_was_given_up_is_paid(
+    world: World, taken: bool, seconds: int
 ) -> None:
     """Launched at 0 s, given up at 10 s, shown at 30 s: ended then, unless the provider took it at 20 s."""
-    world = World(tmp_path, cheap_and_sure())
-    for part in (world.scheduler.observer, world.scheduler.actions):
-        part._providers = {"simulated": Late(world.cloud)}
+    world.rents_from(Late(world.cloud))
     job = world.submit(batch())
     world.go(10)
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.cancel(job)
     world.go(10)
     (instance,) = world.store.instances.of_job(job)
     assert (instance.provider_id, instance.ended_s) == (None, 1_000_010.0)
@@ -349,14 +293,12 @@ def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_an
     assert float(bill.usd) == pytest.approx(60 * 0.3 / 3600)  # a provider bills a minute at least
     found = "instance.ended" if taken else "instance.found"
     assert kinds(world, job).count(found) == 1
-    assert "instance.orphan_ended" not in [event.kind for event in world.store.events.latest(100)]
+    assert world.events("instance.orphan_ended") == []
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("heals_s", [450.0, math.inf])
-def test_a_retry_is_not_put_off_past_the_last_moment_at_which_the_deadline_can_be_kept(
-    tmp_path: Path, heals_s: float
-) -> None:
+def test_a_retry_is_not_put_off_past_the_last_safe_moment(tmp_path: Path, heals_s: float) -> None:
     """Starts fail at first; on demand takes 30 s of launch, 20 of set-up and 300 of work.
 
     With the margins of the net and two passes that is 465 s: the last safe moment is 535 s. The first attempt
@@ -378,9 +320,7 @@ def test_a_retry_is_not_put_off_past_the_last_moment_at_which_the_deadline_can_b
     assert starts[0] == 0.0
     assert 535 <= starts[1] <= 545
     if heals_s < math.inf:
-        ended_s = world.store.jobs.get(job).ended_s
-        assert ended_s is not None
-        assert ended_s - began_s <= 1000.0
+        assert world.took_s(job) <= 1000.0
     else:
         assert len(starts) == 2, "then it backs off again"
         assert world.state(job) is not JobState.FAILED

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.model.jobs import FlowerClient, JobState
+from deploy.model.jobs import JobState
 from deploy.model.tasks import Phase
 from deploy.providers.base import CapacityError, ThrottledError
 from deploy.scheduler.loop import PRUNE_S
 from deploy.scheduler.retries.retries import attempt_id, end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.intents import IntentKind
-from tests.deploy.scheduler.test_federated import TrainingWorld
-from tests.deploy.scheduler.training import federated, key_of
+from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
 
@@ -39,26 +38,21 @@ def test_an_offer_that_refused_is_not_asked_again_before_its_time(tmp_path: Path
     """It is left alone for 60 s each time, and is all that there is."""
     world = World(tmp_path, cheap_and_sure()[:1])
     asked_s: list[float] = []
-    launch = world.provider.launch
 
-    def refuse(request: LaunchRequest) -> InstanceReport:
+    def refuse(request: LaunchRequest) -> None:
         asked_s.append(world.clock.now())
         if len(asked_s) < 4:
             raise CapacityError("no capacity")
-        return launch(request)
 
-    world.provider.launch = refuse  # type: ignore[method-assign]
+    world.before_launches(refuse)
     job = world.submit(batch())
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert len(asked_s) == 4
     assert all(later - earlier >= 60.0 for earlier, later in pairwise(asked_s))
-    world.check_nothing_is_left()
 
 
-def test_an_end_that_was_refused_does_not_wait_behind_looks(tmp_path: Path) -> None:
+def test_an_end_that_was_refused_does_not_wait_behind_looks(world: World) -> None:
     """One call is allowed for each pass, and the look of the pass takes it."""
-    world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=36_000.0))
     world.go(100.0)
     (machine,) = world.cloud.live()
@@ -81,7 +75,7 @@ def test_an_end_that_was_refused_does_not_wait_behind_looks(tmp_path: Path) -> N
 
     world.provider.describe = look  # type: ignore[method-assign]
     world.provider.terminate = end  # type: ignore[method-assign]
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.cancel(job)
     left = 1
     world.go(10.0)
     assert world.cloud.live() == [machine]
@@ -95,7 +89,7 @@ def test_the_end_of_a_job_is_the_end_of_every_attempt_and_instance_of_it(
     tmp_path: Path, state: JobState
 ) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
-    job = world.submit(federated(20, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
+    job = world.submit(federated(20, A, B, epoch_s=60.0))
     while {task.phase for task in world.store.tasks.of_job(job)} != {Phase.RUNNING}:
         world.go(10.0)
     tasks = world.store.tasks.of_job(job)
@@ -114,7 +108,7 @@ def test_the_end_of_a_job_is_the_end_of_every_attempt_and_instance_of_it(
 def test_an_idle_client_that_stays_where_it_is_says_so_once(tmp_path: Path) -> None:
     """The other one needs 30 s longer, for which no release pays; it is asked about every 10 s."""
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
-    job = world.submit(federated(20, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
+    job = world.submit(federated(20, A, B, epoch_s=60.0))
     quick, idle = key_of(job, "a"), 0
     for _ in range(60):
         world.go(10.0)
@@ -149,24 +143,16 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
     world.until_all_end()
     scheduler, roster = world.scheduler, world.scheduler.chooser._roster
     asking = roster.questions
-    for kept in (
-        scheduler.quarantine._cases,
-        scheduler.ending._drained,
-        asking._next_s,
-        asking._running_s,
-        asking._warned,
-        roster.lateness._known,
-        roster._urgency._ends,
-        roster._urgency._patient,
-    ):
-        assert not kept
+    kept: list[object] = [scheduler.quarantine._cases, scheduler.ending._drained, roster.lateness._known]
+    kept += [asking._next_s, asking._running_s, asking._warned]
+    kept += [roster._urgency._ends, roster._urgency._patient]
+    assert not any(kept)
     assert not any(scheduler.observer._orphans.values())
     assert not any(scheduler.observer._missing_s.values())
 
 
 @pytest.mark.real
-def test_what_is_older_than_the_store_keeps_is_removed_by_the_loop(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_what_is_older_than_the_store_keeps_is_removed_by_the_loop(world: World) -> None:
     job = world.submit(batch())
     world.until_all_end()
     assert world.store.events.after(0, 100, job_id=job)

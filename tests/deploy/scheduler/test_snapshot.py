@@ -27,8 +27,7 @@ from deploy.store.tasks import Task
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, Observation, encode
 from tests.deploy.scheduler.cases import need, offer
-from tests.deploy.scheduler.test_federated import TrainingWorld
-from tests.deploy.scheduler.training import federated, key_of
+from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import cheap_and_sure
 
 
@@ -147,7 +146,7 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
 def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
     """Epochs go with the speed of the instance; a training that has gone on shows what its rounds take."""
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
-    job = world.submit(federated(4, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=600.0))
+    job = world.submit(federated(4, A, B, epoch_s=600.0))
     seen: list[Membership] = []
     memberships = world.scheduler.chooser._roster.memberships
     for _ in range(60):

@@ -37,9 +37,8 @@ class WatchingWorld(World):
 def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> None:
     world = WatchingWorld(tmp_path, cheap_and_sure(), mode=Mode.SHADOW)
     job = world.submit(batch(work_s=300.0))
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
-    assert [machine.report.offer_id for machine in world.cloud.machines.values()] == ["sure"]
+    world.ends_well(job)
+    assert world.rented() == ["sure"]
     (decision,) = world.store.decisions.latest(10)
     assert (decision.mode, decision.policy, decision.chosen) == (Mode.SHADOW, "on_demand", "sure")
     assert (decision.shadow_policy, decision.shadow_choice) == ("cheapest", "spot")
@@ -105,12 +104,11 @@ def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_where_it_is_cheap(
     (machine,) = world.cloud.machines.values()
     machine_id = machine.report.instance_id
     world.cloud.kill(machine_id, by_provider=True)
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     (event,) = world.events("task.hopeless")
     # 30 s of launch, 20 of set-up, 300 of work.
     assert event.data["reason"] == "the deadline is in 200 s and what is left takes 350 s at best"
-    assert {one.report.offer_id for one in world.cloud.machines.values()} == {"spot"}
+    assert set(world.rented()) == {"spot"}
     assert world.metric("deadline_misses_total", kind="job") == 1
 
 

@@ -1,4 +1,4 @@
-"""Workflows and their plans in the simulated cloud; times by hand."""
+"""Workflows, their plans, and bags of tasks in the simulated cloud; times by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.jobs import JobState, TaskKey
+from deploy.model.jobs import Bag, BagTask, JobSpec, JobState, Places, Resources, TaskKey
 from deploy.model.transfers import Transfers
 from deploy.scheduler.act.placing import of_start, regions_of
 from deploy.scheduler.decide.chooser import Policies
@@ -22,10 +22,11 @@ from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.plans import Plans, Stand
 from deploy.scheduler.snapshot.estimates import need_of
 from deploy.server.admission import AdmissionError, admit
+from deploy.store.intents import IntentKind
 from envs.simulation.snapshot import Observation
 from envs.simulation.workflows.model import File, Stays
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.worlds import SETTINGS, World
+from tests.deploy.scheduler.worlds import SETTINGS, World, cheap_and_sure
 from tests.deploy.workflows import file, step, workflow
 
 
@@ -78,8 +79,7 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
     for _ in range(4):
         world.go(50.0)
         world.restart()
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert world.cloud.completions == {TaskKey(job, name): 1 for name in ("all", "one", "two", "after")}
     at = started(world)
     assert at["one"] == at["two"] == 0.0
@@ -90,7 +90,6 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
         ("after", ["one"]),
         ("all", ["one", "two"]),
     ]
-    world.check_nothing_is_left()
 
 
 class Stubborn(Policy):
@@ -139,13 +138,11 @@ def test_private_data_are_read_in_their_region_whatever_the_policy_says(tmp_path
         # An interruption: what it did is done again, and again only there.
         for name in world.cloud.live("n/sure")[:1] if world.clock.now() < 1_000_700 else []:
             world.cloud.kill(name, by_provider=True)
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     ran = {(one.key.task, one.offer.region) for one in world.store.instances.of_job(job)}
     assert ran == {("sums", "n"), ("kept", "n"), ("more", "n"), ("all", "s")}
     # It did try.
     assert world.refused["stubborn", "masked"] >= 3
-    world.check_nothing_is_left()
 
 
 def test_each_step_has_until_the_latest_moment_that_leaves_time_for_those_behind_it(tmp_path: Path) -> None:
@@ -178,7 +175,7 @@ def test_files_are_moved_from_where_their_step_ran(tmp_path: Path) -> None:
     assert need.moves["s"].usd == pytest.approx(0.30)
     assert need.moves["n"] == (0.0, 0.0)
     assert of_start(flow, two, "n", transfers, regions) == 0
-    assert float(world.store.costs.of_job(job_id, world.clock.now()).usd) > 0.30
+    assert world.spent_usd(job_id) > 0.30
     [began] = [event for event in world.events("task.started") if event.task == "two"]
     assert began.data["egress_usd"] == pytest.approx(0.30)
 
@@ -203,9 +200,7 @@ def test_a_step_that_fails_too_often_fails_the_workflow_and_nothing_behind_it_st
     world = World(tmp_path, clusters("n"))
     world.cloud.fails["flow"] = 3
     job = world.submit(workflow(step("one"), step("two", "one-out"), max_user_failures=2))
-    world.until_all_end()
-    record = world.store.jobs.get(job)
-    assert (record.state, record.reason) == (JobState.FAILED, "exit code 1")
+    assert world.why_failed(job) == "exit code 1"
     assert {event.task for event in world.events("task.started")} == {"one"}
     world.check_nothing_is_left()
 
@@ -332,10 +327,8 @@ def test_a_step_whose_cluster_is_lost_is_planned_anew(tmp_path: Path) -> None:
     for name in world.cloud.live("fast/sure"):
         world.cloud.kill(name, by_provider=True)
     world.restart()
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert regions(world, job) == {"long": ["fast", "slow"], "kept": ["slow"], "last": ["slow"]}
-    world.check_nothing_is_left()
 
 
 def test_a_step_runs_where_its_files_are_if_all_else_is_equal(tmp_path: Path) -> None:
@@ -355,3 +348,85 @@ def test_where_only_spot_capacity_is_planned_a_deadline_keeps_all_places_open(tm
         job = world.submit(workflow(step("one", minutes=20.0), deadline_s=deadline_s))
         world.until_all_end()
         assert regions(world, job) == {"one": [expected]}
+
+
+def bag(n_tasks: int, minutes: float, deadline_s: float | None, **changes: Any) -> JobSpec:
+    tasks = tuple(BagTask(name=f"t{k}", command=("run", str(k)), minutes=minutes) for k in range(n_tasks))
+    return JobSpec(name="bag", work=Bag(tasks=tasks, deadline_s=deadline_s), **changes)
+
+
+def each_once(world: World, job: str, n_tasks: int) -> bool:
+    return world.cloud.completions == {TaskKey(job, f"t{k}"): 1 for k in range(n_tasks)}
+
+
+@pytest.mark.real
+def test_ten_tasks_under_interruptions_end_before_the_deadline_each_once(tmp_path: Path) -> None:
+    # Four machines of each kind; every 300 s spot capacity is away for 60 s and all that runs there is lost.
+    # Ten times 10 min of work; four machines on demand alone need three rounds of about 640 s: 1920 s.
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 300 < 240))
+    job = world.submit(bag(10, 10.0, 3600.0))
+    world.ends_well(job)
+    assert world.took_s(job) <= 3600.0
+    assert each_once(world, job, 10)
+    # No task of 600 s ends on spot capacity that lasts for 240 s: all were interrupted or moved.
+    assert len(world.events("task.lost")) >= 10
+    assert set(world.rented()) == {"spot", "sure"}
+
+
+def test_the_net_takes_tasks_off_spot_capacity_in_time(tmp_path: Path) -> None:
+    # One of two zones always has spot capacity, for 100 s: a try saves one checkpoint (60 s) of the 300 s of
+    # work. On demand all of it takes 30 s of launch, 20 s of set-up and 300 s, so at first nothing stands in
+    # the way of spot; after a try 290 s are left to do, and 360 s to do it in.
+    a, b = (offer(name, provider="simulated", launch_s=10.0) for name in "ab")
+    zones = [
+        SimulatedOffer(a, available=lambda now_s: (now_s - 1_000_000) % 200 < 100),
+        SimulatedOffer(b, available=lambda now_s: (now_s - 1_000_000) % 200 >= 100),
+    ]
+    world = World(tmp_path, [*zones, cheap_and_sure()[1]])
+    job = world.submit(bag(4, 5.0, 460.0))
+    world.ends_well(job)
+    assert world.took_s(job) <= 460.0
+    assert each_once(world, job, 4)
+    assert world.metric("overruled_total", by="net") >= 4
+
+
+@pytest.mark.real
+def test_a_killed_scheduler_goes_on_and_what_is_done_is_ended_once(world: World) -> None:
+    # Four at once: four are done after about 350 s, four more run.
+    job = world.submit(bag(12, 5.0, None, places=Places(markets=("spot",))))
+    for _ in range(10):
+        world.go(50.0)
+        world.restart()
+    tasks = world.store.tasks.of_job(job)
+    assert sum(task.phase == "succeeded" for task in tasks) == 4
+    assert world.store.gantt.sums([job])[job].tasks_done == 4
+    assert world.state(job) is JobState.RUNNING
+    world.ends_well(job)
+    assert each_once(world, job, 12)
+    # Twelve machines; for each task one stop, and one to forget the job.
+    assert world.cloud.launches == 12
+    n_intents = sum(world.store.intents.counts().values())
+    intents = map(world.store.intents.get, range(1, n_intents + 1))
+    stops = sorted(one.target for one in intents if one.kind is IntentKind.STOP)
+    assert stops == sorted([f"{job}:forget", *(f"{job}.t{k}.1" for k in range(12))])
+
+
+def test_one_command_that_fails_too_often_fails_the_bag_with_its_line(world: World) -> None:
+    world.cloud.fails["bag"] = 3
+    job = world.submit(bag(1, 5.0, None, max_user_failures=2))
+    assert world.why_failed(job) == "exit code 1"
+
+
+def test_a_task_needs_what_it_says_and_the_bag_is_time_critical(world: World) -> None:
+    one = BagTask(name="small", command=("a",), minutes=2.0)
+    other = BagTask(name="large", command=("b",), minutes=5.0, vcpus=3, memory_gib=6.0)
+    work = Bag(tasks=(one, other), deadline_s=1000.0)
+    job = world.store.jobs.get(
+        world.submit(JobSpec(name="bag", work=work, resources=Resources(memory_gib=2.0)))
+    )
+    tasks = world.store.tasks.of_job(job.job_id)
+    needs = [need_of(job, task, [], job.submitted_s + 100.0, SETTINGS) for task in tasks]
+    assert [need.standard_s for need in needs] == [120.0, 300.0]
+    assert [(need.resources.vcpus, need.resources.memory_gib) for need in needs] == [(1, 2.0), (3, 6.0)]
+    assert [need.slack_s for need in needs] == [900.0, 900.0]
+    assert {need.kind for need in needs} == {"deadline"}

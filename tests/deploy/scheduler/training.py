@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from benchmarks.simulated import SimulatedCloud, SimulatedRunner
+from benchmarks.simulated import SimulatedCloud, SimulatedOffer, SimulatedRunner
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from tests.deploy.scheduler.worlds import World
 
 
 @dataclass
@@ -134,6 +136,21 @@ class RoundsRunner(SimulatedRunner):
             training.epochs_s.pop(assignment.key.task, None)
             training.present_s.pop(assignment.key.task, None)
             training.delivered_s.pop(assignment.key.task, None)
+
+
+class TrainingWorld(World):
+    """A quick client and a slow one."""
+
+    def __init__(self, folder: Path, offers: list[SimulatedOffer], **epochs_s: float) -> None:
+        self.epochs_s = epochs_s
+        self.trainings: dict[str, Training] = {}
+        super().__init__(folder, offers)
+
+    def runs(self) -> RoundsRunner:
+        return RoundsRunner(self.cloud, self.epochs_s, self.trainings)
+
+
+A, B = FlowerClient(name="a"), FlowerClient(name="b")
 
 
 def federated(rounds: int, *clients: FlowerClient, **changes: object) -> JobSpec:

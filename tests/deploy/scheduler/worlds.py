@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
+from agents.policy import Policy
 from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,
@@ -16,17 +20,21 @@ from benchmarks.simulated import (
     SimulatedRunner,
 )
 from deploy.model.clock import VirtualClock
+from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.events import Event
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 
@@ -89,6 +97,11 @@ class World:
             SchedulerMetrics(self.registry),
         )
 
+    def rents_from(self, provider: SimulatedProvider) -> None:
+        """From now on the scheduler knows the cloud by another provider."""
+        for part in (self.scheduler.observer, self.scheduler.actions):
+            part._providers = {"simulated": provider}
+
     def decides(self) -> Policies:
         """The policies of a new scheduler."""
         n_offers = len(self.cloud.offers)
@@ -135,6 +148,46 @@ class World:
         self.go(10 * self.settings.period_s)
         assert unexplained(self.store.decisions.latest(100_000)) == []
 
+    def ends_well(self, *job_ids: str, most_s: float = 40_000.0) -> None:
+        """All jobs end, these have succeeded, and nothing is left."""
+        self.until_all_end(most_s)
+        assert [self.state(one) for one in job_ids] == [JobState.SUCCEEDED] * len(job_ids)
+        self.check_nothing_is_left()
+
+    def why_failed(self, job_id: str) -> str:
+        """All jobs end and nothing is left: why this one has failed."""
+        self.until_all_end()
+        self.check_nothing_is_left()
+        assert self.state(job_id) is JobState.FAILED
+        return self.store.jobs.get(job_id).reason
+
+    def cancel(self, job_id: str) -> None:
+        """As its owner does."""
+        end_job(self.store, job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
+
+    def before_launches(self, call: Callable[[LaunchRequest], None]) -> None:
+        """Whatever is launched from now on, this comes first, and may raise."""
+        launch = self.provider.launch
+
+        def launching(request: LaunchRequest) -> InstanceReport:
+            call(request)
+            return launch(request)
+
+        self.provider.launch = launching  # type: ignore[method-assign]
+
+    def took_s(self, job_id: str) -> float:
+        """From the submission of a job that has ended to its end."""
+        job = self.store.jobs.get(job_id)
+        assert job.ended_s is not None
+        return job.ended_s - job.submitted_s
+
+    def rented(self) -> list[str]:
+        """The offers of all machines that ever were, in the order of their launches."""
+        return [machine.report.offer_id for machine in self.cloud.machines.values()]
+
+    def spent_usd(self, job_id: str) -> float:
+        return float(self.store.costs.of_job(job_id, self.clock.now()).usd)
+
     def check_nothing_is_left(self) -> None:
         """No machine runs, none is believed to, nothing waits to be done, the sums are those of the bills."""
         assert self.cloud.live() == []
@@ -143,6 +196,29 @@ class World:
         assert self.store.instances.live() == []
         assert self.store.intents.pending() == []
         assert wrong_charges(self.store) == []
+
+
+class Restless(Policy):
+    """Wants to move whatever runs to the cheapest offer of the moment."""
+
+    name = "restless"
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        price = observations["clusters"][..., col.PRICE_USD_HOUR]
+        n_offers = price.shape[1]
+        valid = observations["action_mask"].reshape(len(price), -1, n_offers + 1)
+        row = valid.any(2).argmax(1)
+        mine = valid[np.arange(len(price)), row]
+        here = observations["pairs"][np.arange(len(price)), row, :, col.HERE] > 0
+        cost = np.where((mine[:, :n_offers] > 0) | here, price, np.inf)
+        best = cost.argmin(1)
+        stay = here[np.arange(len(price)), best] | ~np.isfinite(cost.min(1))
+        return np.asarray(row * (n_offers + 1) + np.where(stay, n_offers, best), np.int64)
+
+
+class RestlessWorld(World):
+    def decides(self) -> Policies:
+        return replace(super().decides(), decides=Decider(Restless()))
 
 
 def unexplained(decisions: Iterable[DecisionRecord]) -> list[str]:

@@ -1,27 +1,134 @@
-"""Moves of running tasks; money by hand."""
+"""The safety net over live tasks, and moves of what runs; times and money by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.instances import Market, Offer
-from deploy.model.jobs import JobSpec, JobState, SparkStreaming, TaskKey
+from deploy.model.instances import LaunchRequest, Market, Offer
+from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
+from deploy.providers.base import CapacityError
 from deploy.scheduler.guards.guards import Guards, Standing, mean_usd_hour
-from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.needs import Need, Round
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer
-from tests.deploy.scheduler.restless import RestlessWorld
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import RestlessWorld, World, batch, cheap_and_sure
+
+SPOT, SURE, FAST = (
+    offer("spot"),
+    offer("sure", "on_demand"),
+    offer("fast", "on_demand", speed=2.0, price_usd_hour=3.0),
+)
+OFFERS = [SPOT, SURE, FAST]
+GUARDS = Guards(GuardsConfig(gain_test=False, margin_s=60.0, margin_share=0.1))
+
+
+def goes(task: Need, chosen: str | None, offers: Sequence[Offer] = OFFERS, **used: int) -> str | None:
+    """Where a task goes; `used` instances are taken of each offer."""
+    row = observe(snapshot_of(offers, [task], used, Occupancy()), [task], 1, GUARDS.rules).row(0)
+    return GUARDS.bound(row, task, chosen, offers).offer_id
+
+
+ON_SPOT: dict[str, Any] = {"running": True, "here": "spot", "left_here_s": 300.0}
+ON_SURE = {**ON_SPOT, "here": "sure"}
+
+
+# On the fast type 60 s of launch and 300 of work; with margins 360 * 1.1 + 60 = 456 s.
+@pytest.mark.parametrize(
+    ("slack_s", "chosen", "changes", "expected"),
+    [
+        pytest.param(457.0, "spot", {}, None, id="time to spare"),
+        pytest.param(457.0, None, {}, None, id="time to wait"),
+        pytest.param(456.0, "spot", {}, "fast", id="time is up"),
+        pytest.param(456.0, None, {}, "fast", id="no time to wait"),
+        pytest.param(360.0, "spot", {}, "fast", id="just possible"),
+        pytest.param(359.0, "spot", {}, None, id="nothing meets it"),
+        pytest.param(400.0, "sure", {}, None, id="on demand is chosen"),
+        pytest.param(400.0, None, ON_SURE, None, id="runs on demand"),
+        pytest.param(310.0, None, ON_SURE, None, id="runs on demand, and nowhere else in time"),
+        pytest.param(400.0, None, ON_SPOT, "fast", id="runs on spot"),
+    ],
+)
+def test_a_task_goes_where_it_ends_first_when_its_time_is_up(
+    slack_s: float, chosen: str | None, changes: dict[str, Any], expected: str | None
+) -> None:
+    """None: the choice stands."""
+    kept = goes(need(kind="deadline", slack_s=slack_s, **changes), chosen)
+    assert (None if kept == chosen else kept) == expected
+
+
+@pytest.mark.parametrize(
+    "task", [need(), need(kind="streaming", slack_s=400.0, executions_left=9, period_s=600.0)]
+)
+def test_tasks_without_a_deadline_and_streams_are_left_alone(task: Need) -> None:
+    assert goes(task, "spot") == "spot"
+
+
+def test_only_what_is_free_counts() -> None:
+    task = need(kind="deadline", slack_s=456.0)
+    assert goes(task, "spot", fast=4) == "spot"
+    task = need(kind="deadline", slack_s=780.0)
+    # 660 s on the slower one; with margins 786 s.
+    assert goes(task, "spot", fast=4) == "sure"
+
+
+def test_a_task_goes_only_where_it_may_and_where_there_is_capacity_now() -> None:
+    task = need(kind="deadline", slack_s=456.0)
+    gone = replace(FAST, available=False)
+    assert goes(task, "spot", [SPOT, SURE, gone]) == "spot"
+    later = replace(task, slack_s=780.0)
+    assert goes(later, "spot", [SPOT, SURE, gone]) == "sure"
+    picky = replace(later, places=Places(instance_types=("large",)))
+    large = replace(FAST, offer_id="large", instance_type="large", speed=1.0)
+    assert goes(picky, None, [SPOT, SURE, FAST]) is None
+    assert goes(picky, None, [SPOT, SURE, large]) == "large"
+
+
+def test_the_net_counts_all_rounds_of_a_client() -> None:
+    """60 s of launch, its own epoch of 100 s, and four more rounds of 300 s."""
+    offers = [SPOT, SURE]
+    client = need(kind="federated", standard_s=100.0, executions_left=5, round=Round(round_s=300.0))
+    needed_s, later_s = 160.0, 1200.0
+    spare = replace(client, slack_s=later_s + needed_s * 1.1 + 61)
+    assert goes(spare, "spot", offers) == "spot"
+    assert goes(replace(spare, slack_s=later_s + needed_s * 1.1 + 60), None, offers) == "sure"
+    # An idle one on sure capacity is not released any more.
+    idle = replace(
+        spare, slack_s=later_s + 160, here="sure", left_here_s=100.0, round=Round(True, round_s=300.0)
+    )
+    assert goes(idle, None, offers, sure=4) == "sure"
+
+
+@settings(deadline=None)
+@given(slack_s=st.floats(1, 3000), step_s=st.floats(5, 300), progress=st.floats(0, 0.99))
+def test_whoever_asks_often_enough_never_loses_a_deadline_that_could_be_met(
+    slack_s: float, step_s: float, progress: float
+) -> None:
+    """Asked every `step_s` below the fixed margin, the net catches before the latest start."""
+    step_s = min(step_s, GUARDS.rules.margin_s)
+    task = need(kind="deadline", slack_s=slack_s, progress=progress)
+    if task.finish_s(FAST) > slack_s:
+        return
+    while True:
+        caught = goes(task, None)
+        assert task.slack_s is not None
+        if caught is not None:
+            assert task.finish_s(FAST) <= task.slack_s
+            return
+        task = need(kind="deadline", slack_s=task.slack_s - step_s, progress=progress)
+        assert task.finish_s(FAST) <= (task.slack_s or 0.0), "the last moment has passed unseen"
+
 
 DEAR = offer("dear", "on_demand", price_usd_hour=1.0, on_demand_usd_hour=1.0)
 HALF_DONE = need(standard_s=3600.0, progress=0.5, restart_s=20.0, running=True, here="dear", left_here_s=1800)
@@ -88,21 +195,18 @@ def test_a_move_that_saves_the_deadline_need_not_gain_anything() -> None:
 
 
 def test_several_instances_cost_several_times_as_much() -> None:
-    three = moved(
-        0.5, task=replace(HALF_DONE, resources=HALF_DONE.resources.model_copy(update={"instances": 3}))
-    )
+    three = moved(0.5, task=replace(HALF_DONE, resources=Resources(instances=3)))
     assert three.cost_usd == pytest.approx(3 * moved(0.5).cost_usd)
 
 
-def test_a_mean_price_weighs_each_price_by_its_time(tmp_path: Path) -> None:
-    with Store.open(f"sqlite:///{tmp_path / 'store.db'}", 0.0, durable=False) as store:
-        quoted = offer("spot", price_usd_hour=0.5)
-        with store.transaction():
-            for price, moment in ((0.2, 0.0), (0.6, 3000.0), (0.4, 6000.0)):
-                store.prices.record([replace(quoted, price_usd_hour=price)], moment)
-        assert mean_usd_hour(quoted, store.prices, 8000.0, 20_000.0) == pytest.approx(3200 / 8000)
-        assert mean_usd_hour(quoted, store.prices, 8000.0, 4000.0) == pytest.approx(0.5)
-        assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
+def test_a_mean_price_weighs_each_price_by_its_time(store: Store) -> None:
+    quoted = offer("spot", price_usd_hour=0.5)
+    with store.transaction():
+        for price, moment in ((0.2, 0.0), (0.6, 3000.0), (0.4, 6000.0)):
+            store.prices.record([replace(quoted, price_usd_hour=price)], moment)
+    assert mean_usd_hour(quoted, store.prices, 8000.0, 20_000.0) == pytest.approx(3200 / 8000)
+    assert mean_usd_hour(quoted, store.prices, 8000.0, 4000.0) == pytest.approx(0.5)
+    assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
 
 
 def swinging(
@@ -126,26 +230,21 @@ def swinging(
 
 
 SLOW = SchedulerSettings(period_s=300.0, ask_again_s=300.0, reconsider_s=600.0)
+QUICK = SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0)
 
 
 @pytest.mark.real
 def test_nobody_runs_after_prices_that_swing_for_a_day(tmp_path: Path) -> None:
     world = swinging(True, SLOW, tmp_path)
     job = world.submit(batch(work_s=86_400.0))
-    world.until_all_end(100_000.0)
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job, most_s=100_000.0)
     assert world.events("task.moved") == []
     # Asked every ten minutes all day: that it stays, by choice and for the cost, is written down once each.
-    by_cost, by_choice, placed = sorted(
-        world.store.decisions.latest(100, job_id=job),
-        key=lambda one: (
-            one.chosen is not None,
-            not any("it stays" in item.reason for item in one.candidates),
-        ),
-    )
-    assert (by_cost.chosen, by_choice.chosen, placed.chosen) == (None, None, "a")
-    assert "moving gains" in next(one.reason for one in by_cost.candidates if one.offer_id == "b")
-    world.check_nothing_is_left()
+    placed, *stayed = reversed(world.store.decisions.latest(100, job_id=job))
+    assert (placed.chosen, [one.chosen for one in stayed]) == ("a", [None, None])
+    assert sum(any("it stays" in item.reason for item in one.candidates) for one in stayed) == 1
+    reasons = [item.reason for one in stayed for item in one.candidates if item.offer_id == "b"]
+    assert any("moving gains" in reason for reason in reasons)
 
 
 @pytest.mark.real
@@ -159,7 +258,7 @@ def test_without_a_memory_of_prices_it_would_run_after_them(tmp_path: Path) -> N
 def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
     world = swinging(False, SLOW, tmp_path)
     job = world.submit(batch(work_s=21_600.0))
-    world.until_all_end(100_000.0)
+    world.ends_well(job, most_s=100_000.0)
     (event,) = world.events("task.moved")
     assert (event.data["from"], event.data["to"]) == ("a", "b")
     assert event.data["gain_usd"] > 1.2 * event.data["cost_usd"] > 0
@@ -167,7 +266,6 @@ def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
     assert world.store.decisions.get(event.decision_id).chosen == "b"
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
     assert world.metric("moves_total") == 1
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
@@ -177,7 +275,7 @@ def test_a_stream_moves_when_a_batch_has_ended(market: Market, tmp_path: Path) -
     world = swinging(False, SLOW, tmp_path, market)
     work = SparkStreaming(script="s.py", period_s=1000.0, batch_deadline_s=500.0, batches=30)
     job = world.submit(JobSpec(name="clicks", work=work))
-    world.until_all_end(100_000.0)
+    world.ends_well(job, most_s=100_000.0)
     (event,) = world.events("task.moved")
     assert (event.data["from"], event.data["to"]) == ("a", "b")
     decided_s = world.store.decisions.get(event.decision_id or 0).time_s
@@ -185,7 +283,6 @@ def test_a_stream_moves_when_a_batch_has_ended(market: Market, tmp_path: Path) -
     assert decided_s - START >= 7200
     assert (decided_s - began_s) // 1000 > (decided_s - 300.0 - began_s) // 1000  # a batch ended since
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
-    world.check_nothing_is_left()
 
 
 def test_what_runs_on_spot_capacity_is_not_asked_about_again_as_in_training(tmp_path: Path) -> None:
@@ -200,21 +297,16 @@ def test_what_runs_on_spot_capacity_is_not_asked_about_again_as_in_training(tmp_
 @pytest.mark.real
 def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> None:
     """Spot capacity comes after 400 s; its launch takes 30 s, in which the work goes on."""
-    world = RestlessWorld(
-        tmp_path,
-        cheap_and_sure(available=lambda now_s: now_s - START >= 400),
-        settings=SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0),
-    )
+    later = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
+    world = RestlessWorld(tmp_path, later, settings=QUICK)
     job = world.submit(batch(work_s=2000.0))
     world.go(600)
     old, new = (machine.report for machine in world.cloud.machines.values())
     assert (old.offer_id, new.offer_id) == ("sure", "spot")
     assert old.ended_s is not None
     assert 30 <= old.ended_s - new.launched_s <= 60
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert world.events("task.lost") == []
-    world.check_nothing_is_left()
 
 
 @pytest.mark.real
@@ -223,48 +315,39 @@ def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: P
     offers = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
     # It is shown, and every launch there is refused for want of room.
     offers[0].offer = replace(offers[0].offer, quota=4)
-    world = RestlessWorld(
-        tmp_path, offers, settings=SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0)
-    )
-    launch = world.provider.launch
+    world = RestlessWorld(tmp_path, offers, settings=QUICK)
 
-    def refuse(request: object) -> object:
-        from deploy.providers.base import CapacityError
-
-        if request.offer_id == "spot":  # type: ignore[attr-defined]
+    def refuse(request: LaunchRequest) -> None:
+        if request.offer_id == "spot":
             raise CapacityError("no room")
-        return launch(request)  # type: ignore[arg-type]
 
+    world.before_launches(refuse)
     job = world.submit(batch(work_s=1200.0))
     for _ in range(200):
-        world.provider.launch = refuse  # type: ignore[method-assign, assignment]
         world.go(10)
         if restarts and world.store.intents.pending():
             world.restart()
-            launch = world.provider.launch
+            world.before_launches(refuse)
     assert world.state(job) is JobState.SUCCEEDED
     assert world.events("task.stayed")
     assert world.events("task.moved") == []
-    assert [machine.report.offer_id for machine in world.cloud.machines.values()] == ["sure"]
+    assert world.rented() == ["sure"]
     world.check_nothing_is_left()
 
 
 @pytest.mark.real
-def test_what_a_notice_dooms_is_replaced_while_it_still_works(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+def test_what_a_notice_dooms_is_replaced_while_it_still_works(world: World) -> None:
     job = world.submit(batch(work_s=2000.0))
     world.go(300)
     (machine,) = world.cloud.machines.values()
     machine.report = replace(machine.report, notice_s=world.clock.now() + 120)
     world.go(120)
     world.cloud.kill(machine.report.instance_id, by_provider=True)
-    world.until_all_end()
-    assert world.state(job) is JobState.SUCCEEDED
+    world.ends_well(job)
     assert world.events("task.lost") == []
     # Not to where the next one would be ended too.
     assert [event.data["to"] for event in world.events("task.moved")] == ["sure"]
-    assert [one.report.offer_id for one in world.cloud.machines.values()] == ["spot", "sure"]
-    world.check_nothing_is_left()
+    assert world.rented() == ["spot", "sure"]
 
 
 @pytest.mark.real
@@ -277,7 +360,7 @@ def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None
     machine.report = replace(machine.report, rebalance=True)
     world.go(100)
     assert [event.data["to"] for event in world.events("task.moved")] == ["spot"]
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "enough")
+    world.cancel(job)
     world.go(100)
     world.check_nothing_is_left()
 
