@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import text
+
 from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, TaskKey
+from deploy.store.database import Database
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
-from tests.deploy.store.conftest import NOW
+from tests.deploy.store.conftest import NOW, Place
 
 BATCH = JobSpec(name="wordcount", work=SparkBatch(script="count.py", args=("ä€", "b"), deadline_s=900.0))
 FEDERATED = JobSpec(
@@ -46,17 +51,8 @@ ON_DEMAND = replace(
 
 
 def a_job(job_id: str = "j1", spec: JobSpec = BATCH, **changes: Any) -> Job:
-    return Job(
-        **{
-            "job_id": job_id,
-            "spec": spec,
-            "state": JobState.PENDING,
-            "submitted_s": NOW,
-            "workdir": f"/srv/{job_id}",
-            "submitter": "ana",
-            **changes,
-        }
-    )
+    facts = {"state": JobState.PENDING, "submitted_s": NOW, "workdir": f"/srv/{job_id}", "submitter": "ana"}
+    return Job(**{"job_id": job_id, "spec": spec, **facts, **changes})
 
 
 def add_job(store: Store, job_id: str = "j1", spec: JobSpec = BATCH, **changes: Any) -> Job:
@@ -65,16 +61,17 @@ def add_job(store: Store, job_id: str = "j1", spec: JobSpec = BATCH, **changes: 
 
 
 def request(
-    store: Store, instance_id: str = "i1", offer: Offer = SPOT, job_id: str = "j1", now_s: float = NOW
+    store: Store,
+    instance_id: str = "i1",
+    offer: Offer = SPOT,
+    job_id: str = "j1",
+    now_s: float = NOW,
+    task: str = "main",
 ) -> Instance:
+    key, token, secret = TaskKey(job_id, task), f"token-{instance_id}", f"secret of {instance_id}"
     with store.transaction():
         return store.instances.request(
-            instance_id,
-            offer,
-            TaskKey(job_id, "main"),
-            client_token=f"token-{instance_id}",
-            node_token=f"secret of {instance_id}",
-            now_s=now_s,
+            instance_id, offer, key, client_token=token, node_token=secret, now_s=now_s
         )
 
 
@@ -86,18 +83,9 @@ def report(
     now_s: float = NOW,
     **changes: Any,
 ) -> Instance:
-    told = InstanceReport(
-        **{
-            "instance_id": f"aws-{instance_id}",
-            "client_token": f"token-{instance_id}",
-            "offer_id": SPOT.offer_id,
-            "address": "127.0.1.1",
-            "node_port": 7000,
-            "state": state,
-            "launched_s": launched_s,
-            **changes,
-        }
-    )
+    names = {"instance_id": f"aws-{instance_id}", "client_token": f"token-{instance_id}"}
+    facts = {"offer_id": SPOT.offer_id, "address": "127.0.1.1", "node_port": 7000}
+    told = InstanceReport(**{**names, **facts, "state": state, "launched_s": launched_s, **changes})
     with store.transaction():
         return store.instances.report(instance_id, told, now_s)
 
@@ -106,3 +94,17 @@ def price(store: Store, price_usd_hour: float, now_s: float, available: bool = T
     with store.transaction():
         offers = [replace(SPOT, price_usd_hour=price_usd_hour, available=available), ON_DEMAND]
         return store.prices.record(offers, now_s)
+
+
+def execute(place: Place, statement: str) -> None:
+    """A statement of SQL, by nobody whom the store knows."""
+    database = Database(place.url)
+    with database.transaction() as connection:
+        connection.execute(text(statement))
+    database.close()
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """What these return, each in a thread of its own. Raises what one of them raises."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [one.result() for one in [threads.submit(call) for call in calls]]

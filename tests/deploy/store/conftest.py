@@ -55,3 +55,8 @@ def store(place: Place) -> Iterator[Store]:
     """An open store with nothing in it."""
     with place.open() as opened:
         yield opened
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Place:
+    return Place(f"sqlite:///{tmp_path}/store.db", tmp_path / "deployment.key", False)

@@ -10,10 +10,9 @@ from sqlalchemy import text
 
 from deploy.model.instances import InstanceState
 from deploy.security.keys import DeploymentKey, SecurityError
-from deploy.store.database import Database
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.store import Store
-from tests.deploy.store.cases import SPOT, add_job, report, request
+from tests.deploy.store.cases import SPOT, add_job, execute, report, request
 from tests.deploy.store.conftest import NOW, Place
 
 
@@ -33,12 +32,8 @@ def test_the_life_of_an_instance(store: Store) -> None:
     request(store)
     told = report(store, state=InstanceState.RUNNING, launched_s=NOW + 5, now_s=NOW + 20)
     assert told.state is InstanceState.LAUNCHING, "its node agent has not answered"
-    assert (told.provider_id, told.address, told.port, told.launched_s) == (
-        "aws-i1",
-        "127.0.1.1",
-        7000,
-        NOW + 5,
-    )
+    where = (told.provider_id, told.address, told.port)
+    assert (*where, told.launched_s) == ("aws-i1", "127.0.1.1", 7000, NOW + 5)
     with store.transaction():
         assert store.instances.ready("i1", NOW + 30)
         assert not store.instances.ready("i1", NOW + 31)
@@ -46,24 +41,14 @@ def test_the_life_of_an_instance(store: Store) -> None:
         assert not store.instances.noticed("i1", NOW + 150)
         assert store.instances.noticed("i1", None, rebalance=True)
     told = report(store, state=InstanceState.RUNNING, launched_s=NOW + 5, now_s=NOW + 40)
-    assert (told.state, told.ready_s, told.notice_s, told.rebalance) == (
-        InstanceState.RUNNING,
-        NOW + 30,
-        NOW + 150,
-        True,
-    )
+    assert told.state is InstanceState.RUNNING
+    assert (told.ready_s, told.notice_s, told.rebalance) == (NOW + 30, NOW + 150, True)
     with store.transaction():
         assert store.instances.stopping("i1")
         assert not store.instances.stopping("i1")
-    told = report(
-        store,
-        state=InstanceState.TERMINATED,
-        launched_s=NOW + 5,
-        now_s=NOW + 160,
-        ended_s=NOW + 149,
-        by_provider=True,
-    )
-    assert (told.state, told.ended_s, told.by_provider) == (InstanceState.TERMINATED, NOW + 149, True)
+    gone = InstanceState.TERMINATED
+    told = report(store, "i1", gone, NOW + 5, now_s=NOW + 160, ended_s=NOW + 149, by_provider=True)
+    assert (told.state, told.ended_s, told.by_provider) == (gone, NOW + 149, True)
     assert store.instances.live() == []
     assert store.instances.of_job("j1") == [told] == store.instances.latest(5)
 
@@ -110,9 +95,8 @@ def test_an_instance_of_no_job_or_with_no_price_is_refused(store: Store) -> None
     with pytest.raises(Exception, match=r"(?i)foreign key"):
         request(store, job_id="j9")
     add_job(store)
-    broken = SPOT.__class__(**{**vars(SPOT), "price_usd_hour": float("nan")})
     with pytest.raises(ValueError, match="expected 0 or more"):
-        request(store, offer=broken)
+        request(store, offer=replace(SPOT, price_usd_hour=float("nan")))
     with pytest.raises(NotFoundError, match="no instance 'i1'"):
         store.instances.get("i1")
 
@@ -122,11 +106,8 @@ def test_node_tokens_are_not_readable_in_the_database_nor_in_a_log(place: Place)
         add_job(store)
         request(store)
         assert "secret" not in repr(store.instances.get("i1"))
-    database = Database(place.url)
-    with database.read() as connection:
-        kept = bytes(connection.scalar(text("SELECT node_token FROM instances")))
-    database.close()
-    assert b"secret" not in kept
+        with store._database.read() as connection:
+            assert b"secret" not in bytes(connection.scalar(text("SELECT node_token FROM instances")))
 
 
 def test_a_node_token_cannot_be_moved_to_another_instance(place: Place) -> None:
@@ -134,20 +115,14 @@ def test_a_node_token_cannot_be_moved_to_another_instance(place: Place) -> None:
         add_job(store)
         request(store, "i1")
         request(store, "i2")
-        database = Database(place.url)
-        with database.transaction() as connection:
-            connection.execute(
-                text("UPDATE instances SET node_token = (SELECT node_token FROM instances LIMIT 1)")
-            )
-        database.close()
+        execute(place, "UPDATE instances SET node_token = (SELECT node_token FROM instances LIMIT 1)")
         assert store.instances.get("i1").node_token == "secret of i1"
         with pytest.raises(SecurityError, match="instance i2 cannot be decrypted"):
             store.instances.get("i2")
 
 
 def test_another_deployments_key_is_refused(place: Place) -> None:
-    with place.open():
-        pass
+    place.open().close()
     place.key_file.unlink()
     with pytest.raises(SecurityError, match="cannot read the key file"):
         place.open()

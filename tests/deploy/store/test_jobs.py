@@ -26,9 +26,8 @@ def test_a_job_comes_back_as_it_was_kept_also_after_a_restart(place: Place) -> N
 def test_a_repeated_request_gives_the_same_job_and_no_second_one(store: Store) -> None:
     first = add_job(store, "j1", request_id="r1")
     assert add_job(store, "j2", request_id="r1") == first
-    assert add_job(store, "j3", request_id="r1", submitter="ben").job_id == "j3", (
-        "another submitter's is another"
-    )
+    others = add_job(store, "j3", request_id="r1", submitter="ben")
+    assert others.job_id == "j3", "another submitter's is another"
     with pytest.raises(StoreError, match="submitted another job before"):
         add_job(store, "j4", FEDERATED, request_id="r1")
     assert [job.job_id for job in store.jobs.live()] == ["j1", "j3"]
@@ -70,9 +69,8 @@ def test_what_is_not_there_is_said_in_one_line(store: Store) -> None:
         lambda: store.tasks.begin(MAIN, [], NOW),
         lambda: store.tasks.set_instances(MAIN, []),
     ):
-        with pytest.raises(NotFoundError) as caught, store.transaction():
+        with pytest.raises(NotFoundError, match=r"\A.+\Z"), store.transaction():
             call()
-        assert "\n" not in str(caught.value)
 
 
 def test_listing_and_counting(store: Store) -> None:
@@ -84,13 +82,8 @@ def test_listing_and_counting(store: Store) -> None:
         assert store.jobs.count_user_failure("j1") == 2
     assert [job.job_id for job in store.jobs.latest(3)] == ["j4", "j3", "j2"]
     assert [job.job_id for job in store.jobs.latest(3, {JobState.FAILED})] == ["j0"]
-    assert store.jobs.counts() == {
-        JobState.PENDING: 4,
-        JobState.RUNNING: 0,
-        JobState.SUCCEEDED: 0,
-        JobState.FAILED: 1,
-        JobState.CANCELLED: 0,
-    }
+    none = dict.fromkeys(JobState, 0)
+    assert store.jobs.counts() == {**none, JobState.PENDING: 4, JobState.FAILED: 1}
 
 
 def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
@@ -101,13 +94,8 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
     with store.transaction():
         assert store.tasks.report(told, NOW + 2)
     task = store.tasks.get(MAIN)
-    assert (task.phase, task.progress, task.saved, task.executions_done, task.misses) == (
-        Phase.RUNNING,
-        0.5,
-        0.25,
-        3,
-        1,
-    )
+    assert (task.phase, task.progress, task.saved) == (Phase.RUNNING, 0.5, 0.25)
+    assert (task.executions_done, task.misses) == (3, 1)
     assert (task.instances, task.reported_s, task.waiting_since_s) == (("i1", "i2"), NOW + 2, None)
     assert task.details == {"url": "http://x"}
     with store.transaction():

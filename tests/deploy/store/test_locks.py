@@ -20,7 +20,7 @@ from deploy.store.lease import Lease
 from deploy.store.locks import FileLock, SessionLock
 from deploy.store.store import Store
 from tests.deploy.store.cases import add_job
-from tests.deploy.store.conftest import NOW, Place
+from tests.deploy.store.conftest import Place
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_whose_file_is_replaced_or_moved_away_holds_nothing(path: Path) -> None:
     assert not lock.held()
 
 
-def test_a_file_that_was_removed_before_it_could_be_locked_is_not_taken(
+def test_a_file_that_is_removed_before_it_is_locked_is_not_taken(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the opening and the locking another process removed it, and a third one locked a new one."""
@@ -112,9 +112,8 @@ def test_no_handle_is_left_open(path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_one_line(path: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot lock .*No such file or directory") as refused:
+    with pytest.raises(StoreError, match=r"\A.*cannot lock .*No such file or directory.*\Z"):
         FileLock(path / "below").acquire(wait=False)
-    assert "\n" not in str(refused.value)
 
 
 class Session:
@@ -176,17 +175,11 @@ def test_a_session_that_the_server_has_ended_holds_nothing_and_never_does_again(
     assert second.lead() is None
     engine = create_engine(make_url(place.url).set(drivername="postgresql+psycopg"))
     with engine.connect() as connection:
-        connection.execute(
-            text(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks "
-                "WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
-            )
-        )
+        ours = "locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
+        connection.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {ours}"))
         end = time.monotonic() + 30.0
-        other = second.lead()
-        while other is None and time.monotonic() < end:
+        while (other := second.lead()) is None and time.monotonic() < end:
             time.sleep(0.01)
-            other = second.lead()
     assert other is not None
     assert not lock.held()
     assert not lock.held(), "its connection was made again, but not its lock"
@@ -237,11 +230,18 @@ def test_who_leads_is_named_and_renewed_until_it_lets_go(stores: tuple[Store, St
     assert renewed is not None
     assert renewed[:2] == found[:2]
     assert renewed[2] > found[2]
+    with pytest.raises(StoreError, match="another scheduler works with the database"):
+        second.lead()
     add_job(first, "j1")
+    add_job(second, "j2")  # as the HTTP service and commands in other processes do
+    assert lease.held()
     lease.release()
     assert row(second) is None
-    add_job(first, "j2")
+    add_job(first, "j3")
     assert not lease.held()
+    again = second.lead()
+    assert again.held()
+    again.release()
 
 
 def test_of_two_with_the_lock_only_the_last_one_writes(stores: tuple[Store, Store]) -> None:
@@ -282,15 +282,6 @@ def test_a_row_that_is_gone_is_lost_too(stores: tuple[Store, Store]) -> None:
     assert not lease.held()
 
 
-def test_stores_that_do_not_lead_write_as_ever(stores: tuple[Store, Store]) -> None:
-    """The HTTP service and commands in other processes."""
-    first, second = stores
-    lease = first.lead()
-    add_job(second)
-    assert lease.held()
-    lease.release()
-
-
 def test_a_database_that_cannot_tell_is_no_loss(
     stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,9 +299,8 @@ def test_a_database_that_cannot_tell_is_no_loss(
     lease.release()
 
 
-def test_two_leaders_after_the_lock_file_was_removed(tmp_path: Path) -> None:
-    place = Place(f"sqlite:///{tmp_path}/store.db", tmp_path / "key", False)
-    with place.open(NOW) as first, place.open(NOW) as second:
+def test_two_leaders_after_the_lock_file_was_removed(sqlite: Place, tmp_path: Path) -> None:
+    with sqlite.open() as first, sqlite.open() as second:
         before = first.lead()
         with pytest.raises(StoreError, match="another scheduler works with the database"):
             second.lead()
@@ -322,8 +312,8 @@ def test_two_leaders_after_the_lock_file_was_removed(tmp_path: Path) -> None:
         assert after.held()
 
 
-def test_whose_lock_file_is_removed_leads_no_more_also_while_it_is_alone(tmp_path: Path) -> None:
-    with Place(f"sqlite:///{tmp_path}/store.db", tmp_path / "key", False).open(NOW) as store:
+def test_whose_lock_file_is_removed_leads_no_more_also_alone(sqlite: Place, tmp_path: Path) -> None:
+    with sqlite.open() as store:
         lease = store.lead()
         (tmp_path / "store.db.leader").unlink()
         assert not lease.held()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from deploy.store.database import Database
 from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
 from deploy.store.schema import VERSION_TABLE, metadata
 from deploy.store.store import Store
-from tests.deploy.store.cases import BATCH, add_job
+from tests.deploy.store.cases import BATCH, add_job, at_once, execute
 from tests.deploy.store.conftest import NOW, Place
 
 
@@ -116,8 +115,7 @@ def test_a_migration_that_fails_changes_nothing(place: Place, later: Path) -> No
 
 
 def test_pending_intents_are_found_without_reading_those_that_are_done(sqlite: Place) -> None:
-    with sqlite.open():
-        pass
+    sqlite.open().close()
     connection = sqlite3.connect(sqlite_path(sqlite.url))
     query = "EXPLAIN QUERY PLAN SELECT * FROM intents WHERE state = ? ORDER BY intent_id"
     plan = " ".join(row[3] for row in connection.execute(query, ("pending",)))
@@ -145,30 +143,11 @@ def test_a_new_database_is_made_whole_or_not_at_all(place: Place, monkeypatch: p
 
 
 def test_several_that_open_at_once_make_one_database(place: Place) -> None:
-    found: list[object] = []
+    def open_it() -> str:
+        with place.open() as store:
+            return store.deployment_id
 
-    def open_it() -> None:
-        try:
-            with place.open() as store:
-                found.append(store.deployment_id)
-        except BaseException as error:
-            found.append(error)
-
-    threads = [threading.Thread(target=open_it) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    assert isinstance(found[0], str)
-
-
-def alter(place: Place, statement: str) -> None:
-    database = Database(place.url)
-    with database.transaction() as connection:
-        connection.execute(text(statement))
-    database.close()
+    assert len(set(at_once(*[open_it] * 4))) == 1
 
 
 def one_line(place: Place) -> str:
@@ -178,33 +157,33 @@ def one_line(place: Place) -> str:
     return str(caught.value)
 
 
-def test_a_newer_database_is_refused_and_left_alone(place: Place) -> None:
-    place.open().close()
-    alter(place, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-    assert "has version 9999, newer than this program's" in one_line(place)
-    assert "has version 9999" in one_line(place)
-
-
-def test_another_programs_database_is_refused(place: Place) -> None:
-    if not place.postgresql:
+@pytest.mark.parametrize(
+    ("made", "statement", "message"),
+    [
+        (
+            True,
+            f"UPDATE {VERSION_TABLE} SET version_num = '9999'",
+            "has version 9999, newer than this program's",
+        ),
+        (True, "DROP TABLE intents", "lacks the table intents: restore a backup"),
+        (False, "CREATE TABLE recipes (name text)", "something else (recipes): give an empty database"),
+    ],
+    ids=["a newer database", "a lost table", "another program's database"],
+)
+def test_what_is_no_database_of_this_program_is_refused_and_left_alone(
+    place: Place, made: bool, statement: str, message: str
+) -> None:
+    if made:
+        place.open().close()
+    elif not place.postgresql:
         Database(place.url).prepare_file()
-    alter(place, "CREATE TABLE recipes (name text)")
-    assert "holds tables of something else (recipes): give an empty database" in one_line(place)
-
-
-def test_a_lost_table_is_noticed(place: Place) -> None:
-    place.open().close()
-    alter(place, "DROP TABLE intents")
-    assert "lacks the table intents: restore a backup" in one_line(place)
+    execute(place, statement)
+    for _ in range(2):
+        assert message in one_line(place)
 
 
 def sqlite_path(store_url: str) -> Path:
     return Path(store_url.removeprefix("sqlite:///"))
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Place:
-    return Place(f"sqlite:///{tmp_path}/store.db", tmp_path / "deployment.key", False)
 
 
 def test_a_file_that_is_no_database_is_refused(sqlite: Place) -> None:
@@ -212,37 +191,26 @@ def test_a_file_that_is_no_database_is_refused(sqlite: Place) -> None:
     assert "store.db is not a SQLite database: restore a backup" in one_line(sqlite)
 
 
-@pytest.mark.parametrize("page", [1, 2, 5, 20])
-def test_a_damaged_page_is_noticed(sqlite: Place, page: int) -> None:
+@pytest.mark.parametrize("page", [None, 1, 2, 5, 20], ids=lambda page: f"page {page}" if page else "cut")
+def test_a_damaged_page_and_a_cut_file_are_noticed(sqlite: Place, page: int | None) -> None:
     with sqlite.open() as store:
         for number in range(30):
             add_job(store, f"j{number}")
     path = sqlite_path(sqlite.url)
-    content = bytearray(path.read_bytes())
+    content = path.read_bytes()
     assert len(content) > 22 * 4096
-    content[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
-    path.write_bytes(content)
-    assert "store.db is damaged (" in one_line(sqlite)
-
-
-def test_a_cut_file_is_noticed(sqlite: Place) -> None:
-    with sqlite.open() as store:
-        add_job(store)
-    path = sqlite_path(sqlite.url)
-    path.write_bytes(path.read_bytes()[: 10 * 4096])
+    spoilt = (
+        content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :] if page else content[:40_960]
+    )
+    path.write_bytes(spoilt)
     assert "store.db is damaged (" in one_line(sqlite)
 
 
 def test_sqlite_syncs_each_commit_and_checks_references(sqlite: Place) -> None:
-    with sqlite.open():
-        database = Database(sqlite.url)
-        with database.read() as connection:
-            pragmas = {
-                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-            }
-        database.close()
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+    expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+    with sqlite.open() as store, store._database.read() as connection:
+        found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in expected}
+    assert found == expected
 
 
 def test_nobody_else_can_read_the_files(sqlite: Place) -> None:
@@ -265,16 +233,12 @@ def test_nobody_else_can_read_the_files(sqlite: Place) -> None:
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_in_one_line(url: str, said: str) -> None:
-    with pytest.raises(StoreError, match=said) as caught:
+    with pytest.raises(StoreError, match=rf"\A(?!.*geheim).*{said}.*\Z"):
         Store.open(url, NOW)
-    assert "\n" not in str(caught.value)
-    assert "geheim" not in str(caught.value)
 
 
 def test_a_server_that_does_not_answer_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:
     url = f"postgresql://root:geheim@/x?host={tmp_path}"
-    with pytest.raises(StoreUnavailableError, match="cannot be used now") as caught:
+    with pytest.raises(StoreUnavailableError, match=r"\A(?!.*geheim).*cannot be used now.*\Z"):
         Store.open(url, NOW, key_file=tmp_path / "key")
-    assert "\n" not in str(caught.value)
-    assert "geheim" not in str(caught.value)
     assert not (tmp_path / "key").exists()

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from deploy.store.errors import StoreError
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
-from tests.deploy.store.cases import a_job, add_job
+from tests.deploy.store.cases import a_job, add_job, at_once
 from tests.deploy.store.conftest import NOW, Place
 
 
@@ -83,86 +83,42 @@ def test_readers_beside_a_writer_see_whole_transactions_only(store: Store) -> No
     """A job and its intent are always written together, and so they are always seen together."""
     rounds = 40
     done = threading.Event()
-    wrong: list[object] = []
 
     def read() -> None:
-        try:
-            while not done.is_set():
-                with store.snapshot():
-                    jobs, pending = store.jobs.live(), store.intents.pending()
-                if len(jobs) != len(pending):
-                    wrong.append((len(jobs), len(pending)))
-        except BaseException as error:
-            wrong.append(error)
+        while not done.is_set():
+            with store.snapshot():
+                jobs, pending = store.jobs.live(), store.intents.pending()
+            assert len(jobs) == len(pending)
 
-    readers = [threading.Thread(target=read) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    try:
-        for number in range(rounds):
-            with store.transaction():
-                store.jobs.add(a_job(f"j{number}"))
-                store.intents.add(IntentKind.LAUNCH, f"i{number}", {}, NOW)
-    finally:
-        done.set()
-        for reader in readers:
-            reader.join()
-    assert wrong == []
+    def write() -> None:
+        try:
+            for number in range(rounds):
+                with store.transaction():
+                    store.jobs.add(a_job(f"j{number}"))
+                    store.intents.add(IntentKind.LAUNCH, f"i{number}", {}, NOW)
+        finally:
+            done.set()
+
+    at_once(write, *[read] * 4)
     assert len(store.jobs.live()) == rounds
 
 
-def test_threads_that_count_lose_no_count(store: Store) -> None:
-    """Reading and writing back in one transaction is safe: writers take turns."""
-    add_job(store)
-
-    def count() -> None:
-        for _ in range(10):
-            with store.transaction():
-                store.jobs.count_user_failure("j1")
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert store.jobs.get("j1").user_failures == 40
-
-
-def test_processes_that_read_and_then_write_wait_for_their_turns(place: Place) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_reads_and_then_writes_waits_for_its_turn_and_loses_no_count(
+    place: Place, processes: int
+) -> None:
     """One that took the lock of SQLite only when it writes would fail: what it has read is old by then."""
     with place.open() as first, place.open() as second:
         add_job(first)
-        wrong: list[BaseException] = []
 
         def count(store: Store) -> None:
-            try:
-                for _ in range(20):
-                    with store.transaction():
-                        assert store.jobs.get("j1").state.live
-                        store.jobs.count_user_failure("j1")
-            except BaseException as error:
-                wrong.append(error)
+            for _ in range(10):
+                with store.transaction():
+                    assert store.jobs.get("j1").state.live
+                    store.jobs.count_user_failure("j1")
 
-        threads = [threading.Thread(target=count, args=(store,)) for store in (first, second)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        at_once(*(partial(count, store) for store in (first, second)[:processes] * (4 // processes)))
         assert first.jobs.get("j1").user_failures == 40
-
-
-def test_there_is_one_scheduler_for_a_database(place: Place) -> None:
-    with place.open() as first, place.open() as second:
-        lead = first.lead()
-        assert lead.held()
-        with pytest.raises(StoreError, match="another scheduler works with the database"):
-            second.lead()
-        add_job(second)
-        lead.release()
-        again = second.lead()
-        assert again.held()
-        again.release()
 
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,10 +14,9 @@ from typing import Any
 
 from sqlalchemy import event
 
-from deploy.model.jobs import TaskKey
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
-from tests.deploy.store.cases import SPOT, a_job
+from tests.deploy.store.cases import a_job, request
 from tests.deploy.store.conftest import NOW
 
 
@@ -25,14 +24,7 @@ def write(store: Store, number: int) -> None:
     """One transaction."""
     with store.transaction():
         store.jobs.add(a_job(f"j{number}"))
-        store.instances.request(
-            f"i{number}",
-            SPOT,
-            TaskKey(f"j{number}", "main"),
-            client_token=f"t{number}",
-            node_token="secret",
-            now_s=NOW,
-        )
+        request(store, f"i{number}", job_id=f"j{number}")
         store.intents.add(IntentKind.LAUNCH, f"i{number}", {"number": number}, NOW)
         store.events.add("instance.requested", NOW, instance_id=f"i{number}")
 
