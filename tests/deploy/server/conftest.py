@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from deploy.server.deciding import Deciders
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Service, make_service
+from tests.deploy.server.service import NOW, Make, Service, make_service
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +20,14 @@ def deciders() -> Deciders:
 
 
 @pytest.fixture
-def service(tmp_path: Path, store: Store, deciders: Deciders) -> Service:
-    return make_service(tmp_path, store, deciders)
+def make(tmp_path: Path, store: Store, deciders: Deciders) -> Make:
+    """Makes the service of a test, with settings of its own."""
+    return partial(make_service, tmp_path, store, deciders)
+
+
+@pytest.fixture
+def service(make: Make) -> Service:
+    return make()
 
 
 @pytest.fixture(scope="module")

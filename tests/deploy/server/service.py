@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
-from collections.abc import Sequence
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,9 +20,11 @@ from fastapi import FastAPI
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, TaskKey
+from deploy.security.tls import TlsFiles
 from deploy.security.tokens import AccessTokens, Role
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
+from deploy.server.run import HttpListener
 from deploy.server.settings import ServerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.store import Store
@@ -27,6 +32,7 @@ from tests.deploy.scheduler.cases import offer
 
 NOW = 1_772_323_200.0
 """2026-03-01 00:00 UTC."""
+PATIENCE_S = 30.0
 SCRIPT = b"print('hello')\n"
 
 SECRET = "open-sesame"
@@ -38,25 +44,12 @@ SCRIPTED: dict[str, Any] = {
 STEP = {"name": "one", **SCRIPTED, "writes": [{"name": "out"}], "minutes": 1.0}
 CLIENT = {"name": "one", "config": {"key": SECRET}, "region": "here", "budget_usd": 1.0}
 BAGGED = {"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}
+PERIOD = {"period_s": 10.0, "batch_deadline_s": 20.0}
+CONFIGURED = {"run_config": {"key": SECRET}, "deadline_s": 900.0, "epoch_s": 1.0}
 WORKS: dict[str, dict[str, Any]] = {
     "spark-batch": {"kind": "spark-batch", **SCRIPTED, "deadline_s": 900.0, "standard_s": 10.0},
-    "spark-streaming": {
-        "kind": "spark-streaming",
-        **SCRIPTED,
-        "period_s": 10.0,
-        "batch_deadline_s": 20.0,
-        "batches": 3,
-        "standard_s": 1.0,
-    },
-    "flower": {
-        "kind": "flower",
-        "app": "app",
-        "rounds": 3,
-        "clients": [CLIENT],
-        "run_config": {"key": SECRET},
-        "deadline_s": 900.0,
-        "epoch_s": 1.0,
-    },
+    "spark-streaming": {"kind": "spark-streaming", **SCRIPTED, **PERIOD, "batches": 3, "standard_s": 1.0},
+    "flower": {"kind": "flower", "app": "app", "rounds": 3, "clients": [CLIENT], **CONFIGURED},
     "bag": {"kind": "bag", "tasks": [BAGGED], "checkpoint": ["save", SECRET]},
     "workflow": {"kind": "workflow", "steps": [STEP]},
 }
@@ -181,6 +174,76 @@ def make_service(
     return Service(app, store, jobs, clock, scheduler, tokens)
 
 
+Make = Callable[..., Service]
+
+
+@dataclass
+class Live:
+    """A service that listens."""
+
+    service: Service
+    port: int
+    tls: TlsFiles | None = None
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+    def connects(self, count: int) -> list[socket.socket]:
+        found = []
+        for _ in range(count):
+            one = self.connect()
+            one.setblocking(False)
+            found.append(one)
+        return found
+
+    def client(self, role: Role | None = None) -> httpx.Client:
+        headers = {} if role is None else {"Authorization": f"Bearer {self.service.tokens[role]}"}
+        trusting = False if self.tls is None else ssl.create_default_context(cafile=str(self.tls.certificate))
+        scheme = "http" if self.tls is None else "https"
+        base, patience = f"{scheme}://127.0.0.1:{self.port}", httpx.Timeout(PATIENCE_S)
+        return httpx.Client(
+            base_url=base, headers=headers, verify=trusting, timeout=patience, trust_env=False
+        )
+
+    def get(self, path: str, role: Role | None = None) -> int:
+        with self.client(role) as client:
+            return client.get(path).status_code
+
+    def asking_for_events(self, role: Role, query: str = "") -> bytes:
+        head = f"GET /v1/events/stream{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        return f"{head}Authorization: Bearer {self.service.tokens[role]}\r\n\r\n".encode()
+
+    def posting_a_job(self, length: int, more: str = "") -> bytes:
+        """The head of such a request."""
+        return (
+            "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {self.service.tokens[Role.SUBMITTER]}\r\n"
+            f"Content-Length: {length}\r\n{more}\r\n"
+        ).encode()
+
+    def sample(self, name: str, labels: dict[str, str] | None = None) -> float:
+        registry = self.service.app.state.context.metrics.registry
+        return float(registry.get_sample_value(name, labels) or 0.0)
+
+    def cut(self, why: str) -> float:
+        return self.sample("spotweave_http_connections_cut_total", {"why": why})
+
+
+@contextmanager
+def serving(service: Service, tls: TlsFiles | None = None) -> Iterator[Live]:
+    with HttpListener(service.app, port=0, tls=tls) as listening:
+        yield Live(service, listening.port, tls)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    """In the place of something that fails."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    return fails
+
+
 def encoded(content: bytes = b"x") -> str:
     return base64.b64encode(content).decode()
 
@@ -209,15 +272,6 @@ def decide(
     store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT, policy: str = "spotweave"
 ) -> None:
     """Record that the first candidate was chosen for a job's main task."""
+    chosen, key = candidates[0].offer_id, TaskKey(job_id, "main")
     with store.transaction():
-        store.decisions.add(
-            DecisionRecord(
-                time_s=NOW,
-                policy=policy,
-                mode=mode,
-                key=TaskKey(job_id, "main"),
-                candidates=candidates,
-                chosen=candidates[0].offer_id,
-                latency_s=0.004,
-            )
-        )
+        store.decisions.add(DecisionRecord(NOW, policy, mode, key, candidates, chosen, latency_s=0.004))

@@ -1,20 +1,30 @@
-"""Who may do what: every role against every route."""
+"""Who may do what: every role against every route, and nodes that ask for their token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from deploy.dashboard.routes import HEADERS
-from deploy.security.tokens import AccessTokens, Role
+from deploy.security.tls import node_pair
+from deploy.security.tokens import VALID_S, AccessTokens, Role, join_token
+from deploy.server import errors
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
+from deploy.server.routes import join
 from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Api, Service, job_request, make_service, one_line_error
+from tests.deploy.server.service import NOW, Api, HandClock, Make, Service, job_request, one_line_error
+from tests.deploy.store.cases import add_job, report, request
 
 NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/healthz"): None,
@@ -111,14 +121,8 @@ def test_submitters_cancel_their_own_jobs_and_admins_all(service: Service) -> No
     assert service.as_(Role.ADMIN).delete(f"/v1/jobs/{other}").status_code == 200
 
 
-@pytest.fixture
-def without_tokens(tmp_path: Path, store: Store, deciders: Deciders) -> Api:
-    return Api(make_service(tmp_path, store, deciders, tokens=False).app)
-
-
-def test_without_tokens_this_machine_may_do_everything_and_pages_of_the_web_in_its_browser_nothing(
-    without_tokens: Api,
-) -> None:
+def test_without_tokens_this_machine_may_do_everything_and_pages_of_the_web_nothing(make: Make) -> None:
+    without_tokens = Api(make(tokens=False).app)
     made = without_tokens.post("/v1/jobs", json=job_request())
     assert made.status_code == 201
     assert without_tokens.delete(f"/v1/jobs/{made.json()['job_id']}").status_code == 200
@@ -144,11 +148,10 @@ def test_tokens_need_a_store_and_a_store_a_folder_for_jobs(deciders: Deciders, s
 @pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/openapi.json", "/"])
 def test_every_answer_tells_browsers_what_not_to_do_with_it(unchanged: Service, path: str) -> None:
     headers = unchanged.viewer.get(path).headers
+    policy = PAGE_POLICY if path == "/" else "default-src 'none'; frame-ancestors 'none'"
     expected = {
         "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": PAGE_POLICY
-        if path == "/"
-        else "default-src 'none'; frame-ancestors 'none'",
+        "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cache-Control": "no-store",
@@ -156,3 +159,90 @@ def test_every_answer_tells_browsers_what_not_to_do_with_it(unchanged: Service, 
         "Strict-Transport-Security": None,
     }
     assert {name: headers.get(name) for name in expected} == expected
+
+
+NODE_TOKEN, LAUNCH = "secret of i1", "token-i1"
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def nodes(store: Store, clock: HandClock) -> Api:
+    add_job(store)
+    request(store)
+    app = FastAPI()
+    app.include_router(join.router(store, clock))
+    errors.install(app)
+    return Api(app)
+
+
+CERTIFICATE = node_pair().certificate
+
+
+def body(
+    token: str | None = None, client_token: str = LAUNCH, certificate: str = CERTIFICATE
+) -> dict[str, str]:
+    token = token or join_token(NODE_TOKEN, LAUNCH)
+    return {"client_token": client_token, "join_token": token, "certificate": certificate}
+
+
+def test_a_node_gets_its_token_until_it_has_answered(nodes: Api, store: Store) -> None:
+    for _ in range(2):
+        answer = nodes.post("/v1/join", json=body())
+        assert (answer.status_code, answer.json()) == (200, {"node_token": NODE_TOKEN})
+    report(store)
+    with store.transaction():
+        store.instances.ready("i1", NOW)
+    assert "not valid" in one_line_error(nodes.post("/v1/join", json=body()), 403)
+
+
+def test_wrong_tokens_other_launches_and_late_nodes_are_refused_alike(
+    nodes: Api, store: Store, clock: HandClock
+) -> None:
+    refused = [
+        nodes.post("/v1/join", json=body("x" * 43)),
+        nodes.post("/v1/join", json=body(client_token="launch-2")),
+    ]
+    clock.time_s = NOW + VALID_S
+    assert nodes.post("/v1/join", json=body()).status_code == 200
+    clock.time_s += 1
+    refused.append(nodes.post("/v1/join", json=body()))
+    clock.time_s = NOW
+    with store.transaction():
+        store.instances.ended("i1", NOW + 1)
+    refused.append(nodes.post("/v1/join", json=body()))
+    assert len({one_line_error(one, 403) for one in refused}) == 1
+
+
+def test_a_malformed_or_huge_body_is_refused(nodes: Api) -> None:
+    one_line_error(nodes.post("/v1/join", json={"client_token": LAUNCH}), 422)
+    one_line_error(nodes.post("/v1/join", json=body("x" * 5000)), 413)
+
+
+def test_the_first_certificate_stays_and_another_is_refused(nodes: Api, store: Store) -> None:
+    assert nodes.post("/v1/join", json=body("x" * 43)).status_code == 403
+    assert store.instances.get("i1").certificate == ""
+    assert nodes.post("/v1/join", json=body()).status_code == 200
+    assert store.instances.get("i1").certificate == CERTIFICATE
+    other = nodes.post("/v1/join", json=body(certificate=node_pair().certificate))
+    assert other.status_code == 403
+    assert NODE_TOKEN not in other.text
+    assert nodes.post("/v1/join", json=body()).status_code == 200
+    assert store.instances.get("i1").certificate == CERTIFICATE
+
+
+def test_what_is_no_certificate_of_a_node_is_refused(nodes: Api, store: Store, tmp_path: Path) -> None:
+    rsa = tmp_path / "rsa.pem"
+    key = generate_private_key(65537, 2048)
+    name = x509.Name([])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2100, 1, 1))
+    rsa.write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    for wrong in ("x", "é", CERTIFICATE[:-40], CERTIFICATE * 2, rsa.read_text()):
+        refused = nodes.post("/v1/join", json=body(certificate=wrong))
+        assert refused.status_code == 422
+        assert NODE_TOKEN not in refused.text
+    assert store.instances.get("i1").certificate == ""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from deploy.security.tokens import AccessTokens, Role
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener as Listening
-from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
-from tests.deploy.server.service import NOW, Service, make_service, one_line_error
-
-PATIENCE_S = 30.0
+from tests.deploy.server.service import NOW, Make, Service, one_line_error, serving
 
 
 def sequences(events: list[dict[str, Any]]) -> list[int]:
@@ -48,14 +42,10 @@ def test_pages_of_events_follow_each_other(service: Service, query: str, found: 
 
 
 @pytest.fixture
-def live(tmp_path: Path, store: Store, deciders: Deciders) -> Iterator[tuple[Service, httpx.Client]]:
+def live(make: Make) -> Iterator[tuple[Service, httpx.Client]]:
     """A real listener: the transport of the other tests waits for the end of an answer."""
-    service = make_service(tmp_path, store, deciders, poll_s=0.02, heartbeat_s=0.05, streams=2)
-    with Listening(service.app, port=0) as listening:
-        headers = {"Authorization": f"Bearer {service.tokens[Role.VIEWER]}"}
-        base = f"http://127.0.0.1:{listening.port}"
-        with httpx.Client(base_url=base, headers=headers, timeout=PATIENCE_S) as client:
-            yield service, client
+    with serving(make(poll_s=0.02, heartbeat_s=0.05, streams=2)) as one, one.client(Role.VIEWER) as client:
+        yield one.service, client
 
 
 def read(

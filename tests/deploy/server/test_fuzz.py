@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,32 +20,21 @@ from schemathesis.core.result import Ok
 
 from deploy.security.tokens import Role
 from deploy.server.admission import Quotas
-from deploy.server.deciding import Deciders
 from deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
-from deploy.store.store import Store
-from tests.deploy.server.service import (
-    SCRIPT,
-    WORKS,
-    Service,
-    encoded,
-    job_request,
-    make_service,
-    one_line_error,
-)
+from tests.deploy.server.service import SCRIPT, WORKS, Make, Service, encoded, job_request, one_line_error
 from tests.deploy.server.test_decisions import OFFERS, offer, task
 
 JSON = {"Content-Type": "application/json"}
 ENDLESS = "/v1/events/stream"
+PLENTY = Quotas(jobs_a_minute=10**6, free_disk_mib=0)
 NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("examples", [4, pytest.param(60, marks=NIGHTLY)])
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_nothing_that_is_sent_makes_it_fail(
-    mode: GenerationMode, examples: int, tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    service = make_service(tmp_path, store, deciders, quotas=Quotas(jobs_a_minute=10**6, free_disk_mib=0))
+def test_nothing_that_is_sent_makes_it_fail(mode: GenerationMode, examples: int, make: Make) -> None:
+    service = make(quotas=PLENTY)
     service.submitted()
     schema = schemathesis.openapi.from_asgi("/openapi.json", service.app, config=SchemathesisConfig())
     headers = {"Authorization": f"Bearer {service.tokens[Role.ADMIN]}"}
@@ -137,10 +125,9 @@ def with_it(value: object, path: tuple[str | int, ...], text: str) -> bytes:
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=NIGHTLY)])
 @pytest.mark.parametrize("kind", [*WORKS, "decisions"])
 def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
-    kind: str, every: int, tmp_path: Path, store: Store, deciders: Deciders
+    kind: str, every: int, make: Make
 ) -> None:
-    quotas = Quotas(jobs_a_minute=10**6, free_disk_mib=0)
-    service = make_service(tmp_path, store, deciders, quotas=quotas)
+    service = make(quotas=PLENTY)
     path, body = "/v1/decisions", {**DECISION_EXAMPLE, "weights": {"money": 1.0}}
     if kind in WORKS:
         content = {"hello.py": "aGk=", "app/pyproject.toml": "aGk="}
@@ -163,6 +150,7 @@ def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
 WHOLE = json.dumps({"offers": [offer("cheap", price_usd_hour=123.0)], "tasks": []})
 HELLO = encoded(SCRIPT)
 DIGITS = b"1" * 401
+NO_PROJECT = {"spec": {"name": "digits", "work": WORKS["flower"]}, "files": {"app/model.py": HELLO}}
 
 
 def asked(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -191,13 +179,7 @@ BAD_BODIES: list[tuple[str, Any, str]] = [
     ),
     ("jobs", job_request(files={}), "the script 'hello.py' is missing, and the job came with no files"),
     ("jobs", job_request(files={"other.py": encoded()}), "came with other.py"),
-    (
-        *(
-            "jobs",
-            {"spec": {"name": "digits", "work": WORKS["flower"]}, "files": {"app/model.py": encoded()}},
-        ),
-        "needs 'app/pyproject.toml'",
-    ),
+    ("jobs", NO_PROJECT, "needs 'app/pyproject.toml'"),
     ("jobs", job_request(files={"hello.py": "?"}), "the content of 'hello.py' is not base64"),
     ("jobs", job_request(files={"hello.py": HELLO, "../x": encoded()}), "a file is called '../x'"),
     ("jobs", job_request(files={"hello.py": HELLO, "logs/x": encoded()}), "logs is a name that the service"),

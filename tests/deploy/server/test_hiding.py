@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
-import httpx
 import pytest
 from pydantic import BaseModel
 
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.tokens import AccessTokens, Role
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener as Listening
-from deploy.store.store import Store
-from tests.deploy.server.service import NOW, SECRET, WORKS, Api, Service, encoded, job_request, make_service
+from tests.deploy.server.service import NOW, SECRET, WORKS, Api, Make, Service, encoded, job_request, serving
 
 
 def submit(service: Service, work: str) -> str:
@@ -54,12 +50,10 @@ def paths(service: Service, job_id: str) -> Sequence[str]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("work", sorted(WORKS))
-def test_others_see_that_there_is_something_and_not_what(
-    tmp_path: Path, store: Store, deciders: Deciders, work: str
-) -> None:
-    service = make_service(tmp_path, store, deciders, dashboard=True)
+def test_others_see_that_there_is_something_and_not_what(make: Make, work: str) -> None:
+    service = make(dashboard=True)
     job_id = submit(service, work)
-    own_viewer = AccessTokens(store).create("the submitter", Role.VIEWER, NOW).text
+    own_viewer = AccessTokens(service.store).create("the submitter", Role.VIEWER, NOW).text
     told = {
         "a viewer": service.viewer,
         "another submitter": service.another(),
@@ -85,17 +79,11 @@ def test_others_see_that_there_is_something_and_not_what(
 
 def test_streams_hide_the_same_and_names_of_settings_are_shown(service: Service) -> None:
     job_id = submit(service, "spark-batch")
-    with Listening(service.app, port=0) as listening:
+    with serving(service) as live:
         for role, sees in ((Role.VIEWER, False), (Role.SUBMITTER, True), (Role.ADMIN, True)):
-            headers = {"Authorization": f"Bearer {service.tokens[role]}"}
-            url = f"http://127.0.0.1:{listening.port}/v1/events/stream?after=0"
-            found = ""
-            with httpx.stream("GET", url, headers=headers, timeout=30.0) as response:
-                for line in response.iter_lines():
-                    found += line
-                    if line == "event: job.failed":
-                        break
-            assert (SECRET in found) is sees
+            with live.client(role) as client, client.stream("GET", "/v1/events/stream?after=0") as response:
+                found = itertools.takewhile(lambda line: line != "event: job.failed", response.iter_lines())
+                assert any(SECRET in line for line in found) is sees
     # Which settings there are is for everyone.
     spec = service.viewer.get(f"/v1/jobs/{job_id}").json()["spec"]
     assert spec["env"] == {"PASSWORD": "(hidden)"}

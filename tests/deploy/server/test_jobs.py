@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState
+from deploy.model.jobs import JobSpec, JobState
 from deploy.runners.flower import app
 from deploy.runners.flower.inspecting import inspect
 from deploy.server import bodies
@@ -21,7 +21,6 @@ from deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
 from deploy.store.decisions import CandidateRecord
-from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import (
     NOW,
@@ -29,8 +28,8 @@ from tests.deploy.server.service import (
     Service,
     decide,
     encoded,
+    failing,
     job_request,
-    make_service,
     one_line_error,
 )
 from tests.deploy.store.cases import report, request
@@ -111,11 +110,10 @@ def test_what_a_runner_refuses_is_refused_before_anything_is_kept(service: Servi
 def test_files_that_nobody_would_write_are_refused_in_one_line(
     service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        service.scheduler,
-        "check",
-        lambda spec, folder: app.check(spec, Path(folder), lambda at, name: inspect(at / name, name)),
-    )
+    def check(spec: JobSpec, folder: str) -> None:
+        app.check(spec, Path(folder), lambda at, name: inspect(at / name, name))
+
+    monkeypatch.setattr(service.scheduler, "check", check)
     response = service.submitter.post("/v1/jobs", json=flower(**{"app/pyproject.toml": encoded(project)}))
     one_line_error(response, 422)
     assert service.folders() == []
@@ -241,24 +239,18 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
     assert viewer.get(f"/v1/jobs/{job_id}").json()["cost"]["usd"] == 0.54
 
 
-def test_what_a_crash_left_half_way_is_swept_at_the_next_start(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    service = make_service(tmp_path, store, deciders)
+def test_what_a_crash_left_half_way_is_swept_at_the_next_start(service: Service, deciders: Deciders) -> None:
     kept = service.submitted()
     Staged(service.jobs, "half-way", {"a": encoded()})
     assert len(service.folders()) == 2
-    create_app(ServerSettings(jobs=service.jobs), deciders, store)
+    create_app(ServerSettings(jobs=service.jobs), deciders, service.store)
     assert service.folders() == [kept]
 
 
 def test_a_disk_that_is_full_is_told_and_nothing_is_kept(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(bodies.Staged, "accept", full)
+    monkeypatch.setattr(bodies.Staged, "accept", failing(OSError(28, "No space left on device")))
     response = service.submit()
     assert "No space left" in one_line_error(response, 503)
     assert service.folders() == []
@@ -267,6 +259,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_kept(
 
 LONG_NAMES = ["x" * 201, "/".join("a" * 17)]
 OUTSIDE = ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", ".", "a\\b", "a\0b", "a\nb", " a"]
+NAMING = st.sampled_from("ab./\\~ \0\u00e9-") | st.characters(codec="utf-8")
 HIDDEN = ["a ", "a/b /c", "logs/a", "checkpoint", "flower/x", ".spotweave-upload.json"]
 
 
@@ -280,13 +273,7 @@ def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(name: str) 
 
 @pytest.mark.real
 @settings(max_examples=50, deadline=None)
-@given(
-    names=st.lists(
-        st.text(st.sampled_from("ab./\\~ \0\u00e9-") | st.characters(codec="utf-8"), max_size=12),
-        unique=True,
-        max_size=4,
-    )
-)
+@given(names=st.lists(st.text(NAMING, max_size=12), unique=True, max_size=4))
 def test_whatever_the_names_files_stay_in_the_jobs_folder(
     names: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import subprocess
 import sys
 import time
@@ -33,10 +32,12 @@ from tests.deploy.server.service import (
     NOW,
     Api,
     HandClock,
+    Make,
     Service,
+    failing,
     job_request,
-    make_service,
     one_line_error,
+    serving,
 )
 from tests.deploy.tls import self_signed
 
@@ -61,12 +62,10 @@ def test_it_is_ready_while_the_scheduler_makes_its_passes(service: Service) -> N
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/v1/jobs"])
-def test_a_store_that_cannot_be_used_now_is_503_and_one_line(
+def test_a_store_that_cannot_be_used_is_503(
     service: Service, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise StoreUnavailableError("the database postgresql://host/db is locked: try again")
-
+    broken = failing(StoreUnavailableError("the database postgresql://host/db is locked: try again"))
     monkeypatch.setattr(Store, "check", broken)
     monkeypatch.setattr(Jobs, "latest", broken)
     response = service.viewer.get(path)
@@ -124,13 +123,10 @@ def test_every_request_is_logged_with_its_id_and_without_secrets(service: Servic
         assert secret not in str(logs)
 
 
-def test_what_nobody_expected_is_500_in_one_line_and_a_traceback_in_the_log(
+def test_what_nobody_expected_is_500_and_in_the_log(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("the inner secret")
-
-    monkeypatch.setattr(Jobs, "latest", broken)
+    monkeypatch.setattr(Jobs, "latest", failing(RuntimeError("the inner secret")))
     with capture_logs() as logs:
         response = service.viewer.get("/v1/jobs", headers={"X-Request-ID": "this-one"})
     assert one_line_error(response, 500) == "the service failed on this request (this-one): see its log"
@@ -139,10 +135,8 @@ def test_what_nobody_expected_is_500_in_one_line_and_a_traceback_in_the_log(
 
 
 @pytest.fixture
-def small(tmp_path: Path, store: Store, deciders: Deciders) -> Service:
-    return make_service(
-        tmp_path, store, deciders, decision_bytes=1000, job_bytes=2000, body_within_s=0.2, job_files=3
-    )
+def small(make: Make) -> Service:
+    return make(decision_bytes=1000, job_bytes=2000, body_within_s=0.2, job_files=3)
 
 
 @pytest.mark.parametrize(("path", "limit"), [("/v1/decisions", 1000), ("/v1/jobs", 2000)])
@@ -261,9 +255,11 @@ def test_wrong_input_starts_nothing(
     assert told.out == ""
 
 
-def test_beyond_loopback_it_needs_tokens_and_tls_both_or_the_words_that_ask_for_neither(
-    tmp_path: Path, store: Store, deciders: Deciders
+def test_beyond_loopback_it_needs_tokens_and_tls(
+    make: Make, tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
+    """Both, or the words that ask for neither."""
+
     def refuse(app: FastAPI, tls: TlsFiles | None, why: str, words: str | None = None) -> None:
         with pytest.raises(SecurityError, match=why):
             HttpListener(app, "0.0.0.0", 0, tls, insecure_in_words=words)
@@ -271,39 +267,30 @@ def test_beyond_loopback_it_needs_tokens_and_tls_both_or_the_words_that_ask_for_
     tls = self_signed(tmp_path, time.time())
     bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=HandClock())
     refuse(bare, tls, "without access tokens: set")
-    refuse(make_service(tmp_path, store, deciders).app, None, "without a TLS certificate")
-    not_asked = make_service(tmp_path, store, deciders, tokens=False).app
+    refuse(make().app, None, "without a TLS certificate")
+    not_asked = make(tokens=False).app
     refuse(not_asked, tls, "without access tokens")
     refuse(not_asked, tls, "asked for with 'please'", "please")
     HttpListener(not_asked, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS).stop()
 
 
-def test_over_tls_it_answers_and_plain_http_gets_nothing(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    tls = self_signed(tmp_path, time.time())
-    made = make_service(tmp_path, store, deciders)
-    headers = {"Authorization": f"Bearer {made.tokens[Role.VIEWER]}"}
-    with HttpListener(made.app, "127.0.0.1", 0, tls) as service:
-        trusting = ssl.create_default_context(cafile=str(tls.certificate))
-        answer = httpx.get(f"https://127.0.0.1:{service.port}/v1/jobs", headers=headers, verify=trusting)
+def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_path: Path) -> None:
+    with serving(service, self_signed(tmp_path, time.time())) as live, live.client(Role.VIEWER) as client:
+        answer = client.get("/v1/jobs")
         assert answer.status_code == 200
         assert "server" not in answer.headers
         assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{service.port}/v1/jobs", headers=headers)
-    with bind("127.0.0.1", service.port):
+            httpx.get(f"http://127.0.0.1:{live.port}/v1/jobs", headers=client.headers)
+    with bind("127.0.0.1", live.port):
         pass  # it is free again
 
 
 @pytest.mark.real
 def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.server.run", "--policy", "cheapest", "--port", "0"],
-        cwd=Path(__file__).resolve().parents[3],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "deploy.server.run", "--policy", "cheapest", "--port", "0"]
+    root = Path(__file__).resolve().parents[3]
+    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -319,15 +306,9 @@ def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
         process.wait()
 
 
-def test_a_service_that_can_accept_nothing_ends(
-    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise ZeroDivisionError
-
-    made = make_service(tmp_path, store, deciders)
-    with HttpListener(made.app, "127.0.0.1", 0) as service:
-        monkeypatch.setattr(Connections, "enter", fails)
+def test_a_service_that_can_accept_nothing_ends(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HttpListener(service.app, "127.0.0.1", 0) as listening:
+        monkeypatch.setattr(Connections, "enter", failing(ZeroDivisionError()))
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{service.port}/healthz", trust_env=False, timeout=30.0)
-        wait_until(lambda: not service.alive())
+            httpx.get(f"http://127.0.0.1:{listening.port}/healthz", trust_env=False, timeout=30.0)
+        wait_until(lambda: not listening.alive())
