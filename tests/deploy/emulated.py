@@ -32,11 +32,8 @@ class Emulated:
 
     def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
         """The file of one that rents here, with changes of what is rented and of the rest."""
-        region = {
-            "image": IMAGE,
-            "security_group": group_of("us-east-1"),
-            "subnets": {zone: subnet_of(zone) for zone in ZONES},
-        }
+        subnets = {zone: subnet_of(zone) for zone in ZONES}
+        region = {"image": IMAGE, "security_group": group_of("us-east-1"), "subnets": subnets}
         rents = {
             "regions": {"us-east-1": region},
             "instance_types": {TYPE: {"quota": 2}},

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 BATCH: Mapping[str, Any] = {"kind": "spark-batch", "script": "x.py"}
-STREAM: Mapping[str, Any] = {
-    "kind": "spark-streaming",
-    "script": "x.py",
-    "period_s": 60,
-    "batch_deadline_s": 60,
-}
+STREAM: Mapping[str, Any] = {**BATCH, "kind": "spark-streaming", "period_s": 60, "batch_deadline_s": 60}
 TRAINING: Mapping[str, Any] = {"kind": "flower", "app": "app", "rounds": 3, "clients": [{"name": "a"}]}
 VAST = 10**400
 LONG = "x" * 140_000
@@ -20,6 +15,10 @@ LONG = "x" * 140_000
 
 def _job(work: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     return {"name": "job", "work": dict(work), **parts}
+
+
+def _clients(*clients: Mapping[str, Any]) -> dict[str, Any]:
+    return _job({**TRAINING, "clients": list(clients)})
 
 
 EXTREME: Mapping[str, Mapping[str, Any]] = {
@@ -44,14 +43,10 @@ EXTREME: Mapping[str, Mapping[str, Any]] = {
     "more rounds than a counter holds": _job({**TRAINING, "rounds": VAST}),
     "rounds beyond 64 bits": _job({**TRAINING, "rounds": 10**30}),
     "an endless epoch": _job({**TRAINING, "epoch_s": 1e308}),
-    "a client's budget near the largest float": _job(
-        {**TRAINING, "clients": [{"name": "a", "budget_usd": 1e308}]}
-    ),
-    "a client's configuration with a zero byte": _job(
-        {**TRAINING, "clients": [{"name": "a", "config": {"x": "\0"}}]}
-    ),
-    "configurations of many megabytes": _job(
-        {**TRAINING, "clients": [{"name": f"c{k}", "config": {"x": "y" * 60_000}} for k in range(100)]}
+    "a client's budget near the largest float": _clients({"name": "a", "budget_usd": 1e308}),
+    "a client's configuration with a zero byte": _clients({"name": "a", "config": {"x": "\0"}}),
+    "configurations of many megabytes": _clients(
+        *({"name": f"c{k}", "config": {"x": "y" * 60_000}} for k in range(100))
     ),
     "a run's configuration beyond what a process takes": _job({**TRAINING, "run_config": {"x": LONG}}),
     "the smallest checkpoint interval": _job(BATCH, profile={"checkpoint_interval_s": 5e-324}),

@@ -158,10 +158,9 @@ def test_amounts_are_rounded_only_when_shown() -> None:
     [
         *((((0, price),), (), "expected 0 or more") for price in (-0.1, float("nan"), float("inf"))),
         *((starts, (), "rising start") for starts in ((), ((1, 1.0), (1, 1.0)), ((2, 1.0), (1, 1.0)))),
-        *(
-            (((0, 1.0),), stops, "by time")
-            for stops in (((20, 10),), ((10, None), (20, None)), ((10, 30), (20, 40)))
-        ),
+        (((0, 1.0),), ((20, 10),), "by time"),
+        (((0, 1.0),), ((10, None), (20, None)), "by time"),
+        (((0, 1.0),), ((10, 30), (20, 40)), "by time"),
     ],
 )
 def test_prices_that_are_none_and_disorder_are_refused(prices: Any, stops: Any, message: str) -> None:

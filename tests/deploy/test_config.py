@@ -96,7 +96,7 @@ def test_mistakes_are_one_line(load: Load, tmp_path: Path, more: str, message: s
         ("{spark: 'hdfs://h/a'}", "hdfs://h/a", None),
     ],
 )
-def test_one_place_for_checkpoints_is_for_both_kinds_of_jobs(
+def test_one_place_for_checkpoints_is_for_both_kinds(
     load: Load, given: str, spark: str | None, flower: str | None
 ) -> None:
     config = load(f"runners: {{checkpoints: {given}}}\n")
@@ -146,9 +146,7 @@ def test_the_example_deployments_are_ones(name: str) -> None:
 
 
 def spec(*args: str, script: str = "run.py") -> JobSpec:
-    return JobSpec.model_validate(
-        {"name": "job", "work": {"kind": "spark-batch", "script": script, "args": args}}
-    )
+    return JobSpec(name="job", work=SparkBatch(script=script, args=args))
 
 
 GIS = {f"workflows/{script}.py" for script in ("accumulate", "join", "mean", "median")}
@@ -212,19 +210,16 @@ def test_what_a_script_imports_from_beside_it_goes_with_it(tmp_path: Path) -> No
         "other/lib.py": "VALUE = 1\n",
     }.items():
         (tmp_path / "jobs" / name).write_text(text)
-    (tmp_path / "job.yaml").write_text(
-        """{name: job, work: {kind: spark-batch, script: jobs/main.py, py_files: [jobs/other],
-        conf: {spark.files: "jobs/near.py,s3a://b/c"}}}"""
-    )
+    conf = 'conf: {spark.files: "jobs/near.py,s3a://b/c"}'
+    work = f"{{kind: spark-batch, script: jobs/main.py, py_files: [jobs/other], {conf}}}"
+    (tmp_path / "job.yaml").write_text(f"{{name: job, work: {work}}}")
     read = read_job(tmp_path / "job.yaml")
     assert isinstance(read.work, SparkBatch)
     assert read.work.py_files == ("jobs/other.folder.zip", "jobs/helpers.folder.zip", "jobs/tools.py")
     files = read_files(read, tmp_path)
     assert set(files) == {"jobs/main.py", "jobs/near.py", *read.work.py_files}
     assert read_files(read, tmp_path) == files
-    for name, inside in (
-        ("other", ["other/lib.py"]),
-        ("helpers", ["helpers/__init__.py", "helpers/clean.py"]),
-    ):
+    packages = {"other": ["other/lib.py"], "helpers": ["helpers/__init__.py", "helpers/clean.py"]}
+    for name, inside in packages.items():
         with zipfile.ZipFile(io.BytesIO(files[f"jobs/{name}.folder.zip"])) as packed:
             assert packed.namelist() == inside

@@ -106,7 +106,7 @@ def test_a_notice_is_kept_and_told_once(store: Store, ears: Ears) -> None:
     assert noticed(store) == ["i1"]
 
 
-def test_each_is_asked_in_turn_where_a_round_does_not_hold_all(
+def test_each_is_asked_in_turn_where_a_round_holds_few(
     store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeats, "_MOST", 2)
@@ -135,9 +135,7 @@ def test_what_breaks_once_is_asked_again(store: Store, monkeypatch: pytest.Monke
     assert noticed(store) == ["i1"]
 
 
-def test_silence_is_counted_from_the_last_answer_to_the_last_question_without_one(
-    store: Store, ears: Ears
-) -> None:
+def test_silence_is_counted_from_the_last_answer_to_the_last_question(store: Store, ears: Ears) -> None:
     run(store, "i1", "i2")
     ears.round()
     ears.silent = {"i1"}
@@ -172,9 +170,7 @@ def test_a_node_has_its_time_again(store: Store, ears: Ears, before_s: float) ->
     assert ears.silence("i1") == 30.0
 
 
-def test_on_demand_instances_and_those_with_a_notice_are_heard_until_they_end(
-    store: Store, ears: Ears
-) -> None:
+def test_on_demand_instances_and_those_with_a_notice_are_heard_too(store: Store, ears: Ears) -> None:
     run(store, "firm", offer=ON_DEMAND)
     run(store, "noticed", "other")
     with store.transaction():

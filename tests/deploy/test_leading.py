@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -64,9 +65,7 @@ def test_a_leader_without_its_lock_file_makes_no_further_pass(service: Service, 
     assert not service.stopping.is_set()
 
 
-def test_a_leader_that_was_followed_by_another_ends_and_writes_nothing(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_leader_that_was_followed_by_another_writes_nothing(service: Service, tmp_path: Path) -> None:
     config = service.config
     written: list[bool] = []
 
@@ -88,29 +87,25 @@ def test_a_leader_that_was_followed_by_another_ends_and_writes_nothing(
     assert [job.job_id for job in service.store.jobs.live()] == ["its"]
 
 
-def test_no_pass_is_made_while_it_is_not_known_who_leads(
+def test_no_pass_is_made_while_nobody_knows_who_leads(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = stepping(service, lambda number: service.stopping.set())
-    held, asked = service._lead.held, 0
+    held, asked = service._lead.held, itertools.count(1)
 
     def unknown() -> bool:
-        nonlocal asked
-        asked += 1
-        if asked <= 3:
-            assert passes == []
-            raise StoreUnavailableError("the database does not answer")
-        return held()
+        if next(asked) > 3:
+            return held()
+        assert passes == []
+        raise StoreUnavailableError("the database does not answer")
 
     monkeypatch.setattr(service._lead, "held", unknown)
     service.run()
-    assert (passes, asked) == ([0], 4)
+    assert (passes, next(asked)) == ([0], 5)
 
 
 @pytest.mark.real
-def test_a_service_whose_lead_is_lost_says_that_it_cannot_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_whose_lead_is_lost_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = DeploymentConfig.load(deployment(tmp_path, scheduler={"period_s": 0.01}))
     with Serving(config.dry_run()) as serving:
         assert serving.alive()

@@ -72,15 +72,10 @@ def test_secrets_are_hidden_wherever_they_are_and_nothing_else(stream: io.String
     access = f"spw_0123456789ab_{secrets.token_urlsafe(32)}"
     password = "hunter22"
     log = structlog.get_logger("x")
-    log.info(
-        f"failed with {access}", url=f"postgresql://me:{password}@host/db", header={"a": [f"Bearer {access}"]}
-    )
-    names = [
-        "i-0123456789abcdef",
-        "a" * 43,
-        "federated-mnist-of-three-hospitals-0a1b2c3d",
-        "/var/lib/spotweave/x",
-    ]
+    url, header = f"postgresql://me:{password}@host/db", {"a": [f"Bearer {access}"]}
+    log.info(f"failed with {access}", url=url, header=header)
+    names = ["i-0123456789abcdef", "a" * 43, "/var/lib/spotweave/x"]
+    names.append("federated-mnist-of-three-hospitals-0a1b2c3d")
     log.info("see", names=names, token_id="0123456789ab", token=None)
     log.info("launch", node_token=node, authorization="short", why=ValueError(f"refused {node}"))
     logging.getLogger("y").warning("told %s", node)

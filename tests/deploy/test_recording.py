@@ -96,9 +96,8 @@ def test_a_record_that_says_available_ends_a_refusal_and_one_that_does_not_outla
 def test_within_a_second_the_last_counts_and_what_was_before_the_start_holds_at_it() -> None:
     said = quotes((-500, False), (10.2, True), (10.7, False, 450_000), (20, True))
     made = series(said, Happenings(refused=[NOW + 20.1]), START, NOW + 30.9)
-    assert [(row.time_s, row.price_micro_usd_hour) for row in made] == [
-        *((0, 400_000), (10, 450_000), (20, 400_000), (30, 400_000))
-    ]
+    prices = {row.time_s: row.price_micro_usd_hour for row in made}
+    assert prices == {0: 400_000, 10: 450_000, 20: 400_000, 30: 400_000}
     assert not any(row.available for row in made)
 
 
@@ -111,8 +110,7 @@ def fill(store: Store) -> None:
     report(store, "i1", launched_s=NOW + 20, now_s=NOW + 21)
     with store.transaction():
         for at_s, why in ((50.0, "quota"), (60.0, "request"), (100.0, "capacity")):
-            data = {"offer": ZONE_A, "why": why, "error": "no"}
-            store.events.add("instance.refused", NOW + at_s, data)
+            store.events.add("instance.refused", NOW + at_s, {"offer": ZONE_A, "why": why, "error": "no"})
         store.prices.record([OFFER_B], NOW + 300)
     request(store, "i2", OFFER_A, now_s=NOW + 390)
     report(store, "i2", launched_s=NOW + 400, now_s=NOW + 401)
@@ -125,35 +123,20 @@ def fill(store: Store) -> None:
         store.events.add("service.ended", NOW + 1000.0)
 
 
-A_CSV = """time_s,available,price_usd_hour
-0,1,0.4
-100,0,0.4
-400,1,0.4
-600,0,0.4
-660,1,0.4
-700,1,0.41
-1000,1,0.41
-"""
-B_CSV = """time_s,available,price_usd_hour
-0,1,0.3
-700,1,0.3
-"""
-LIST_CSV = """time_s,price_usd_hour
-0,1.006
-1000,1.006
-"""
+HEAD = "time_s,available,price_usd_hour\n"
+SERIES = {
+    "aws_us-east-1_g5.xlarge_on_demand": "time_s,price_usd_hour\n0,1.006\n1000,1.006\n",
+    "aws_us-east-1a_g5.xlarge_spot": HEAD
+    + "0,1,0.4\n100,0,0.4\n400,1,0.4\n600,0,0.4\n660,1,0.4\n700,1,0.41\n1000,1,0.41\n",
+    "aws_us-east-1b_g5.xlarge_spot": HEAD + "0,1,0.3\n700,1,0.3\n",
+}
 
 
 def test_a_store_becomes_the_folders_that_it_should(store: Store, tmp_path: Path) -> None:
     fill(store)
     out = tmp_path / "made" / "market"
     write(record(store, PLACES), out, "a deployment")
-    found = {path.parent.name: path.read_text() for path in sorted(out.glob("*/series.csv"))}
-    assert found == {
-        "aws_us-east-1_g5.xlarge_on_demand": LIST_CSV,
-        "aws_us-east-1a_g5.xlarge_spot": A_CSV,
-        "aws_us-east-1b_g5.xlarge_spot": B_CSV,
-    }
+    assert {path.parent.name: path.read_text() for path in out.glob("*/series.csv")} == SERIES
     assert json.loads((out / "aws_us-east-1b_g5.xlarge_spot" / "trace.json").read_text()) == {
         "format": "spotweave-market-trace",
         "format_version": 1,

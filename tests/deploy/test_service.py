@@ -83,9 +83,7 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
             assert service.store.instances.get(instance.instance_id).certificate == shown
 
 
-def test_its_file_says_what_clients_may_take_and_nobody_joins_where_nothing_is_rented_elsewhere(
-    make: Make,
-) -> None:
+def test_its_file_says_what_clients_may_take_and_nobody_joins_it(make: Make) -> None:
     limits = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
     http = {"port": 0, "tokens": False, **limits}
     config = DeploymentConfig.load(make().deployment(providers={"local": str(OFFERS)}, http=http))
@@ -146,11 +144,8 @@ def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:
 
 def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
     kept = CheckpointsConfig(spark="s3://bucket/checkpoints")
-    places: dict[str, Any] = {
-        "node_python": "/opt/python",
-        "node_spark_home": "/opt/spark",
-        "node_java_home": "/opt/java",
-    }
+    homes: dict[str, Any] = {"node_spark_home": "/opt/spark", "node_java_home": "/opt/java"}
+    places = {"node_python": "/opt/python", **homes}
     told = RunnersConfig(address=IPv4Address("10.0.0.10"), checkpoints=kept, **places)
     objects = FolderObjects(tmp_path / "kept")
     south = {"south": tmp_path / "south"}
@@ -165,8 +160,9 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         BagSettings(tmp_path / "bag", objects, "/opt/python"),
     ]
     spark, _, flower, bags = make_runners(RunnersConfig(), tmp_path)
-    assert [vars(one)["_settings"] for one in (spark, flower, bags)] == [
-        SparkSettings(state=tmp_path / "spark"),
-        FlowerSettings(state=tmp_path / "flower"),
-        BagSettings(state=tmp_path / "bag"),
-    ]
+    expected = (
+        SparkSettings(tmp_path / "spark"),
+        FlowerSettings(tmp_path / "flower"),
+        BagSettings(tmp_path / "bag"),
+    )
+    assert tuple(vars(one)["_settings"] for one in (spark, flower, bags)) == expected

@@ -13,14 +13,8 @@ def step(
 ) -> dict[str, Any]:
     """A step; files as words, with "!" behind those that stay. It writes NAME-out if nothing is said."""
     outputs = [{"name": one.rstrip("!"), "stays": one.endswith("!")} for one in writes.split()]
-    return {
-        "name": name,
-        "script": f"{name}.py",
-        "reads": reads.split(),
-        "writes": outputs or [{"name": f"{name}-out"}],
-        "minutes": minutes,
-        **changes,
-    }
+    files = {"reads": reads.split(), "writes": outputs or [{"name": f"{name}-out"}]}
+    return {"name": name, "script": f"{name}.py", **files, "minutes": minutes, **changes}
 
 
 def file(name: str, region: str | None = None, *, stays: bool = False, gb: float = 0.0) -> dict[str, Any]:

@@ -18,15 +18,9 @@ CHROMIUM = Path("/usr/bin/chromium")
 DRIVER = Path("/usr/bin/chromedriver")
 INSTALLED = CHROMIUM.exists() and DRIVER.exists()
 _FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
+    *("--headless=new", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "--disable-gpu"),
+    *("--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update"),
     "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
 )
 PATIENCE_S = 60.0
 
@@ -47,6 +41,10 @@ class Browser:
     def open(self, url: str) -> None:
         self.driver.get(url)
 
+    def until_shown(self, selector: str) -> None:
+        """Wait until there is such an element."""
+        self.until("return document.querySelector(arguments[0]) !== null", selector)
+
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
@@ -65,7 +63,7 @@ class Browser:
         return wait.until(lambda _: self.run(script, *arguments), f"never true: {script}")
 
     def until_filled(self) -> None:
-        self.until("return document.querySelector('#money') !== null")
+        self.until_shown("#money")
 
     def complaints(self) -> list[str]:
         """Lines of the console since the last call."""

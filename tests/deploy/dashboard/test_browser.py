@@ -123,11 +123,8 @@ def test_every_job_interruption_and_the_money_are_seen(afternoon: Open) -> None:
         row = f".job[data-job='{job.job_id}']"
         state = "waiting" if job.state is JobState.PENDING else job.state.value
         assert page.text(f"{row} .badge") == state
-        taken = {
-            (one.key.task, one.ended_s)
-            for one in store.instances.of_job(job.job_id)
-            if one.by_provider and one.ended_s is not None
-        }
+        ended = [one for one in store.instances.of_job(job.job_id) if one.ended_s is not None]
+        taken = {(one.key.task, one.ended_s) for one in ended if one.by_provider}
         assert len(page.all(f"{row} > .lane:first-child .sign.interrupted")) == len(taken)
         deadline = getattr(job.spec.work, "deadline_s", None)
         assert bool(page.all(f"{row} .deadline, {row} .beyond")) == (deadline is not None) or job.ended_s
@@ -149,9 +146,8 @@ def test_every_job_interruption_and_the_money_are_seen(afternoon: Open) -> None:
 
 def test_nothing_is_asked_of_elsewhere_and_nothing_is_complained_of(afternoon: Open) -> None:
     page = afternoon.show()
-    page.until(
-        "return performance.getEntriesByType('resource').filter((e) => /overview/.test(e.name)).length > 1"
-    )
+    asked = "performance.getEntriesByType('resource').filter((one) => /overview/.test(one.name))"
+    page.until(f"return {asked}.length > 1")
     assert page.hosts_asked() == {f"127.0.0.1:{afternoon.service.port}"}
     assert page.complaints() == []
 
@@ -163,8 +159,7 @@ def test_it_fits_the_screen_and_can_be_read(afternoon: Open, width: int, scheme:
     assert page.run("return document.documentElement.scrollWidth") <= width
     assert page.run(CONTRAST) == []
     assert page.run(UNNAMED) == []
-    dark = page.run("return matchMedia('(prefers-color-scheme: dark)').matches")
-    assert dark == (scheme == "dark")
+    assert page.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
 
 
 def test_a_job_is_explained_by_keyboard_and_by_its_address(afternoon: Open) -> None:
@@ -172,7 +167,7 @@ def test_a_job_is_explained_by_keyboard_and_by_its_address(afternoon: Open) -> N
     job = next(job for job in afternoon.world.store.jobs.latest(100) if job.spec.name == "nightly-report")
     page.run("document.querySelector(arguments[0]).focus()", f".job[data-job='{job.job_id}'] .name")
     page.driver.switch_to.active_element.send_keys(Keys.ENTER)
-    page.until("return document.querySelector('#explain-body dl') !== null")
+    page.until_shown("#explain-body dl")
     for text in ("nightly-report, spark-batch", "own misses", "chosen", "no capacity", "job.succeeded"):
         assert text in page.text("#explain"), text
     assert page.run("return location.hash") == f"#job={job.job_id}"
@@ -180,7 +175,7 @@ def test_a_job_is_explained_by_keyboard_and_by_its_address(afternoon: Open) -> N
     page.until("return !document.querySelector('#explain').open")
     page.open(f"{afternoon.url}#job={job.job_id}")
     page.driver.refresh()
-    page.until("return document.querySelector('#explain-body dl') !== null")
+    page.until_shown("#explain-body dl")
 
 
 def test_lanes_close_and_groups_are_chosen_and_the_focus_stays(afternoon: Open) -> None:
@@ -193,7 +188,7 @@ def test_lanes_close_and_groups_are_chosen_and_the_focus_stays(afternoon: Open) 
     live = len(afternoon.world.store.jobs.live())
     page.until("return document.querySelectorAll('.job').length === arguments[0]", live)
     page.one("[data-key^='candidates']").click()
-    page.until("return document.querySelector('.candidates table') !== null")
+    page.until_shown(".candidates table")
 
 
 def test_what_people_wrote_is_shown_as_text(morning: Open) -> None:
@@ -209,9 +204,9 @@ def test_what_people_wrote_is_shown_as_text(morning: Open) -> None:
     decide(store, "evil-1", CandidateRecord(EVIL, {EVIL: 1.0}, 0.3, True, EVIL), policy=EVIL)
     page = morning.show()
     page.one("[data-key^='candidates']").click()
-    page.until("return document.querySelector('.candidates table') !== null")
+    page.until_shown(".candidates table")
     page.one(".job .name").click()
-    page.until("return document.querySelector('#explain-body dl') !== null")
+    page.until_shown("#explain-body dl")
     assert page.run("return document.title") == "Spotweave"
     assert page.all("main img, main b, dialog img, dialog b") == []
     for place in (".job .why", "#decisions", "#events", "#explain-body dl", "#explain-body details"):
@@ -247,10 +242,10 @@ def test_what_is_new_appears_by_itself_and_not_while_paused(morning: Open) -> No
     page.until("return document.querySelector('#pulse').innerText.startsWith('Paused, heard 4 s')")
     assert page.run("return performance.getEntriesByType('resource').length") == asked
     page.one("#pause").click()
-    page.until("return document.querySelector('.job[data-job=late-1]') !== null")
+    page.until_shown(".job[data-job=late-1]")
 
 
-def test_a_token_is_asked_for_kept_in_this_tab_and_refused_in_the_service_s_words(
+def test_a_token_is_asked_for_kept_in_this_tab_and_refused(
     tmp_path: Path, deciders: Deciders, page: Browser
 ) -> None:
     with opened(tmp_path, deciders, page, -1.0, tokens=True) as closed:

@@ -1,8 +1,10 @@
-"""What `/v1/overview` says of hand-made content."""
+"""What `/v1/overview` says of hand-made content, and the files of the page that shows it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -65,12 +67,11 @@ def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -
     assert (job.progress, job.interruptions, job.tasks, job.state) == (0.4, 1, 1, JobState.RUNNING)
     (lane,) = job.lanes
     assert (lane.attempt, lane.phase, lane.message) == (2, Phase.RUNNING, "stage 3")
-    assert [
+    one, two = (
         (s.offer_id, s.market, s.requested_s, s.ready_s, s.ended_s, s.interruptions) for s in lane.spans
-    ] == [
-        (SPOT.offer_id, "spot", NOW, None, NOW + 200, [NOW + 200]),
-        ("rack", "owned", NOW + 210, NOW + 230, None, []),
-    ]
+    )
+    assert one == (SPOT.offer_id, "spot", NOW, None, NOW + 200, [NOW + 200])
+    assert two == ("rack", "owned", NOW + 210, NOW + 230, None, [])
     # The first was free, as the provider took it within its first hour; the other has run for 289 s.
     assert job.cost.usd == pytest.approx(289 * 0.036 / 3600, abs=2e-6)
     assert found.cost == job.cost
@@ -78,9 +79,7 @@ def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -
     assert found.instances_live == 1
 
 
-def test_a_federated_job_has_a_lane_for_each_client(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_client_has_a_lane(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     add_job(service.store, "fl", FEDERATED)
     (job,) = seen(service).jobs
     assert [lane.task for lane in job.lanes] == ["client-one", "client-two"]
@@ -100,8 +99,7 @@ def test_steps_of_a_workflow_show_what_they_wait_for(service: Service) -> None:
         ("all", ["two", "one"], "waits for two, one"),
     ]
     # For ever, until they have succeeded: there is no such moment.
-    assert job.lanes[2].not_before_s is None
-    assert job.lanes[2].waiting_since_s is None
+    assert (job.lanes[2].not_before_s, job.lanes[2].waiting_since_s) == (None, None)
 
 
 def test_so_many_jobs_of_each_group(service: Service) -> None:
@@ -174,3 +172,43 @@ def test_openapi_describes_it_with_an_example_that_is_true(service: Service) -> 
     answer = described["paths"]["/v1/overview"]["get"]["responses"]["200"]["content"]["application/json"]
     assert answer["schema"] == {"$ref": "#/components/schemas/Overview"}
     assert "/" not in described["paths"]
+
+
+PAGE = files("deploy.dashboard").joinpath("page")
+NAMES = sorted(file.name for file in PAGE.iterdir())
+
+
+def path_of(name: str) -> str:
+    return "/" if name == "index.html" else f"/dashboard/{name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_is_served_to_everyone_with_a_strict_policy(service: Service, name: str) -> None:
+    response = service.as_(None).get(path_of(name))
+    assert response.status_code == 200
+    assert response.content == PAGE.joinpath(name).read_bytes()
+    policy = response.headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert response.headers.get_list("Content-Security-Policy") == [policy]
+    assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    assert response.headers["Content-Type"].startswith(kinds[name.rpartition(".")[2]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_asked_of_elsewhere_or_parses_html_or_mixes_scripts_into_it(name: str) -> None:
+    text = PAGE.joinpath(name).read_text()
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+    )
+    if name == "index.html":
+        assert re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL) == [""]
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=", text)
+
+
+def test_only_the_files_of_the_page_are_served(service: Service) -> None:
+    for path in ("/dashboard/", "/dashboard/index.html", "/dashboard/../routes.py", "/dashboard/routes.py"):
+        assert service.as_(None).get(path).status_code == 404
