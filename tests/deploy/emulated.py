@@ -43,7 +43,6 @@ class Emulated:
         return deployment(self.folder, **{"providers": {"aws": "aws.yaml"}, **changes})
 
     def running(self) -> list[str]:
-        """Ids of what is rented."""
         with self.emulator.world.lock:
             self.emulator.world.settle()
             return [one.instance_id for one in self.emulator.world.instances.values() if one.occupies]

@@ -178,7 +178,6 @@ class Ledger:
         self.seconds = 0
 
     def enter(self, used: Usage, now_s: float) -> None:
-        """Go through every second of the instance."""
         launch = _exact(used.launched_s)
         end = max(launch, _exact(now_s if used.ended_s is None else used.ended_s))
         free = used.ended_s is not None and used.by_provider and end - launch < Fraction(used.free_first_s)

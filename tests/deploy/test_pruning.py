@@ -27,7 +27,6 @@ def jobs(tmp_path: Path) -> Path:
 
 
 def keep(store: Store, jobs: Path, job_id: str, ended_s: float | None = NOW) -> Path:
-    """A job with a folder, that ended then."""
     add_job(store, job_id)
     with store.transaction():
         store.folders.add(job_id, "ana", 100)

@@ -18,7 +18,6 @@ def step(
 
 
 def file(name: str, region: str | None = None, *, stays: bool = False, gb: float = 0.0) -> dict[str, Any]:
-    """A file that is there before."""
     return {"name": name, "path": f"data/{name}", "region": region, "stays": stays, "gb": gb}
 
 

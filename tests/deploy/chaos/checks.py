@@ -63,3 +63,15 @@ def check_bills(deployment: Deployment) -> Fraction:
     assert Fraction(store.costs.total(now_s).cost, CHARGES_PER_USD) == total
     assert wrong_charges(store) == []
     return total
+
+
+def check_over(deployment: Deployment, submitted: list[str], within_s: float) -> None:
+    """All jobs end within this time, and all of the above holds."""
+    deployment.wait_for(deployment.over, "the end of all jobs", within_s)
+    print(f"all has ended; {deployment.starts} starts", flush=True)
+    check_jobs(deployment, submitted)
+    assert deployment.end() == 0
+    check_nothing_runs(deployment)
+    cost = check_bills(deployment)
+    assert cost > 0
+    print(f"cost {float(cost):.6f} USD")

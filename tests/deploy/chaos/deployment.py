@@ -29,6 +29,13 @@ from tests.deploy.chaos.ledger import OFFERS
 from tests.deploy.node.agents import ROOT
 
 START_S = 120.0
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = {
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.driver.memory": "512m",
+}
+"""Settings with which Spark starts sooner."""
 
 
 class Deployment:
@@ -55,17 +62,14 @@ class Deployment:
         self.url = f"http://127.0.0.1:{port}"
         local = {"state": str(self.state / "local"), "imds_poll_s": 0.5, "offers": list(offers)}
         (self.folder / "local.yaml").write_text(yaml.safe_dump(local))
+        kept = {region: str(path) for region, path in (data or {}).items()}
         config = {
             "state": str(self.state),
             # What waits for the gate saves nothing meanwhile: it would fail after a few killed workers.
             "scheduler": {"period_s": 1, "ask_again_s": 2, "cool_down_s": 5, "failures_most": 1000},
             "http": {"port": port, "tokens": False},
             # All jobs of a test write one ledger, which a sandbox would keep them from.
-            "runners": {
-                "sandbox": "none",
-                "trust_submitters": True,
-                "data": {region: str(path) for region, path in (data or {}).items()},
-            },
+            "runners": {"sandbox": "none", "trust_submitters": True, "data": kept},
             "providers": {"local": "local.yaml"},
         }
         (self.folder / "deployment.yaml").write_text(yaml.safe_dump(config))
@@ -77,7 +81,6 @@ class Deployment:
     # The service's process.
 
     def start(self) -> None:
-        """Start it; does not wait."""
         self._killed = False
         self.starts += 1
         files = (str(self.trap), str(self.folder / "deployment.yaml"))
@@ -88,7 +91,6 @@ class Deployment:
             )
 
     def kill(self) -> None:
-        """SIGKILL, and start it again at once."""
         self._popen.kill()
         self._popen.wait()
         self.start()
@@ -144,7 +146,6 @@ class Deployment:
 
     @property
     def deployment_id(self) -> str:
-        """Tag of its instances."""
         return self.store.deployment_id
 
     def wait_for(self, true: Callable[[], object], what: str, within_s: float) -> None:
@@ -158,7 +159,6 @@ class Deployment:
             time.sleep(0.5)
 
     def submit(self, spec: dict[str, Any], folder: Path, names: Sequence[str]) -> str:
-        """Submit a job over HTTP, again and again until it is taken. Returns its id."""
         files = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in names}
         body = {"spec": spec, "files": files, "request_id": f"chaos-{spec['name']}"}
         taken: list[str] = []
@@ -174,7 +174,6 @@ class Deployment:
         return taken[0]
 
     def jobs(self) -> dict[str, Job]:
-        """All jobs, by id."""
         return {job.job_id: job for job in self.store.jobs.latest(100)}
 
     def over(self) -> bool:

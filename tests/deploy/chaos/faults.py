@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from deploy.node import procfs
@@ -75,6 +75,15 @@ def strike(deployment: Deployment, fault: Fault) -> str:
     deployment.wait_for(lambda: deployment.passes() > struck_s, "a pass after the fault", _SETTLE_S)
     time.sleep(fault.pause_s)
     return hit
+
+
+def strike_all(deployment: Deployment, faults: Sequence[Fault]) -> Iterator[int]:
+    """One after the other; before each of them gives its number."""
+    began = time.monotonic()
+    for number, fault in enumerate(faults):
+        yield number
+        hit = strike(deployment, fault)
+        print(f"{time.monotonic() - began:5.0f} s  {number + 1:2} {fault.kind}: {hit}", flush=True)
 
 
 def _provoke(deployment: Deployment, fault: Fault) -> str:

@@ -10,33 +10,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+SMALL = {"instance_type": "small", "vcpus": 1, "memory_gib": 1.5, "launch_s": 0.5}
+SPOT = {**SMALL, "market": "spot", "on_demand_usd_hour": 0.0371, "quota": 6, "notice_s": 10}
+ON_DEMAND = {**SMALL, "market": "on_demand", "region": "here", "quota": 8}
 OFFERS: list[dict[str, Any]] = [
-    {
-        "instance_type": "small",
-        "market": "spot",
-        "zone": zone,
-        "vcpus": 1,
-        "memory_gib": 1.5,
-        "price_usd_hour": price,
-        "on_demand_usd_hour": 0.0371,
-        "quota": 6,
-        "launch_s": 0.5,
-        "notice_s": 10,
-        "billing_minimum_s": minimum_s,
-    }
-    for zone, price, minimum_s in (("here-a", 0.0123, 7), ("here-b", 0.0157, 60))
-] + [
-    {
-        "instance_type": "small",
-        "market": "on_demand",
-        "region": "here",
-        "vcpus": 1,
-        "memory_gib": 1.5,
-        "price_usd_hour": 0.0371,
-        "quota": 8,
-        "launch_s": 0.5,
-        "billing_minimum_s": 60,
-    }
+    {**SPOT, "zone": "here-a", "price_usd_hour": 0.0123, "billing_minimum_s": 7},
+    {**SPOT, "zone": "here-b", "price_usd_hour": 0.0157, "billing_minimum_s": 60},
+    {**ON_DEMAND, "price_usd_hour": 0.0371, "billing_minimum_s": 60},
 ]
 
 
@@ -71,11 +51,8 @@ def read(state: Path, offers: Sequence[dict[str, Any]]) -> list[Entry]:
         ran_us = round(((ended_s or launched_s) - launched_s) * 1e6)
         seconds = max(ceil(Fraction(max(ran_us, 0), 10**6)), offer["billing_minimum_s"])
         price = round(offer["price_usd_hour"] * 1e6)
-        found.append(
-            Entry(
-                record["client_token"], record["job_id"], ended_s is not None, Fraction(seconds * price, 3600)
-            )
-        )
+        cost = Fraction(seconds * price, 3600)
+        found.append(Entry(record["client_token"], record["job_id"], ended_s is not None, cost))
     return found
 
 

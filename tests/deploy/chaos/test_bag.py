@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
+from tests.deploy.chaos.checks import check_over
 from tests.deploy.chaos.deployment import Deployment
 
 pytestmark = pytest.mark.real
@@ -19,20 +19,10 @@ END_S = 240.0
 
 
 def bag_spec(ledger: Path, gate: Path) -> dict[str, Any]:
-    tasks = [
-        {
-            "name": name,
-            "command": ["python", "steps.py", name, str(STEPS), str(ledger), str(gate)],
-            "minutes": 0.2,
-        }
-        for name in TASKS
-    ]
-    work = {
-        "kind": "bag",
-        "tasks": tasks,
-        "deadline_s": 3600.0,
-        "checkpoint": ["sh", "-c", 'cp steps "$SPOTWEAVE_CHECKPOINT_DIR"/'],
-    }
+    words = [str(STEPS), str(ledger), str(gate)]
+    tasks = [{"name": one, "command": ["python", "steps.py", one, *words], "minutes": 0.2} for one in TASKS]
+    checkpoint = ["sh", "-c", 'cp steps "$SPOTWEAVE_CHECKPOINT_DIR"/']
+    work = {"kind": "bag", "tasks": tasks, "deadline_s": 3600.0, "checkpoint": checkpoint}
     return {"name": "bag", "work": work, "resources": {"memory_gib": 1.0}, "places": {"markets": ["spot"]}}
 
 
@@ -60,15 +50,11 @@ def test_bag(deployment: Deployment, tmp_path: Path) -> None:
 
     deployment.wait_for(again, "the second attempt", END_S)
     gate.touch()
-    deployment.wait_for(deployment.over, "the end of the bag", END_S)
-    check_jobs(deployment, [job_id])
+    check_over(deployment, [job_id], END_S)
     # Every step of every task was done exactly once: the second attempt went on with the third.
     assert sorted(lines()) == sorted(f"{name} {step}" for name in TASKS for step in range(STEPS))
     workdir = Path(deployment.jobs()[job_id].workdir)
     assert (workdir / "logs" / "a-1.log").read_text() == f"a begins with 0\na has done {STEPS}\n"
     logs = sorted(path.name for path in (workdir / "logs").glob("b-*.log"))
     assert (workdir / "logs" / logs[-1]).read_text() == f"b begins with 2\nb has done {STEPS}\n"
-    assert deployment.end() == 0
-    check_nothing_runs(deployment)
-    assert check_bills(deployment) > 0
     assert not list((deployment.state / "bag" / "checkpoints").rglob("*.tar"))

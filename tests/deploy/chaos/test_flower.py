@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Status
-from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
+from tests.deploy.chaos.checks import check_over
 from tests.deploy.chaos.deployment import Deployment
-from tests.deploy.chaos.faults import plan, strike
+from tests.deploy.chaos.faults import plan, strike_all
 from tests.deploy.node.agents import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
@@ -29,23 +28,15 @@ def make_app(folder: Path) -> None:
     app = folder / "digits"
     shutil.copytree(ROOT / "examples/federated_mnist", app, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(JOBS / "marked.py", app / "federated_mnist")
-    project = (app / "pyproject.toml").read_text()
-    assert "federated_mnist.server_app:app" in project
-    (app / "pyproject.toml").write_text(
-        project.replace("federated_mnist.server_app:app", "federated_mnist.marked:app")
-    )
+    before, found, after = (app / "pyproject.toml").read_text().partition("federated_mnist.server_app:app")
+    assert found
+    (app / "pyproject.toml").write_text(f"{before}federated_mnist.marked:app{after}")
 
 
 def spec(ledger: Path, gate: Path) -> dict[str, Any]:
     clients = [{"name": name, "config": {"partition": str(k)}} for k, name in enumerate("abc")]
-    work = {
-        "kind": "flower",
-        "app": "digits",
-        "rounds": ROUNDS,
-        "epoch_s": 10.0,
-        "clients": clients,
-        "run_config": {"local-epochs": "2"},
-    }
+    work = {"kind": "flower", "app": "digits", "rounds": ROUNDS, "epoch_s": 10.0, "clients": clients}
+    work["run_config"] = {"local-epochs": "2"}
     env = {"LEDGER": str(ledger), "GATE": str(gate), "GATED_ROUND": str(ROUNDS - 1)}
     return {"name": "digits", "work": work, "env": env}
 
@@ -56,17 +47,10 @@ def test_flower(deployment: Deployment, seed: int, times: int, tmp_path: Path) -
     make_app(tmp_path)
     names = [str(path.relative_to(tmp_path)) for path in (tmp_path / "digits").rglob("*") if path.is_file()]
     job_id = deployment.submit(spec(ledger, gate), tmp_path, names)
-    began = time.monotonic()
-    for number, fault in enumerate(faults):
-        hit = strike(deployment, fault)
-        print(f"{time.monotonic() - began:5.0f} s  {number + 1:2} {fault.kind}: {hit}", flush=True)
+    for _ in strike_all(deployment, faults):
+        pass
     gate.touch()
-    deployment.wait_for(deployment.over, "the end of the training", END_S)
-    print(f"{time.monotonic() - began:5.0f} s  all has ended; {deployment.starts} starts", flush=True)
-    check_jobs(deployment, [job_id])
-    assert deployment.end() == 0
-    check_nothing_runs(deployment)
-    print(f"cost {float(check_bills(deployment)):.6f} USD")
+    check_over(deployment, [job_id], END_S)
     check_training(Path(deployment.jobs()[job_id].workdir), ledger)
 
 

@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
-from tests.deploy.chaos.deployment import Deployment
-from tests.deploy.chaos.faults import plan, strike
+from tests.deploy.chaos.checks import check_over
+from tests.deploy.chaos.deployment import QUICK, Deployment
+from tests.deploy.chaos.faults import plan, strike_all
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 JOBS = Path(__file__).parent / "jobs"
 COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 3, "agent": 1, "worker": 2, "master": 1}
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK = {
-    "spark.driver.extraJavaOptions": _JAVA,
-    "spark.executor.extraJavaOptions": _JAVA,
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "1",
-}
+CONF = {**QUICK, "spark.sql.shuffle.partitions": "1"}
 TASKS = 24
 BATCHES = 30
 END_S = 600.0
 
 
 def batch_spec(name: str, ledger: Path, *args: str, instances: int = 1) -> dict[str, Any]:
-    work = {"kind": "spark-batch", "script": "batch.py", "args": [str(TASKS), "0.4", *args], "conf": QUICK}
+    work = {"kind": "spark-batch", "script": "batch.py", "args": [str(TASKS), "0.4", *args], "conf": CONF}
     return {"name": name, "work": work, "resources": {"instances": instances}, "env": {"LEDGER": str(ledger)}}
 
 
 def stream_spec(ledger: Path) -> dict[str, Any]:
-    work = {
-        "kind": "spark-streaming",
-        "script": "stream.py",
-        "conf": QUICK,
-        "period_s": 1.0,
-        "batch_deadline_s": 1.0,
-        "batches": BATCHES,
-    }
+    work = {"kind": "spark-streaming", "script": "stream.py", "conf": CONF, "batches": BATCHES}
+    work |= {"period_s": 1.0, "batch_deadline_s": 1.0}
     return {"name": "stream", "work": work, "env": {"LEDGER": str(ledger)}}
 
 
@@ -58,19 +45,11 @@ def test_spark(deployment: Deployment, seed: int, times: int, tmp_path: Path) ->
         8: batch_spec("second", ledger),
     }
     submitted = [deployment.submit(stream_spec(rows), JOBS, ["stream.py"])]
-    began = time.monotonic()
-    for number, fault in enumerate(faults):
+    for number in strike_all(deployment, faults):
         if number in later:
             submitted.append(deployment.submit(later[number], JOBS, ["batch.py"]))
-        hit = strike(deployment, fault)
-        print(f"{time.monotonic() - began:5.0f} s  {number + 1:2} {fault.kind}: {hit}", flush=True)
     gate.touch()
-    deployment.wait_for(deployment.over, "the end of all jobs", END_S)
-    print(f"{time.monotonic() - began:5.0f} s  all has ended; {deployment.starts} starts", flush=True)
-    check_jobs(deployment, submitted)
-    assert deployment.end() == 0
-    check_nothing_runs(deployment)
-    print(f"cost {float(check_bills(deployment)):.6f} USD")
+    check_over(deployment, submitted, END_S)
     check_batches(deployment, ledger)
     check_stream(rows)
 

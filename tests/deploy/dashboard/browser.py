@@ -26,8 +26,6 @@ PATIENCE_S = 60.0
 
 
 class Browser:
-    """One page."""
-
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
@@ -42,7 +40,6 @@ class Browser:
         self.driver.get(url)
 
     def until_shown(self, selector: str) -> None:
-        """Wait until there is such an element."""
         self.until("return document.querySelector(arguments[0]) !== null", selector)
 
     def all(self, selector: str) -> list[WebElement]:
@@ -58,7 +55,6 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script: str, *arguments: Any) -> Any:
-        """Wait until a script returns something true."""
         wait = WebDriverWait(self.driver, PATIENCE_S, poll_frequency=0.1)
         return wait.until(lambda _: self.run(script, *arguments), f"never true: {script}")
 
@@ -91,7 +87,6 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):

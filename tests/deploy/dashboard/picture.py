@@ -18,7 +18,6 @@ from tests.deploy.dashboard.story import Shown, application, told
 
 
 def main(target: Path) -> None:
-    """Take it."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as name:

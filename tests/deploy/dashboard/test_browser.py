@@ -64,8 +64,6 @@ return [...document.querySelectorAll("button, input, select, [role=img], [role=r
 
 @dataclass
 class Open:
-    """A service over a world, and a browser."""
-
     world: World
     shown: Shown
     service: HttpListener

@@ -51,11 +51,9 @@ class OwnClock:
         self.behind_s = 0.0
 
     def now(self) -> float:
-        """Epoch seconds."""
         return self._true.now() - self.behind_s
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         self._true.sleep(seconds)
 
 
@@ -97,7 +95,6 @@ class ChaoticWorld(RestlessWorld):
 
     @property
     def own(self) -> OwnClock:
-        """The scheduler's clock."""
         if self._own is None:
             self._own = OwnClock(self.clock)
         return self._own
@@ -124,7 +121,6 @@ class ChaoticWorld(RestlessWorld):
             part._runners = dict.fromkeys(self.runner.kinds, runner)
 
     def close(self) -> None:
-        """Let go of the store."""
         if self._lead is not None:
             self._lead.release()
         self.store.close()
@@ -148,14 +144,12 @@ class ChaoticWorld(RestlessWorld):
             self.submitted.append(job_id)
 
     def cancel(self, job_id: str) -> None:
-        """As its owner does."""
         try:
             super().cancel(job_id)
         except Killed:
             self.restart()
 
     def go_blind(self, seconds: float) -> None:
-        """The cloud's answers are empty for a while."""
         self.blind_until_s = self._faulty.blind_until_s = self.clock.now() + seconds
 
     def stray_machine(self) -> None:
@@ -166,7 +160,6 @@ class ChaoticWorld(RestlessWorld):
             self.strangers.add(self.provider.launch(request).instance_id)
 
     def second_scheduler(self) -> None:
-        """Another process wants to lead."""
         with Store.open(self.url, self.clock.now(), durable=False) as store, pytest.raises(StoreError):
             store.lead()
 
@@ -238,19 +231,16 @@ class ChaoticWorld(RestlessWorld):
 
 
 def stream(name: str, batches: int) -> JobSpec:
-    """A batch a minute."""
     work = SparkStreaming(script="s.py", period_s=60.0, batch_deadline_s=60.0, batches=batches)
     return JobSpec(name=name, work=work)
 
 
 def training(name: str, clients: int) -> JobSpec:
-    """Three rounds of a minute."""
     members = tuple(FlowerClient(name=f"c{k}") for k in range(clients))
     return JobSpec(name=name, work=Flower(app="app", rounds=3, clients=members, epoch_s=60.0))
 
 
 def any_job(name: str, rng: random.Random) -> JobSpec:
-    """One of every kind."""
     match rng.randrange(10):
         case 0 | 1:
             return stream(name, rng.randint(2, 6))
@@ -267,6 +257,5 @@ def any_job(name: str, rng: random.Random) -> JobSpec:
 
 
 def machines(world: ChaoticWorld) -> Sequence[str]:
-    """Names of those that run."""
     world.cloud.settle()
     return world.cloud.live()

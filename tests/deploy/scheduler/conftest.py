@@ -11,5 +11,4 @@ from tests.deploy.scheduler.worlds import World, cheap_and_sure
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """With an offer that is cheap, and one that is sure."""
     return World(tmp_path, cheap_and_sure())

@@ -57,7 +57,6 @@ class Faults:
         self.counts: Counter[str] = Counter()
 
     def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now."""
         if self.left <= 0 or self.rng.random() >= self.rate:
             return False
         self.left -= 1
@@ -65,7 +64,6 @@ class Faults:
         return True
 
     def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
-        """Which error a call fails with."""
         return self.rng.choice(errors)
 
 
@@ -82,11 +80,9 @@ class Armed:
         self._points, self._error = points, error
 
     def disarm(self) -> None:
-        """Nothing goes wrong any more."""
         self._points = 0
 
     def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now."""
         if self._points == 0:
             return False
         self._points -= 1
@@ -96,7 +92,6 @@ class Armed:
         return True
 
     def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
-        """Which error a call fails with."""
         return errors[self._error % len(errors)]
 
 

@@ -114,7 +114,6 @@ class Chaos(RuleBasedStateMachine):
         self.jobs = 0
 
     def teardown(self) -> None:
-        """Nothing goes wrong any more, and everything must end as it should."""
         try:
             self.faults.disarm()
             self.world.let_end()
@@ -125,7 +124,6 @@ class Chaos(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        """What holds at every moment."""
         self.world.check_always()
 
     # What users do.
@@ -138,24 +136,20 @@ class Chaos(RuleBasedStateMachine):
         failures=st.integers(0, 4),
     )
     def submit_batch(self, failures: int, **facts: Any) -> None:
-        """With errors of its own."""
         name = self._name()
         self.world.cloud.fails[name] = failures
         self.world.send(batch(name, **facts))
 
     @rule(batches=st.integers(1, 6))
     def submit_stream(self, batches: int) -> None:
-        """A batch a minute."""
         self.world.send(stream(self._name(), batches))
 
     @rule(clients=st.integers(2, 4))
     def submit_training(self, clients: int) -> None:
-        """Several clients."""
         self.world.send(training(self._name(), clients))
 
     @rule(which=st.integers(0, 99))
     def cancel(self, which: int) -> None:
-        """One of those that are live."""
         live = self.world.store.jobs.live()
         if live:
             self.world.cancel(live[which % len(live)].job_id)
@@ -164,13 +158,11 @@ class Chaos(RuleBasedStateMachine):
 
     @rule(passes=st.integers(1, 8))
     def time_passes(self, passes: int) -> None:
-        """And nothing happens."""
         for _ in range(passes):
             self.world.step()
 
     @rule(seconds=st.floats(1.0, 600.0))
     def nobody_schedules(self, seconds: float) -> None:
-        """For a while."""
         self.world.clock.sleep(seconds)
         self.world.restart()
 
@@ -185,20 +177,17 @@ class Chaos(RuleBasedStateMachine):
     @precondition(lambda self: bool(machines(self.world)))
     @rule(which=st.integers(0, 99), by_provider=st.booleans())
     def end_machine(self, which: int, by_provider: bool) -> None:
-        """Without a word."""
         running = machines(self.world)
         self.world.cloud.kill(running[which % len(running)], by_provider=by_provider)
 
     @precondition(lambda self: bool(machines(self.world)))
     @rule(which=st.integers(0, 99), within_s=st.floats(1.0, 120.0))
     def notice(self, which: int, within_s: float) -> None:
-        """An interruption that is announced."""
         running = machines(self.world)
         self.world.cloud.notice(running[which % len(running)], self.world.clock.now() + within_s)
 
     @rule(offer=st.sampled_from(OFFERS), seconds=st.floats(10.0, 600.0))
     def no_capacity(self, offer: str, seconds: float) -> None:
-        """What runs there is interrupted."""
         self.world.down_until[offer] = self.world.clock.now() + seconds
 
     @rule(seconds=st.floats(0.0, 60.0))
@@ -208,17 +197,14 @@ class Chaos(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(10.0, 900.0))
     def see_nothing(self, seconds: float) -> None:
-        """The cloud's answers are empty."""
         self.world.go_blind(seconds)
 
     @rule()
     def find_a_machine(self) -> None:
-        """With our tag, that nobody asked for."""
         self.world.stray_machine()
 
     @rule()
     def start_another_scheduler(self) -> None:
-        """It must not lead."""
         self.world.second_scheduler()
 
     def _name(self) -> str:

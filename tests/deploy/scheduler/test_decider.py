@@ -223,8 +223,6 @@ def test_a_checkpoint_of_a_library_decides(kind: str, tmp_path: Path) -> None:
 
 
 class Stubborn(Policy):
-    """Answers the same whatever it is asked."""
-
     name = "stubborn"
 
     def __init__(self, answer: Any) -> None:

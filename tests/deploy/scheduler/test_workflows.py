@@ -93,8 +93,6 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
 
 
 class Stubborn(Policy):
-    """Answers the same cluster, whatever is allowed."""
-
     name = "stubborn"
 
     def __init__(self, cluster: int) -> None:
@@ -269,8 +267,6 @@ def test_a_step_that_is_late_is_no_longer_waited_for() -> None:
 
 
 class Planned(World):
-    """With plans."""
-
     def decides(self) -> Policies:
         policies = super().decides()
         policies.plans = Plans("annealing", self.settings.set_up_s, self.settings.transfers)

@@ -38,7 +38,6 @@ class Training:
     tokens: dict[str, str] = field(default_factory=dict)
 
     def settle(self, now_s: float) -> None:
-        """Everything up to now."""
         while self.ended_s is None:
             for name, since_s in self.present_s.items():
                 end_s = max(self.began_s, since_s) + self.epochs_s[name]
@@ -53,7 +52,6 @@ class Training:
                 self.ended_s = self.began_s
 
     def since_s(self, name: str) -> float | None:
-        """Since when a client works on its epoch."""
         if name in self.delivered_s or name not in self.present_s:
             return None
         return max(self.began_s, self.present_s[name])

@@ -81,7 +81,6 @@ class World:
         self.anew(self._opened)
 
     def anew(self, store: Store) -> None:
-        """A new scheduler, which remembers nothing."""
         self.store = store
         self.provider = SimulatedProvider(self.cloud)
         self.runner = self.runs()
@@ -103,22 +102,18 @@ class World:
             part._providers = {"simulated": provider}
 
     def decides(self) -> Policies:
-        """The policies of a new scheduler."""
         n_offers = len(self.cloud.offers)
         market = load_market_policy(self.policy, n_offers)
         federated = load_federated_policy("round_cost", market, n_offers)
         return Policies(Decider(combined(market, federated), components=market.components), self.mode)
 
     def runs(self) -> SimulatedRunner:
-        """The runner of a new scheduler."""
         return SimulatedRunner(self.cloud)
 
     def events(self, *kinds: str) -> list[Event]:
-        """All of these kinds, by time."""
         return [event for event in self.store.events.after(0, 100_000) if event.kind in kinds]
 
     def metric(self, name: str, **labels: str) -> float:
-        """A metric's value now."""
         value = self.registry.get_sample_value(f"spotweave_scheduler_{name}", labels)
         assert value is not None, name
         return value
@@ -162,7 +157,6 @@ class World:
         return self.store.jobs.get(job_id).reason
 
     def cancel(self, job_id: str) -> None:
-        """As its owner does."""
         end_job(self.store, job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
 
     def before_launches(self, call: Callable[[LaunchRequest], None]) -> None:

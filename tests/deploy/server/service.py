@@ -152,13 +152,11 @@ class Service:
         return self.submitter.post("/v1/jobs", json=job_request(**changes))
 
     def submitted(self, **changes: Any) -> str:
-        """The id of a new job of the submitter's."""
         response = self.submit(**changes)
         assert response.status_code == 201, response.text
         return str(response.json()["job_id"])
 
     def folders(self) -> list[str]:
-        """Of jobs, on the disk."""
         return sorted(path.name for path in self.jobs.iterdir()) if self.jobs.exists() else []
 
 
@@ -179,8 +177,6 @@ Make = Callable[..., Service]
 
 @dataclass
 class Live:
-    """A service that listens."""
-
     service: Service
     port: int
     tls: TlsFiles | None = None
@@ -214,7 +210,6 @@ class Live:
         return f"{head}Authorization: Bearer {self.service.tokens[role]}\r\n\r\n".encode()
 
     def posting_a_job(self, length: int, more: str = "") -> bytes:
-        """The head of such a request."""
         return (
             "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Authorization: Bearer {self.service.tokens[Role.SUBMITTER]}\r\n"
@@ -236,7 +231,6 @@ def serving(service: Service, tls: TlsFiles | None = None) -> Iterator[Live]:
 
 
 def failing(error: Exception) -> Callable[..., Any]:
-    """In the place of something that fails."""
 
     def fails(*_: object) -> None:
         raise error

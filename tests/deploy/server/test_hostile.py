@@ -61,8 +61,6 @@ def prompt(live: Live, job_ids: list[str]) -> None:
 
 
 class Drip:
-    """Sends a byte to each of many connections, over and over."""
-
     def __init__(self, connections: list[socket.socket], text: bytes) -> None:
         self._connections = connections
         self._text = text

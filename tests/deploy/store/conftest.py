@@ -39,7 +39,6 @@ def postgresql_server() -> Iterator[Path]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """An empty database."""
     key_file = tmp_path / "deployment.key"
     if request.param == "sqlite":
         yield Place(f"sqlite:///{tmp_path}/store.db", key_file, False)
@@ -52,7 +51,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
-    """An open store with nothing in it."""
     with place.open() as opened:
         yield opened
 

@@ -109,7 +109,6 @@ def _wait(home: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def url(home: Path, database: str) -> str:
-    """The URL of a database of the server."""
     return f"postgresql://tests@/{database}?host={home}"
 
 

@@ -18,7 +18,6 @@ from tests.deploy.store.conftest import NOW, Place
 
 
 def written_and_failed(store: Store, kind: str) -> None:
-    """An event in a transaction that fails."""
     with store.transaction():
         store.events.add(kind, NOW)
         raise ZeroDivisionError

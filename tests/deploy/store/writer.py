@@ -21,7 +21,6 @@ from tests.deploy.store.conftest import NOW
 
 
 def write(store: Store, number: int) -> None:
-    """One transaction."""
     with store.transaction():
         store.jobs.add(a_job(f"j{number}"))
         request(store, f"i{number}", job_id=f"j{number}")
@@ -30,7 +29,6 @@ def write(store: Store, number: int) -> None:
 
 
 def main() -> None:
-    """Write until killed."""
     url, key_file, when = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     statements = 0
 

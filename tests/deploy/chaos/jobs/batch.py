@@ -20,7 +20,6 @@ def note(what: str) -> None:
 
 
 def main() -> None:
-    """Add numbers, slowly."""
     tasks, seconds = int(sys.argv[1]), float(sys.argv[2])
     note("begun")
     session = SparkSession.builder.getOrCreate()

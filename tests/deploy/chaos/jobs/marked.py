@@ -23,7 +23,6 @@ def gated(number: int, arrays: ArrayRecord) -> dict[str, float]:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """All rounds."""
     server_app.evaluate = gated
     server_app.main(grid, context)
     with Path(os.environ["LEDGER"]).open("a") as file:
