@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 BATCH: Mapping[str, Any] = {"kind": "spark-batch", "script": "x.py"}
@@ -72,6 +74,17 @@ EXTREME: Mapping[str, Mapping[str, Any]] = {
     "failures without end": _job(BATCH, max_user_failures=VAST),
     "a name that leads elsewhere": {**_job(BATCH), "name": "../../etc"},
 }
+
+
+def dig(folder: Path, depth: int) -> None:
+    """Folders in each other: deeper than a path may be long, and than Python may recurse."""
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        inside = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+        os.close(here)
+        here = inside
+    os.close(here)
 
 
 def text_of(job: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ from deploy.security.tokens import Role
 from deploy.server.admission import Quotas
 from deploy.server.deciding import Deciders
 from deploy.store.store import Store
+from tests.deploy.hostile import dig
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error
 from tests.deploy.workflows import step
@@ -133,13 +134,7 @@ def _many(place: Path, secret: Path) -> None:
 
 def _deep(place: Path, secret: Path) -> None:
     place.mkdir()
-    here = os.open(place, os.O_RDONLY)
-    for _ in range(2100):  # deeper than a path may be long, and than Python may recurse
-        os.mkdir("d", dir_fd=here)
-        inside = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inside
-    os.close(here)
+    dig(place, 2100)
 
 
 LEFT: dict[str, Callable[[Path, Path], object]] = {

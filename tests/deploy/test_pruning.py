@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from deploy.model.jobs import JobState
 from deploy.pruning import Pruning
 from deploy.store.folders import Retention
 from deploy.store.store import Store
+from tests.deploy.hostile import dig
 from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import NOW
 
@@ -74,13 +74,7 @@ def test_no_permissions_and_no_depth_keep_a_folder(store: Store, jobs: Path) -> 
     (folder / "closed" / "inner").mkdir(parents=True)
     (folder / "closed" / "inner").chmod(0)
     (folder / "closed").chmod(0)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    for _ in range(3000):
-        os.mkdir("deep", dir_fd=handle)
-        below = os.open("deep", os.O_RDONLY | os.O_DIRECTORY, dir_fd=handle)
-        os.close(handle)
-        handle = below
-    os.close(handle)
+    dig(folder, 3000)
     assert later(store, jobs).prune() == 1
     assert list(jobs.iterdir()) == []
 
@@ -93,24 +87,19 @@ def test_little_goes_at_a_time(store: Store, jobs: Path, monkeypatch: pytest.Mon
     assert [once.prune() for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_one_that_cannot_be_removed_keeps_none_of_the_others(
+def test_one_that_cannot_be_removed_keeps_no_other(
     store: Store, jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "_MOST", 1)
     keep(store, jobs, "stuck", NOW)
     keep(store, jobs, "other", NOW + 1)
     remove = Pruning._remove
-
-    def fails(self: Pruning, folder: Path) -> bool:
-        return "stuck" not in folder.name and remove(self, folder)
-
     with monkeypatch.context() as patched:
-        patched.setattr(Pruning, "_remove", fails)
+        patched.setattr(Pruning, "_remove", lambda self, at: "stuck" not in at.name and remove(self, at))
         once = later(store, jobs)
         assert [once.prune() for _ in range(3)] == [0, 1, 0]
         assert store.folders.due(NOW + 40 * DAY_S, 9) == ["stuck"]
-    after_a_start = later(store, jobs)
-    assert after_a_start.prune() == 1
+    assert later(store, jobs).prune() == 1, "after a start"
     assert list(jobs.iterdir()) == []
 
 

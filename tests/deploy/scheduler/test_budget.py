@@ -171,27 +171,18 @@ def egress_usd(here: World, job_id: str | None = None) -> float:
 
 
 @pytest.mark.real
-def test_a_start_away_from_the_data_costs_their_way_and_one_at_home_does_not(tmp_path: Path) -> None:
-    here = world(tmp_path, cluster("far", 0.3))
+@pytest.mark.parametrize(("region", "paid"), [("far", 0.2), ("home", None)], ids=["away", "at home"])
+def test_a_start_away_from_the_data_costs_their_way(tmp_path: Path, region: str, paid: float | None) -> None:
+    """10 GB at 0.02."""
+    here = world(tmp_path, cluster(region, 0.3))
     job_id = here.submit(job())
     here.ends_well(job_id)
-    # 10 GB at 0.02.
-    assert egress_usd(here, job_id) == 0.2
-    assert [event.data["egress_usd"] for event in here.events("task.started")] == [0.2]
-    assert [event.data["egress_usd"] for event in here.events("task.decided")] == [0.2]
+    assert egress_usd(here, job_id) == egress_usd(here) == (paid or 0.0)
+    for kind in ("task.started", "task.decided"):
+        assert [event.data.get("egress_usd") for event in here.events(kind)] == [paid]
     (decision,) = here.store.decisions.latest(9)
     reasons = {one.offer_id: one.reason for one in decision.candidates}
-    assert reasons["far"] == "its data move to far for 0.2000 USD"
-
-
-@pytest.mark.real
-def test_at_home_it_is_free(tmp_path: Path) -> None:
-    here = world(tmp_path, cluster("home", 0.3))
-    here.submit(job())
-    here.until_all_end()
-    assert egress_usd(here) == 0.0
-    assert "egress_usd" not in here.events("task.started")[0].data
-    assert "egress_usd" not in here.events("task.decided")[0].data
+    assert reasons[region] == ("its data move to far for 0.2000 USD" if paid else "")
 
 
 @pytest.mark.real

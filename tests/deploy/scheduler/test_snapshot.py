@@ -171,28 +171,15 @@ def rounds(strategy: Strategy) -> Rounds:
     return Rounds(Flower(app="x", rounds=9, clients=clients, epoch_s=100.0, strategy=strategy), 0.0)
 
 
+NOUGHT = ("progress", "saved", "misses", "execution_saved", "losses", "failures", "interruptions")
+UNKNOWN = ("next_due_s", "reported_s", "waiting_since_s")
+
+
 def task(name: str, done: int, epoch_s: float | None, phase: Phase | None) -> Task:
-    return Task(
-        key=TaskKey("job", name),
-        attempt=1,
-        phase=phase,
-        progress=0.0,
-        saved=0.0,
-        instances=() if phase is None else (f"i-{name}",),
-        misses=0,
-        executions_done=done,
-        last_execution_s=epoch_s,
-        next_due_s=None,
-        execution_saved=0.0,
-        saved_region="",
-        message="",
-        reported_s=None,
-        waiting_since_s=None,
-        losses=0,
-        failures=0,
-        interruptions=0,
-        not_before_s=0.0,
-    )
+    told = {"phase": phase, "executions_done": done, "last_execution_s": epoch_s}
+    place = {"instances": () if phase is None else (f"i-{name}",), "saved_region": "", "message": ""}
+    rest = {**dict.fromkeys(NOUGHT, 0), **dict.fromkeys(UNKNOWN), "not_before_s": 0.0}
+    return Task(TaskKey("job", name), 1, **{**told, **place, **rest})  # type: ignore[arg-type]
 
 
 def look(name: str, done: int, epoch_s: float | None, on: str = "") -> Look:

@@ -30,21 +30,16 @@ from tests.deploy.scheduler.worlds import SETTINGS, World, cheap_and_sure
 from tests.deploy.workflows import file, step, workflow
 
 
+def place(region: str, **facts: Any) -> SimulatedOffer:
+    available = facts.pop("available", lambda now_s: True)
+    common: dict[str, Any] = {"provider": "simulated", "region": region, "zone": "", "launch_s": 10.0}
+    return SimulatedOffer(offer(f"{region}/sure", "on_demand", **{**common, **facts}), available=available)
+
+
 def clusters(*regions: str, price_usd_hour: float = 1.0) -> list[SimulatedOffer]:
     """Owned-like capacity in each region, which stays; the first is the cheapest."""
     return [
-        SimulatedOffer(
-            offer(
-                f"{region}/sure",
-                "on_demand",
-                provider="simulated",
-                region=region,
-                zone="",
-                launch_s=30.0,
-                price_usd_hour=price_usd_hour + k,
-            )
-        )
-        for k, region in enumerate(regions)
+        place(region, launch_s=30.0, price_usd_hour=price_usd_hour + k) for k, region in enumerate(regions)
     ]
 
 
@@ -86,10 +81,8 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
     # 120 s and 300 s of work, each at once decided about and 30 s of launch later there; passes every 10 s.
     assert 150.0 <= at["after"] <= 190.0
     assert 330.0 <= at["all"] <= 370.0
-    assert [(event.task, event.data["after"]) for event in world.events("task.released")] == [
-        ("after", ["one"]),
-        ("all", ["one", "two"]),
-    ]
+    released = [(event.task, event.data["after"]) for event in world.events("task.released")]
+    assert released == [("after", ["one"]), ("all", ["one", "two"])]
 
 
 class Stubborn(Policy):
@@ -203,12 +196,6 @@ def test_a_step_that_fails_too_often_fails_the_workflow_and_nothing_behind_it_st
     world.check_nothing_is_left()
 
 
-def place(region: str, **facts: Any) -> SimulatedOffer:
-    available = facts.pop("available", lambda now_s: True)
-    common: dict[str, Any] = {"provider": "simulated", "region": region, "zone": "", "launch_s": 10.0}
-    return SimulatedOffer(offer(f"{region}/sure", "on_demand", **{**common, **facts}), available=available)
-
-
 def test_what_is_left_of_a_workflow_is_planned_with_what_is_true_now() -> None:
     flow = workflow(
         step("done", "private", "a"),
@@ -259,11 +246,9 @@ def test_a_step_that_is_late_is_no_longer_waited_for() -> None:
     flow = workflow(step("runs", minutes=10.0), step("waits", minutes=10.0))
     offers = [place("slow").offer, place("fast", quota=1, speed=2.0).offer]
     plans = Plans("annealing", 0.0, Transfers((), {}, {}))
-    found = [
-        plans.regions(flow, {"runs": Stand("fast", progress)}, offers, Counter())["waits"]
-        for progress in (0.9, 0.1)
-    ]
-    assert found == ["fast", "slow"]
+    for progress, region in ((0.9, "fast"), (0.1, "slow")):
+        stands = {"runs": Stand("fast", progress)}
+        assert plans.regions(flow, stands, offers, Counter())["waits"] == region
 
 
 class Planned(World):
@@ -288,7 +273,6 @@ def test_a_plan_puts_the_longest_step_on_the_fastest_cluster_whatever_it_costs(t
     flow = workflow(step("one"), step("two"), step("long", minutes=20.0))
     found = []
     for name, kind in (("alone", World), ("planned", Planned)):
-        (tmp_path / name).mkdir()
         clusters = [place("slow", quota=3), place("fast", quota=1, speed=4.0, price_usd_hour=9.0)]
         world = kind(tmp_path / name, clusters, policy="cheapest")
         job = world.submit(flow)
@@ -303,13 +287,8 @@ def test_a_plan_puts_the_longest_step_on_the_fastest_cluster_whatever_it_costs(t
 @pytest.mark.real
 def test_a_step_whose_cluster_is_lost_is_planned_anew(tmp_path: Path) -> None:
     # The fast cluster goes away after 200 s and stays away. "long" would have taken 300 s there.
-    world = Planned(
-        tmp_path,
-        [
-            place("slow", quota=2),
-            place("fast", quota=1, speed=4.0, available=lambda now_s: now_s < 1_000_200),
-        ],
-    )
+    fast = place("fast", quota=1, speed=4.0, available=lambda now_s: now_s < 1_000_200)
+    world = Planned(tmp_path, [place("slow", quota=2), fast])
     flow = workflow(
         step("long", "private", minutes=20.0),
         step("kept", "stays"),
@@ -338,9 +317,7 @@ def test_a_step_runs_where_its_files_are_if_all_else_is_equal(tmp_path: Path) ->
 def test_where_only_spot_capacity_is_planned_a_deadline_keeps_all_places_open(tmp_path: Path) -> None:
     fast = SimulatedOffer(replace(place("fast", speed=4.0).offer, market="spot", price_usd_hour=5.0))
     for deadline_s, expected in ((None, "fast"), (8000.0, "slow")):
-        folder = tmp_path / str(deadline_s)
-        folder.mkdir()
-        world = Planned(folder, [place("slow"), fast], policy="cheapest")
+        world = Planned(tmp_path / str(deadline_s), [place("slow"), fast], policy="cheapest")
         job = world.submit(workflow(step("one", minutes=20.0), deadline_s=deadline_s))
         world.until_all_end()
         assert regions(world, job) == {"one": [expected]}

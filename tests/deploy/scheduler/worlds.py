@@ -65,6 +65,7 @@ class World:
         mode: Mode = Mode.ACT,
         settings: SchedulerSettings = SETTINGS,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.clock = VirtualClock()
         self.cloud = SimulatedCloud(self.clock, offers)
         self.url = f"sqlite:///{folder / 'store.db'}"
@@ -85,15 +86,10 @@ class World:
         self.provider = SimulatedProvider(self.cloud)
         self.runner = self.runs()
         self.registry = CollectorRegistry()
+        nodes, metrics = SimulatedNodes(self.cloud), SchedulerMetrics(self.registry)
+        providers, runners = {"simulated": self.provider}, [self.runner]
         self.scheduler = Scheduler(
-            self.store,
-            {"simulated": self.provider},
-            [self.runner],
-            self.decides(),
-            self.clock,
-            SimulatedNodes(self.cloud),
-            self.settings,
-            SchedulerMetrics(self.registry),
+            store, providers, runners, self.decides(), self.clock, nodes, self.settings, metrics
         )
 
     def rents_from(self, provider: SimulatedProvider) -> None:

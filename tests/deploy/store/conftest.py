@@ -24,6 +24,11 @@ class Place:
     key_file: Path
     postgresql: bool
 
+    @property
+    def file(self) -> Path:
+        """Of SQLite."""
+        return Path(self.url.removeprefix("sqlite:///"))
+
     def open(self, now_s: float = NOW) -> Store:
         return Store.open(self.url, now_s, key_file=self.key_file)
 

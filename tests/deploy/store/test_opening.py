@@ -116,7 +116,7 @@ def test_a_migration_that_fails_changes_nothing(place: Place, later: Path) -> No
 
 def test_pending_intents_are_found_without_reading_those_that_are_done(sqlite: Place) -> None:
     sqlite.open().close()
-    connection = sqlite3.connect(sqlite_path(sqlite.url))
+    connection = sqlite3.connect(sqlite.file)
     query = "EXPLAIN QUERY PLAN SELECT * FROM intents WHERE state = ? ORDER BY intent_id"
     plan = " ".join(row[3] for row in connection.execute(query, ("pending",)))
     connection.close()
@@ -182,12 +182,8 @@ def test_what_is_no_database_of_this_program_is_refused_and_left_alone(
         assert message in one_line(place)
 
 
-def sqlite_path(store_url: str) -> Path:
-    return Path(store_url.removeprefix("sqlite:///"))
-
-
 def test_a_file_that_is_no_database_is_refused(sqlite: Place) -> None:
-    sqlite_path(sqlite.url).write_text("dear diary, " * 100)
+    sqlite.file.write_text("dear diary, " * 100)
     assert "store.db is not a SQLite database: restore a backup" in one_line(sqlite)
 
 
@@ -196,13 +192,12 @@ def test_a_damaged_page_and_a_cut_file_are_noticed(sqlite: Place, page: int | No
     with sqlite.open() as store:
         for number in range(30):
             add_job(store, f"j{number}")
-    path = sqlite_path(sqlite.url)
-    content = path.read_bytes()
+    content = sqlite.file.read_bytes()
     assert len(content) > 22 * 4096
     spoilt = (
         content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :] if page else content[:40_960]
     )
-    path.write_bytes(spoilt)
+    sqlite.file.write_bytes(spoilt)
     assert "store.db is damaged (" in one_line(sqlite)
 
 
@@ -216,7 +211,7 @@ def test_sqlite_syncs_each_commit_and_checks_references(sqlite: Place) -> None:
 def test_nobody_else_can_read_the_files(sqlite: Place) -> None:
     with sqlite.open() as store:
         add_job(store)
-        files = list(sqlite_path(sqlite.url).parent.iterdir())
+        files = list(sqlite.file.parent.iterdir())
         assert len(files) >= 4
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
