@@ -1,17 +1,20 @@
-"""Random observations and a network whose values are written down, for the tests of what learns."""
+"""Observations, random and played, and a network whose values are written down."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agents.networks.base import NetworkInput, ValueNetwork
+from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation, empty_observation
+from envs.simulation.snapshot import Observation, empty_observation, take_rows
+from envs.simulation.world import BatchWorld, EpisodeKey
 
 
 def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observation:
@@ -27,6 +30,36 @@ def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observa
     batch["action_mask"][:] = rng.random(batch["action_mask"].shape) < 0.5
     batch["action_mask"][np.arange(n), rng.integers(0, n_jobs * (n_clusters + 1), n)] = 1
     return batch
+
+
+def copied(observations: Observation) -> Observation:
+    """The same in arrays of its own."""
+    return cast(Observation, {name: np.array(array) for name, array in observations.items()})
+
+
+def joined(observations: Sequence[Observation]) -> Observation:
+    """Batches one after the other."""
+    names = observations[0].keys()
+    rows = {name: np.concatenate([cast(Any, one)[name] for one in observations]) for name in names}
+    return cast(Observation, rows)
+
+
+def played(world: BatchWorld, rule: Policy, steps: int, random_share: float = 0.0) -> Observation:
+    """What a rule is shown in one episode on every lane, where a share of the answers is drawn."""
+    n, rng = len(world.observation["jobs"]), np.random.default_rng(2)
+    world.reset([EpisodeKey(2, "train", index) for index in range(n)])
+    active, actions, found = np.ones(n, np.bool_), np.zeros(n, np.int64), []
+    for _ in range(steps):
+        lanes = np.flatnonzero(active)
+        found.append(copied(take_rows(world.observation, lanes)))
+        actions[lanes] = rule.act_lanes(world.observation, lanes)
+        for row, lane in enumerate(lanes):
+            if rng.random() < random_share:
+                actions[lane] = rng.choice(np.flatnonzero(found[-1]["action_mask"][row]))
+        active &= ~world.step(actions, active)[1]
+        if not active.any():
+            break
+    return joined(found)
 
 
 def as_input(batch: Observation) -> NetworkInput:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import EpisodeKey
+from tests.agents.inputs import played
 from tests.agents.test_mtdqn_questions import reordered
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, mutual=5, scaled=0)
@@ -44,16 +45,10 @@ def untrained(guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
 
 
 def seen(forecast: bool = False, steps: int = 60) -> Observation:
-    """Observations of crowded clusters, where the rule MAF plays."""
+    """Every fifth observation of crowded clusters, where the rule MAF plays."""
     world = SliceWorld(SliceWorldConfig(n_jobs=200, forecast=forecast), LANES)
-    world.reset([EpisodeKey(2, "train", k) for k in range(LANES)])
-    rule, lanes = make_rule("maf"), np.arange(LANES)
-    found: list[dict[str, np.ndarray]] = []
-    for step in range(steps):
-        if step % 5 == 0:
-            found.append(cast("dict[str, np.ndarray]", take_rows(world.observation, lanes)))
-        world.step(rule.act_lanes(world.observation, lanes))
-    return cast(Observation, {name: np.concatenate([one[name] for one in found]) for name in found[0]})
+    shown = played(world, make_rule("maf"), steps)
+    return take_rows(shown, np.arange(LANES * steps) // LANES % 5 == 0)
 
 
 @pytest.mark.parametrize("lstm", [0, 3])

@@ -22,6 +22,7 @@ from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
+from tests.agents.inputs import copied, played
 
 HIDDEN = 5
 LANES = 4
@@ -46,35 +47,16 @@ RULES += [("rounds", name) for name in ROUND_RULES] + [("workflows", name) for n
 
 
 @cache
-def played(world_name: str) -> Observation:
+def drawn(world_name: str) -> Observation:
     """Real observations of drawn episodes: half of the answers are the rule's, half are at random."""
     case = CASES[world_name]
-    world, rule, rng = case.build(), named_rule(case.rule), np.random.default_rng(2)
-    world.reset([EpisodeKey(2, "train", index) for index in range(LANES)])
-    found: dict[str, list[np.ndarray]] = {name: [] for name in world.observation}
-    active = np.ones(LANES, np.bool_)
-    for _ in range(80):
-        lanes = np.flatnonzero(active)
-        shown = take_rows(world.observation, lanes)
-        for name, array in shown.items():
-            found[name].append(np.array(array))
-        actions = np.zeros(LANES, np.int64)
-        actions[lanes] = rule.act_batch(shown, lanes)
-        for row, lane in enumerate(lanes):
-            if rng.random() < 0.5:
-                actions[lane] = rng.choice(np.flatnonzero(shown["action_mask"][row]))
-        _, done = world.step(actions, active)
-        active &= ~done
-        if not active.any():
-            break
-    return cast(Observation, {name: np.concatenate(arrays) for name, arrays in found.items()})
+    return played(case.build(), named_rule(case.rule), 80, random_share=0.5)
 
 
 def observations(world_name: str) -> tuple[Observation, np.ndarray]:
     """A copy of what was played, and its rows."""
-    shown = played(world_name)
-    copied = cast(Observation, {name: np.array(array) for name, array in shown.items()})
-    return copied, np.arange(len(shown["jobs"]))
+    shown = copied(drawn(world_name))
+    return shown, np.arange(len(shown["jobs"]))
 
 
 def policy_of(name: str, seed: int | None = None, size: float = 1.0) -> MTDQNPolicy:
@@ -152,7 +134,6 @@ def test_what_it_sees_is_bounded_and_has_its_columns(name: str) -> None:
 
 @every_world
 def test_the_value_is_minus_the_expected_cost_and_what_torch_gives_beyond(name: str) -> None:
-    """Of a valid choice, relative to what the guide expects of its own, in USD."""
     shown, rows = observations(name)
     policy = policy_of(name, 3)
     network = MTDQNNetwork(policy.view.sizes)
@@ -232,19 +213,15 @@ def test_weights_of_the_objective_cannot_be_changed_nor_an_lstm_be_had() -> None
 
 
 @pytest.mark.parametrize(("world_name", "rule"), RULES)
-def test_a_rule_has_its_name_and_takes_valid_actions(world_name: str, rule: str) -> None:
+def test_a_rule_has_its_name_and_takes_valid_actions_only(world_name: str, rule: str) -> None:
     shown, rows = observations(world_name)
     policy = named_rule(rule)
     assert policy.name == rule
     assert shown["action_mask"][rows, policy.act_batch(shown, rows)].all()
-
-
-@pytest.mark.parametrize(("world_name", "rule"), [one for one in RULES if one[0] != "rounds"])
-def test_a_rule_refuses_an_observation_without_a_valid_action(world_name: str, rule: str) -> None:
-    shown, rows = observations(world_name)
-    shown["action_mask"][2] = 0
-    with pytest.raises(ValueError, match="observation 2 offers no valid action"):
-        named_rule(rule).act_batch(shown, rows)
+    if world_name != "rounds":
+        shown["action_mask"][2] = 0
+        with pytest.raises(ValueError, match="observation 2 offers no valid action"):
+            policy.act_batch(shown, rows)
 
 
 def test_every_rule_of_rounds_has_a_source() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import pytest
 
@@ -14,8 +12,8 @@ from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.rules.round_cost import RoundCost
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation, take_rows
-from envs.simulation.world import EpisodeKey
+from envs.simulation.snapshot import Observation
+from tests.agents.inputs import copied, played
 from tests.envs.federated_cases import NONE, ON_DEMAND, SLOW, SPOT, Story
 from tests.envs.rounds_cases import two_clients
 
@@ -28,26 +26,12 @@ PARAMETERS = RoundParameters(
 @pytest.fixture(scope="module")
 def seen() -> Observation:
     """Real observations of drawn applications on both kinds of market, as the rule meets them."""
-    world = build_federated(FederatedConfig(rounds_most=10), 4)
-    world.reset([EpisodeKey(2, "train", index) for index in range(4)])
-    found: dict[str, list[np.ndarray]] = {name: [] for name in world.observation}
-    active = np.ones(4, np.bool_)
-    rule = RoundCost()
-    for _ in range(150):
-        lanes = np.flatnonzero(active)
-        for name, array in take_rows(world.observation, lanes).items():
-            found[name].append(np.array(array))
-        actions = np.zeros(4, np.int64)
-        actions[lanes] = rule.act_lanes(world.observation, lanes)
-        _, done = world.step(actions, active)
-        active &= ~done
-        if not active.any():
-            break
-    return cast(Observation, {name: np.concatenate(arrays) for name, arrays in found.items()})
+    return played(build_federated(FederatedConfig(rounds_most=10), 4), RoundCost(), 150)
 
 
 def costs(story: Story) -> list[float]:
-    return [float(cost) for cost in weigh(story.world.observation, PARAMETERS).cost[0]]
+    found: list[float] = weigh(story.world.observation, PARAMETERS).cost[0].tolist()
+    return found
 
 
 @pytest.mark.real
@@ -106,10 +90,10 @@ def test_what_is_not_valid_or_over() -> None:
 
 def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
     story = Story(two_clients(1))
-    observation = {name: np.array(array) for name, array in story.world.observation.items()}
-    calm = weigh(cast(Observation, observation), PARAMETERS).cost[0]
+    calm = weigh(story.world.observation, PARAMETERS).cost[0]
+    observation = copied(story.world.observation)
     observation["clusters"][0, SPOT, col.MEAN_UP_S] = 8000
-    risky = weigh(cast(Observation, observation), PARAMETERS).cost[0]
+    risky = weigh(observation, PARAMETERS).cost[0]
     # 800 s there: a tenth of an interruption, half weighed; a start of 200 s, and 550 s for all that wait.
     loss = 200 * 0.0001 + 4 * 0.0001 * (200 + 0.5 * 700)
     assert risky[SPOT] - calm[SPOT] == pytest.approx(0.5 * 0.1 * loss)
@@ -142,9 +126,8 @@ def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
 
 
 def test_features_mean_the_same_at_another_price(seen: Observation) -> None:
-    """Money has no unit: where everything costs ten times as much, the same is done."""
     task, choice = describe(seen, weigh(seen, PARAMETERS))
-    dearer = cast(Observation, {name: np.array(array) for name, array in seen.items()})
+    dearer = copied(seen)
     for column in (col.PRICE_USD_HOUR, col.ON_DEMAND_USD_HOUR):
         dearer["clusters"][..., column] *= 8
     dearer["jobs"][..., col.OTHERS_USD_HOUR] *= 8

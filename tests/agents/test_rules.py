@@ -9,12 +9,7 @@ import pytest
 
 from agents.rules import RULES, make_rule
 from envs.simulation import columns as col
-from envs.simulation.snapshot import (
-    Category,
-    Observation,
-    derive_into,
-    empty_observation,
-)
+from envs.simulation.snapshot import Category, Observation, derive_into, empty_observation
 
 Row = Mapping[str, float]
 
@@ -77,10 +72,7 @@ def two_jobs() -> Observation:
     return observe(
         three_clusters(),
         [GENERAL, GENERAL],
-        [
-            [{**ASK, "REQUEST": r} for r in (100, 100, 190)],
-            [{**ASK, "REQUEST": r} for r in (90, 100, 80)],
-        ],
+        [[{**ASK, "REQUEST": r} for r in (100, 100, 190)], [{**ASK, "REQUEST": r} for r in (90, 100, 80)]],
     )
 
 
@@ -110,11 +102,7 @@ def test_the_first_to_arrive_wins_a_tie_between_jobs(name: str) -> None:
 def test_eft_weighs_finish_against_waiting_and_load() -> None:
     # Cluster 0: 80/100 + 3 * [100 > 50 free] + .2 * .95 = 3.99; cluster 1: 1.1 + .2 * .5 = 1.2;
     # cluster 2: 1.15 + .2 * 0.1 = 1.17.
-    clusters = [
-        {**OWNED, "USED": 950},
-        {**OWNED, "MEAN_OCCUPATION": 0.5},
-        {**OWNED, "USED": 100},
-    ]
+    clusters = [{**OWNED, "USED": 950}, {**OWNED, "MEAN_OCCUPATION": 0.5}, {**OWNED, "USED": 100}]
     pairs = [[{**ASK, "EXECUTION_S": s} for s in (80, 110, 115)]]
     observation = observe(clusters, [GENERAL], pairs)
     assert pick("eft", observation) == (0, 2)

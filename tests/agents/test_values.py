@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -25,15 +26,9 @@ from tests.agents.small import small_network
 
 # The value networks: shapes of the thesis, the occupation traverse, scaling, and what must not matter.
 
-
 C, J = 5, 3
 SCALES = (5.0, 20.0, 0.25)
-SIZES = {
-    "lstm_size": 6,
-    "shared_size": 16,
-    "head_size": 8,
-    "hidden_sizes": [16, 8],
-}
+SIZES = {"lstm_size": 6, "shared_size": 16, "head_size": 8, "hidden_sizes": [16, 8]}
 
 
 def network(kind: str, features: str = "table_5_1", n_clusters: int = C) -> ValueNetwork:
@@ -69,25 +64,13 @@ class TestStateOfTable51:
     def test_the_columns_are_those_of_the_table_in_its_order(self) -> None:
         batch = random_input(1, 1, 2)
         clusters, jobs = StateColumns(2, "table_5_1")(batch)
-        raw = batch.clusters[0, 1]
-        by_hand = [
-            raw[col.SEQUENCE],
-            raw[col.CAPACITY_NORMAL],
-            raw[col.CAPACITY_MAX],
-            raw[col.HETERO_FACTOR],
-            raw[col.MISSED],
-        ]
+        columns = [col.SEQUENCE, col.CAPACITY_NORMAL, col.CAPACITY_MAX, col.HETERO_FACTOR, col.MISSED]
         assert len(CLUSTER_COLUMNS_TABLE_5_1) == 5
-        assert clusters[0, 1].tolist() == torch.stack(by_hand).clamp(-6, 6).tolist()
+        assert clusters[0, 1].tolist() == batch.clusters[0, 1, columns].clamp(-6, 6).tolist()
         job, pair = batch.jobs[0, 0], batch.pairs[0, 0]
-        expected = [
-            job[col.CATEGORY],
-            job[col.EXPECTED_HETERO],
-            job[col.SENSITIVITY],
-            job[col.DURATION_S],
-        ]
+        peaks = int(job[col.PEAK_SLOTS])
+        expected = [job[col.CATEGORY], job[col.EXPECTED_HETERO], job[col.SENSITIVITY], job[col.DURATION_S]]
         for cluster in range(2):
-            peaks = int(job[col.PEAK_SLOTS])
             expected += [pair[cluster, col.REQUEST]] * (10 - peaks)
             expected += [pair[cluster, col.PEAK_REQUEST]] * peaks
             expected += [pair[cluster, col.EXECUTION_S], pair[cluster, col.DEADLINE_S]]
@@ -99,9 +82,8 @@ class TestStateOfTable51:
         assert [head[0].out_features for head in model.heads] == [200] * 3  # type: ignore[index]
         assert [head[2].out_features for head in model.heads] == [C + 1] * 3  # type: ignore[index]
         flat = RLFC(C, (1.0,))
-        inputs = flat.first_clusters.in_features + flat.first_job.in_features
         # Without the traverse: 5 x (5 + 105) + 64.
-        assert inputs == 614
+        assert flat.first_clusters.in_features + flat.first_job.in_features == 614
         assert flat.first_job.out_features == 2000
         assert flat.rest[1].out_features == 500
 
@@ -112,9 +94,8 @@ class TestStateOfTable51:
         assert model.first_clusters.in_features == 515
         assert model.first_job.in_features == 14
         clusters, jobs = model.columns(batch)
-        raw = batch.clusters[1, 2]
         columns = [col.SEQUENCE, col.CAPACITY_NORMAL, col.MISSED]
-        assert clusters[1, 2].tolist() == raw[columns].clamp(-6, 6).tolist()
+        assert clusters[1, 2].tolist() == batch.clusters[1, 2, columns].clamp(-6, 6).tolist()
         job, pair = batch.jobs[1, 0], batch.pairs[1, 0, 0]
         peaks = int(job[col.PEAK_SLOTS])
         expected = [
@@ -135,14 +116,12 @@ class TestStateOfTable51:
     def test_all_columns_but_those_of_federated_tasks_are_used_on_request(self) -> None:
         batch = random_input(2, J, C)
         clusters, jobs = StateColumns(C, "all")(batch)
-        n_c, n_j, n_p = batch.clusters.shape[-1], col.IDLE, batch.pairs.shape[-1]
-        assert clusters.shape == (2, C, 2 * n_c)  # each column and its logarithm
-        assert jobs.shape == (2, J, 2 * n_j + C * 2 * n_p)
+        # Each column and its logarithm.
+        assert clusters.shape == (2, C, 2 * batch.clusters.shape[-1])
+        assert jobs.shape == (2, J, 2 * col.IDLE + C * 2 * batch.pairs.shape[-1])
 
     def test_other_features_are_refused(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"agent\.features is 'some': expected 'table_5_1', 'table_4_1' or 'all'"
-        ):
+        with pytest.raises(ValueError, match=r"agent\.features is 'some': expected 'table_5_1', 'table_4_1'"):
             StateColumns(C, "some")
 
 
@@ -157,7 +136,6 @@ class TestTraverse:
         for number in range(10):
             first = 7 * HISTORY_STEPS + 10 * number
             assert segments[7, number].tolist() == list(range(first, first + 15))
-        assert segments[7, 9, -1] == 8 * HISTORY_STEPS - 1  # the latest step is in the last segment
 
     def test_every_cluster_passes_the_same_lstm(self) -> None:
         # Two clusters that differ in nothing but their place must give the same temporal code.
@@ -168,19 +146,16 @@ class TestTraverse:
         assert torch.equal(hidden[-1][0], hidden[-1][1])
 
 
-class TestRequestDistribution:
-    def test_by_hand(self) -> None:
-        # The example of section 5.3.2: eight 30s and two 60s; the second cluster asks for more.
-        batch = random_input(1, 2, 2)
-        batch.jobs[0, 0, col.PEAK_SLOTS] = 2
-        batch.jobs[0, 1, col.PEAK_SLOTS] = 0
-        batch.pairs[0, :, :, col.REQUEST] = torch.tensor([[30.0, 31.0], [7.0, 8.0]])
-        batch.pairs[0, :, :, col.PEAK_REQUEST] = torch.tensor([[60.0, 62.0], [7.0, 8.0]])
-        slots = request_distribution(batch.jobs, batch.pairs)
-        assert slots.shape == (1, 2, 2, 10)
-        assert slots[0, 0, 0].tolist() == [30.0] * 8 + [60.0] * 2
-        assert slots[0, 0, 1].tolist() == [31.0] * 8 + [62.0] * 2
-        assert slots[0, 1, 1].tolist() == [8.0] * 10
+def test_the_distribution_of_requests_by_hand() -> None:
+    # The example of section 5.3.2: eight 30s and two 60s; the second cluster asks for more.
+    batch = random_input(1, 2, 2)
+    batch.jobs[0, :, col.PEAK_SLOTS] = torch.tensor([2.0, 0.0])
+    batch.pairs[0, :, :, col.REQUEST] = torch.tensor([[30.0, 31.0], [7.0, 8.0]])
+    batch.pairs[0, :, :, col.PEAK_REQUEST] = torch.tensor([[60.0, 62.0], [7.0, 8.0]])
+    slots = request_distribution(batch.jobs, batch.pairs)
+    assert slots.shape == (1, 2, 2, 10)
+    assert slots[0, 0].tolist() == [[30.0] * 8 + [60.0] * 2, [31.0] * 8 + [62.0] * 2]
+    assert slots[0, 1, 1].tolist() == [8.0] * 10
 
 
 class TestFeatureScaler:
@@ -191,22 +166,20 @@ class TestFeatureScaler:
         # Population variance (4 + 0 + 4) / 3; the constant column is only centred.
         assert scaler.std.tolist() == pytest.approx([(8 / 3) ** 0.5, 1.0])
         assert scaler.fitted == 1.0
-        out = scaler(torch.tensor([[5.0, 7.5]]))
-        assert out.tolist()[0] == pytest.approx([2 / (8 / 3) ** 0.5, 2.5])
+        assert scaler(torch.tensor([[5.0, 7.5]])).tolist()[0] == pytest.approx([2 / (8 / 3) ** 0.5, 2.5])
 
     def test_the_second_half_are_signed_logarithms(self) -> None:
         scaler = FeatureScaler(1, with_log=True)
         rows = torch.tensor([[0.0], [np.e - 1], [-(np.e**2 - 1)]])  # signed logarithms 0, 1, -2
         scaler.fit(rows)
         assert scaler.n_outputs == 2
-        assert scaler.mean[1].item() == pytest.approx(-1 / 3)
-        assert scaler.std[1].item() == pytest.approx((14 / 9) ** 0.5)
-        logs = scaler(rows)[:, 1]
-        assert logs.tolist() == pytest.approx([x / (14 / 9) ** 0.5 for x in (1 / 3, 4 / 3, -5 / 3)])
+        mean, std = -1 / 3, (14 / 9) ** 0.5
+        assert [scaler.mean[1].item(), scaler.std[1].item()] == pytest.approx([mean, std])
+        assert scaler(rows)[:, 1].tolist() == pytest.approx([(x - mean) / std for x in (0, 1, -2)])
 
     def test_outliers_are_bounded_and_nothing_is_changed_before_the_fit(self) -> None:
-        scaler = FeatureScaler(1, with_log=False)
-        assert scaler(torch.tensor([[2.0], [1e9], [-1e9]])).flatten().tolist() == [2.0, 6.0, -6.0]
+        rows = torch.tensor([[2.0], [1e9], [-1e9]])
+        assert FeatureScaler(1, with_log=False)(rows).flatten().tolist() == [2.0, 6.0, -6.0]
 
     def test_leading_axes_are_rows(self) -> None:
         rows = torch.rand(4, 3, 2, generator=torch.Generator().manual_seed(0))
@@ -277,7 +250,6 @@ class TestEveryNetwork:
 
 # The greedy policy: the best valid choice over all jobs, under weights that can be changed at any time.
 
-
 JOBS, CLUSTERS = 3, 2
 LANE = np.zeros(1, np.int64)
 # Two components (misses, money) of every choice: (JOBS, CLUSTERS + 1, K). Scales 2 and 10.
@@ -301,12 +273,6 @@ def observe(valid: list[int], present: int = JOBS) -> Observation:
     return batch
 
 
-def test_the_best_choice_over_all_jobs_wins() -> None:
-    everything = observe(list(range(JOBS * (CLUSTERS + 1))))
-    assert policy((1.0, 0.0)).act_batch(everything, LANE).tolist() == [3]  # job 1, cluster 0: -0.5
-    assert policy((0.0, 1.0)).act_batch(everything, LANE).tolist() == [7]  # job 2, cluster 1: -0.1
-
-
 def test_invalid_choices_are_never_taken() -> None:
     assert policy().act_batch(observe([1, 4, 8]), LANE).tolist() == [1]
     assert policy().act_batch(observe([8]), LANE).tolist() == [8]  # the worst, but the only one
@@ -321,13 +287,13 @@ def test_components_are_weighted_in_physical_units() -> None:
     assert policy((40.1, 1.0)).act_batch(shown, LANE).tolist() == [0]
 
 
-def test_weights_change_the_choice_without_retraining() -> None:
+def test_the_best_choice_over_all_jobs_wins_under_any_weights_without_retraining() -> None:
     acting = policy((1.0, 0.0))
     before = {name: tensor.clone() for name, tensor in acting.network.state_dict().items()}
     everything = observe(list(range(JOBS * (CLUSTERS + 1))))
-    assert acting.act_batch(everything, LANE).tolist() == [3]
+    assert acting.act_batch(everything, LANE).tolist() == [3]  # job 1, cluster 0: -0.5
     acting.set_weights((0.0, 1.0))
-    assert acting.act_batch(everything, LANE).tolist() == [7]
+    assert acting.act_batch(everything, LANE).tolist() == [7]  # job 2, cluster 1: -0.1
     assert all(torch.equal(before[name], tensor) for name, tensor in acting.network.state_dict().items())
 
 
@@ -356,15 +322,8 @@ def test_empty_rows_of_the_window_are_not_computed() -> None:
 
 
 def test_a_single_observation_needs_no_batch() -> None:
-    batch = observe([1, 4, 8])
-    single: Observation = {
-        "clusters": batch["clusters"][0],
-        "occupation": batch["occupation"][0],
-        "jobs": batch["jobs"][0],
-        "pairs": batch["pairs"][0],
-        "action_mask": batch["action_mask"][0],
-    }
-    assert policy().act(single) == 1
+    single = {name: cast(np.ndarray, array)[0] for name, array in observe([1, 4, 8]).items()}
+    assert policy().act(cast(Observation, single)) == 1
 
 
 def test_to_input_cuts_the_window_and_keeps_the_clusters() -> None:

@@ -11,18 +11,7 @@ from agents.workflows.online.cost import WorkflowParameters, seen, weigh
 from agents.workflows.online.rules import WORKFLOW_RULES, WorkflowCost
 from envs.simulation import columns as col
 from envs.simulation.workflows.episodes.world import WorkflowWorld
-from tests.envs.offers_cases import (
-    DEMAND_A,
-    NONE,
-    OWNED,
-    SPOT_A,
-    SPOT_B,
-    answer,
-    begun,
-    case_of,
-    chain,
-    fan,
-)
+from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, answer, begun, case_of, chain, fan
 
 LANE = np.zeros(1, np.int64)
 

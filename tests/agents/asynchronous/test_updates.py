@@ -272,12 +272,7 @@ def test_the_corollarys_steps_satisfy_the_theorem(
 ) -> None:
     rounds = int(4 * lipschitz * gap * (bound + 1) ** 2 / variance) + 1
     found = guarantee(
-        lipschitz=lipschitz,
-        staleness_bound=bound,
-        gap=gap,
-        variance=variance,
-        rounds=rounds,
-        round_updates=5,
+        lipschitz=lipschitz, staleness_bound=bound, gap=gap, variance=variance, rounds=rounds, round_updates=5
     )
     assert found.largest_step <= largest_step(lipschitz, bound)
 
