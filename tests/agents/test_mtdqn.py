@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.decide import GUIDED, RANDOM, Exploring, empty_label, room_for
+from agents.mtdqn.decide import GUIDED, RANDOM, Exploring, Label, empty_label, room_for
 from agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
+from agents.mtdqn.market_columns import N_CHOICE, N_STATE, PROGRESS, STANDARD, STREAMING
+from agents.mtdqn.markets import DELAY, MONEY, OWN_MISSES, OWNED, MarketView
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy, Weights
 from agents.mtdqn.slices import NEED_UNIT, SliceView, weigh
 from agents.rules import make_rule
 from agents.rules.choice import row_of
+from envs.multicloud import build_market
 from envs.simulation import columns as col
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation, arrays_of, take_rows
@@ -25,10 +30,6 @@ from tests.agents.test_mtdqn_questions import reordered
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, mutual=5, scaled=0)
 LANES = 4
-
-
-def no_taste(n: int) -> np.ndarray:
-    return np.zeros((n, 0), np.float32)
 
 
 def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
@@ -109,21 +110,6 @@ def test_what_is_known_without_waiting() -> None:
     assert choices.needs[:2] == pytest.approx([12 * 65 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])
 
 
-def test_the_largest_weighed_value_is_taken_and_weights_can_be_changed() -> None:
-    shown, policy = seen(), trained(4)
-    lanes = np.arange(len(shown["jobs"]))
-    taken = []
-    for weights in ((1.0, 1.0, 5.0), (1.0, 0.0, 500.0)):
-        policy.set_weights(weights)
-        table = policy.value_table(shown) @ np.array(weights)
-        best = np.nanargmax(table.reshape(len(lanes), -1), axis=1)
-        taken.append(policy.act_lanes(shown, lanes))
-        assert best.tolist() == taken[-1].tolist()
-    assert taken[0].tolist() != taken[1].tolist()
-    with pytest.raises(ValueError, match="2 value weights given"):
-        policy.set_weights((1.0, 5.0))
-
-
 def test_the_order_of_clusters_makes_no_difference() -> None:
     shown, policy = seen(), trained(5)
     lanes, order = np.arange(len(shown["jobs"])), [3, 0, 4, 1, 2]
@@ -134,29 +120,37 @@ def test_the_order_of_clusters_makes_no_difference() -> None:
     assert np.array(order)[turned_places].tolist() == places.tolist()
 
 
+def tried(
+    policy: MTDQNPolicy,
+    shown: Observation,
+    how: int,
+    draw: float | np.ndarray,
+    take: bool = True,
+    spent: bool = False,
+) -> tuple[Label, list[int]]:
+    """What is kept of an exploration, and its actions."""
+    n, n_jobs = shown["jobs"].shape[:2]
+    no_taste, all_spent = np.zeros((n, 0), np.float32), np.full((n, n_jobs), spent)
+    exploring = Exploring(np.full(n, how), np.full(n, draw), np.full(n, take), all_spent, no_taste)
+    label = empty_label(n, policy.view.sizes)
+    return label, policy.explore(shown, np.arange(n), exploring, label, False).tolist()
+
+
 def test_an_alternative_is_taken_or_not_and_both_are_kept() -> None:
     shown, policy = seen(), trained(6)
-    n = len(shown["jobs"])
-    lanes, draws = np.arange(n), np.random.default_rng(1).random(n)
+    lanes, draws = np.arange(len(shown["jobs"])), np.random.default_rng(1).random(len(shown["jobs"]))
     greedy = policy.act_lanes(shown, lanes)
-    guided = make_rule("tuned").act_lanes(shown, lanes)
     for how in (GUIDED, RANDOM):
-        none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        exploring = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), none_spent, no_taste(n))
-        kept, passed = empty_label(n, SIZES), empty_label(n, SIZES)
-        chosen = policy.explore(shown, lanes, exploring, kept, False)
-        left = policy.explore(shown, lanes, exploring._replace(take=~exploring.take), passed, False)
-        all_spent = exploring._replace(spent=~none_spent)
-        actions = policy.explore(shown, lanes, all_spent, empty_label(n, SIZES), False)
-        assert actions.tolist() == greedy.tolist()
-        assert left.tolist() == greedy.tolist()
+        kept, chosen = tried(policy, shown, how, draws)
+        passed, left = tried(policy, shown, how, draws, take=False)
+        assert left == tried(policy, shown, how, draws, spent=True)[1] == greedy.tolist()
         assert not passed.taken.any()
         assert (kept.tried == (chosen != greedy)).all()
         assert (kept.taken == kept.tried).all()
         assert kept.tried.any()
         assert (kept.columns == passed.columns).all()
         if how == GUIDED:
-            assert chosen.tolist() == guided.tolist()
+            assert chosen == make_rule("tuned").act_lanes(shown, lanes).tolist()
 
 
 def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
@@ -166,13 +160,8 @@ def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
     table = policy.value_table(shown) @ np.array([1.0, 1.0, 5.0])
     drawn: list[set[int]] = [set() for _ in range(n)]
     for draw in np.linspace(0.0, 0.999, 25):
-        none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        exploring = Exploring(
-            np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), none_spent, no_taste(n)
-        )
-        actions = policy.explore(shown, np.arange(n), exploring, empty_label(n, SIZES), False)
-        for row, action in enumerate(actions):
-            drawn[row].add(int(action))
+        for row, action in enumerate(tried(policy, shown, RANDOM, draw)[1]):
+            drawn[row].add(action)
     for row, actions_drawn in enumerate(drawn):
         job = next(iter(actions_drawn)) // 6
         worth = table[row, job, :5]
@@ -200,3 +189,121 @@ def test_an_observation_without_a_job_is_refused() -> None:
     shown["action_mask"][1] = 0
     with pytest.raises(ValueError, match="observation 1 offers no valid action"):
         trained(8).act_lanes(shown, np.arange(LANES))
+
+
+# In markets: targets by hand, the rule where nothing is learned, and which choices are tried.
+
+WEIGHTS = (25.0, 25.0, 0.25, 1.0, 0.36)
+EIGHT = np.arange(8)
+
+
+def untaught(margin: float = 0.0) -> MTDQNPolicy:
+    """A policy of markets without weights."""
+    return MTDQNPolicy(MarketView(0, 6, 0), WEIGHTS, "mtdqn", margin)
+
+
+def taught(margin: float = 0.0) -> MTDQNPolicy:
+    """With random weights."""
+    policy, rng = untaught(margin), np.random.default_rng(4)
+    vector = rng.normal(0.0, 1.0, policy.network.size).astype(np.float32)
+    vector[N_CHOICE + N_STATE : 2 * (N_CHOICE + N_STATE)] = 0.2
+    policy.network.set_vector(vector)
+    return policy
+
+
+@pytest.fixture(scope="module")
+def offers() -> Observation:
+    """Decisions of different moments of eight episodes in markets, where there is a choice."""
+    world = build_market(MarketWorldConfig(WorkloadConfig(jobs=30)), 8)
+    world.reset([EpisodeKey(3, "train", lane) for lane in range(8)])
+    rule = make_rule("expected_cost")
+    for _ in range(25):
+        world.step(rule.act_batch(world.observation, EIGHT))
+    return take_rows(world.observation, EIGHT)
+
+
+def test_untrained_it_is_its_rule(offers: Observation) -> None:
+    expected = make_rule("expected_cost").act_batch(offers, EIGHT)
+    np.testing.assert_array_equal(untaught().act_batch(offers, EIGHT), expected)
+    assert (taught().act_batch(offers, EIGHT) != expected).any()
+    # Whatever the network says: no choice is better than the rule's by a margin of a thousand scales.
+    np.testing.assert_array_equal(taught(margin=1000.0).act_batch(offers, EIGHT), expected)
+
+
+def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
+    """Two decisions of 4 USD: a job of 2 standard hours, half done, and a stream with 10 batches left."""
+    view = MarketView(0, 6, 0)
+    label = empty_label(2, view.sizes)
+    state = label.columns[:, 1, N_CHOICE : N_CHOICE + N_STATE]
+    state[0, STANDARD], state[0, PROGRESS] = np.log1p(120.0), 0.5
+    state[1, STREAMING] = 1.0
+    label.known[:, 1, [MONEY, DELAY, OWNED]] = [[-3.0, -5.0, -2.0], [-6.0, -0.5, 0.0]]
+    label.facts[:, :2] = [[4.0, 1.0], [4.0, 2.0]]
+    # Own misses, mutual misses, delay hours, USD, owned executor-hours.
+    outcomes = np.array([[1.0, 9.0, 8.0, 5.0, 0.0], [0.6, 0.0, 0.5, 2.0, 10.0]])
+    side = np.ones(2, np.int64)
+    targets = view.targets(label, side, outcomes)[:, [OWN_MISSES, DELAY, MONEY, OWNED]]
+    # The rule's 5 hours hold the hour of work that is left, which the world does not count as delay.
+    assert targets[0] == pytest.approx([1.0, 0.25 * (8.0 - 4.0) / 4, 2.0 / 4, 0.36 * -2.0 / 4])
+    # 0.6 misses of a one-shot job are three late batches of ten.
+    assert targets[1] == pytest.approx([0.3, 0.0, -1.0, 0.36 * 10.0 / 4])
+    label.facts[:, 1] = 0.0
+    assert np.isnan(view.targets(label, side, outcomes)[:, OWN_MISSES]).all()
+
+
+def test_exploration_takes_every_candidate_and_keeps_what_was_taken(offers: Observation) -> None:
+    policy = taught()
+    n_targets = offers["clusters"].shape[1] + 1
+    taken: list[set[int]] = [set() for _ in EIGHT]
+    for draw in np.linspace(0.0, 0.999, 40):
+        label, actions = tried(policy, offers, RANDOM, draw)
+        assert offers["action_mask"][EIGHT, actions].all()
+        for row in EIGHT:
+            taken[row].add(actions[row])
+            spot, place = label.columns[row, 0, 1], actions[row] % n_targets
+            if place < n_targets - 1:
+                assert spot == offers["clusters"][row, place, col.IS_SPOT]
+    values = policy.value_table(offers)
+    for row in EIGHT:
+        weighed = np.argwhere(~np.isnan(values[row, ..., 0]))
+        assert taken[row] == {int(job * n_targets + place) for job, place in weighed}
+    assert max(len(one) for one in taken) > 2
+    guided, actions = tried(policy, offers, GUIDED, 0.0)
+    assert actions == make_rule("expected_cost").act_batch(offers, EIGHT).tolist()
+    assert guided.tried.any()
+
+
+@pytest.mark.parametrize(
+    ("place", "other_weights"), [("slices", (1.0, 0.0, 500.0)), ("markets", (25.0, 25.0, 0.25, 0.0, 0.36))]
+)
+def test_the_largest_weighed_value_is_taken_and_weights_can_be_changed(
+    place: str, other_weights: tuple[float, ...], offers: Observation
+) -> None:
+    policy, shown = (trained(4), seen()) if place == "slices" else (taught(), offers)
+    rows, taken = np.arange(len(shown["jobs"])), []
+    for weights in (policy.value_weights, other_weights):
+        policy.set_weights(weights)
+        taken.append(policy.act_batch(shown, rows).tolist())
+        total = policy.value_table(shown) @ np.array(weights)
+        assert np.nanargmax(total.reshape(len(rows), -1), 1).tolist() == taken[-1]
+    assert taken[0] != taken[1]
+    for wrong, message in (((1.0,), "1 value weights given"), ((np.nan,) * len(other_weights), "finite")):
+        with pytest.raises(ValueError, match=message):
+            policy.set_weights(wrong)
+
+
+def test_what_the_mutual_value_is_compared_with_is_what_decides() -> None:
+    """The worth of outputs in torch is that of the compiled values."""
+    world: MarketWorld = build_market(MarketWorldConfig(WorkloadConfig(jobs=10)), 4)
+    world.reset([EpisodeKey(3, "train", lane) for lane in range(4)])
+    policy, lanes = taught(), np.arange(4)
+    label, _ = tried(policy, world.observation, RANDOM, 0.7)
+    table = policy.value_table(world.observation) @ np.array(WEIGHTS)
+    best = np.nanmax(table.reshape(4, -1), 1)
+    network = MTDQNNetwork(policy.view.sizes)
+    network.set_vector(policy.network.vector)
+    outputs = network.own_values(torch.from_numpy(label.columns[lanes, 1]))
+    known, facts = torch.from_numpy(label.known[:, 1]), torch.from_numpy(label.facts)
+    worth = policy.view.own_worth(outputs, known, facts, torch.from_numpy(policy.of_heads))
+    assert label.columns.shape[2] == n_columns(policy.view.sizes)
+    assert worth.detach().numpy() == pytest.approx(best, rel=1e-3)

@@ -1,6 +1,8 @@
-"""Expected costs of federated choices by hand, the rules on them and the columns that `mtdqn` sees."""
+"""Expected costs of federated choices by hand, in rounds and in markets, the rules on them, the columns."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +12,20 @@ from agents.federated.cost import LARGE, RoundParameters, weigh
 from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.rules.round_cost import RoundCost
+from agents.rules import RULES, make_rule
+from agents.rules.appraisal import appraise
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation import columns as col
+from envs.simulation.market import columns as at
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation
 from tests.agents.inputs import copied, played
 from tests.envs.federated_cases import NONE, ON_DEMAND, SLOW, SPOT, Story
+from tests.envs.market_cases import HOUR, OWNED, federated_story
 from tests.envs.rounds_cases import two_clients
+from tests.envs.test_market_federated import NONE as NO_OFFER
+from tests.envs.test_market_federated import POOL, start
+from tests.envs.test_market_stories import decide, now, shown
 
 LANE = np.zeros(1, np.int64)
 PARAMETERS = RoundParameters(
@@ -101,8 +111,7 @@ def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
 
 
 def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
-    story = Story(two_clients(3), measured=False)
-    rule = FedCostAware(threshold_s=60, buffer_s=30)
+    story, rule = Story(two_clients(3), measured=False), FedCostAware(threshold_s=60, buffer_s=30)
 
     def acts() -> int:
         return int(rule.act_batch(story.world.observation, LANE)[0])
@@ -135,3 +144,112 @@ def test_features_mean_the_same_at_another_price(seen: Observation) -> None:
     task_8, choice_8 = describe(dearer, weigh(dearer, PARAMETERS))
     np.testing.assert_allclose(task_8, task, atol=1e-5)
     np.testing.assert_allclose(choice_8, choice, atol=1e-4)
+
+
+# Tasks of federated applications among the jobs of a market.
+
+
+def waiting_client(slow_s: int, cold_s: int = 100, restart_s: int = 0) -> MarketWorld:
+    """A client that has delivered after 600 s and more, while the other trains for `slow_s`."""
+    world = federated_story([600, slow_s], [POOL], cold_s=cold_s, restart_s=restart_s)
+    start(world, 0, 0, 0)
+    assert shown(world) == [1]
+    assert world.observation["jobs"][0, 0, col.IDLE] == 1
+    return world
+
+
+def appraised(world: MarketWorld, **changes: float) -> list[float]:
+    """Expected USD of the shown task on the only offer, and of "none for now", as `expected_cost` sees it."""
+    rows = copied(world.observation)
+    for name, value in changes.items():
+        rows["jobs"][0, 0, getattr(col, name)] = value
+    return [float(value) for value in appraise(rows, 1).usd[0, 0]]
+
+
+def test_a_market_and_the_world_of_rounds_weigh_with_one_cost() -> None:
+    world = waiting_client(1800)
+    by_rounds = weigh(world.observation, RoundParameters()).cost[0]
+    assert appraised(world) == pytest.approx(by_rounds.tolist())
+
+
+def test_keeping_costs_the_wait_and_releasing_the_start() -> None:
+    """Idle at 700 s, the round ends at 1900 s: 1200 s and a warm epoch, or a cold one as late as is safe.
+
+    The next round is the last: what follows is weighed no further. Each hour costs 1 USD.
+    """
+    world = waiting_client(1800)
+    keep, release = appraised(world, EXECUTIONS=1)
+    early_s = 1200 + 1810 - 1200 - 600
+    worth_keeping = 0.5 * 100 / HOUR
+    assert keep == pytest.approx((1200 + 600) / HOUR + min(early_s / HOUR, worth_keeping))
+    assert release == pytest.approx(700 / HOUR)
+
+
+def test_a_deadline_makes_a_delay_dearer_until_it_has_passed() -> None:
+    """Needed in 500 s, ready after 600: 100 s late of 1000 to spare are a tenth of a miss."""
+    world = waiting_client(1800)
+    late = {"OWES": 1.0, "ROUND_LEFT_S": 500.0, "EXECUTIONS": 1.0}
+    without = appraised(world, **late)[0]
+    with_one = appraised(world, **late, HAS_DEADLINE=1.0, SLACK_S=3000.0, DURATION_S=2000.0)[0]
+    passed = appraised(world, **late, HAS_DEADLINE=1.0, SLACK_S=-1.0, DURATION_S=2000.0)[0]
+    assert with_one - without == pytest.approx(0.1 * RoundParameters().miss_usd, rel=1e-4)
+    assert passed == without
+
+
+def test_an_owned_executor_is_worth_something_to_other_jobs() -> None:
+    world = waiting_client(1800)
+    world.observation["clusters"][0, 0, col.PRICE_USD_HOUR] = 0.0
+    keep, _ = appraised(world, EXECUTIONS=1, ROUND_LEFT_S=0.0, OWES=1.0)
+    owned = RoundParameters().owned_usd_hour / HOUR
+    delay_usd_s = RoundParameters().delay_price * (2 / HOUR + owned)
+    assert keep == pytest.approx(600 * owned + 600 * delay_usd_s, rel=1e-4)
+
+
+@pytest.mark.parametrize(("slow_s", "released"), [(750, False), (5000, True)])
+def test_expected_cost_releases_where_the_wait_is_long(slow_s: int, released: bool) -> None:
+    """With 300 s of set-up a start costs 400 s of rent: waiting 150 s is cheaper, waiting 4400 s is not."""
+    world = waiting_client(slow_s, restart_s=300)
+    assert make_rule("expected_cost").act_batch(world.observation, LANE).tolist() == [int(released)]
+
+
+def test_expected_cost_is_back_before_it_is_needed() -> None:
+    rule, world = make_rule("expected_cost"), waiting_client(5000, restart_s=300)
+    while shown(world):
+        world.step(rule.act_batch(world.observation, LANE))
+    metrics = world.metrics(0)
+    assert metrics["application_hours"] == pytest.approx((300 + 100 + 5000 + 10 + 5000 + 10) / HOUR)
+    assert metrics["idle_usd"] < 600 / HOUR
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", [name for name in RULES if name not in ("random", "expected_cost")])
+def test_rules_that_know_no_rounds_keep_an_idle_instance_for_a_while(name: str) -> None:
+    """A peer that never comes: half an hour longer than a round, then the instance is released."""
+    world = federated_story([600, 600], [POOL])
+    start(world, 0, 0)
+    decide(world, 2, NO_OFFER)
+    rule, kept = make_rule(name), []
+    while now(world) < 4000:
+        if shown(world)[0] == 2:
+            decide(world, 2, NO_OFFER)
+            continue
+        idle = world.observation["jobs"][0, 0, col.IDLE] == 1
+        action = int(rule.act_batch(world.observation, LANE)[0])
+        if not idle:
+            break
+        kept.append(action == 0)
+        world.step(np.array([action]))
+    assert (len(kept), kept[0], kept[-1]) == (6, True, False)  # every 600 s, for more than 610 + 1800 s
+
+
+def test_clients_do_not_wait_for_each_other_for_ever() -> None:
+    """The owned cluster starts sooner than what is rented: each of two equal clients seemed to have time."""
+    world = federated_story(
+        [600, 600], [replace(POOL, launch_s=90), OWNED], rounds=2, restart_s=120, max_decisions=200
+    )
+    decide(world, 0, 1)
+    rule = make_rule("expected_cost")
+    while not world.truncated(0) and world.lanes.lane[0, at.STATUS] == at.RUNNING:
+        world.step(rule.act_batch(world.observation, LANE))
+    assert world.metrics(0)["rounds_per_application"] == 2
+    assert world.metrics(0)["application_hours"] < 1

@@ -58,12 +58,12 @@ def pick(
     return divmod(action, n_clusters + 1)
 
 
-def three_clusters() -> list[dict[str, float]]:
+def three_clusters(used: Sequence[float] = (0, 0, 0)) -> list[dict[str, float]]:
     # On average free: (1 - .5) * 1000 = 500, (1 - .4) * 500 = 300, (1 - .6) * 2000 = 800.
+    capacities, occupations = (1000, 500, 2000), (0.5, 0.4, 0.6)
     return [
-        {**OWNED, "CAPACITY_NOW": 1000, "MEAN_OCCUPATION": 0.5},
-        {**OWNED, "CAPACITY_NOW": 500, "MEAN_OCCUPATION": 0.4},
-        {**OWNED, "CAPACITY_NOW": 2000, "MEAN_OCCUPATION": 0.6},
+        {**OWNED, "CAPACITY_NOW": capacity, "MEAN_OCCUPATION": occupation, "USED": busy}
+        for capacity, occupation, busy in zip(capacities, occupations, used, strict=True)
     ]
 
 
@@ -167,23 +167,18 @@ def test_ih_filter_takes_most_free_executors_among_proper_clusters() -> None:
 
 def test_half_free_adds_half_of_what_is_free_now_to_half_of_the_mean() -> None:
     # Free now 200, 400, 900; on average 500, 300, 800 -> 350, 350, 850 / now only 200, 400, 900.
-    clusters = [
-        {**cluster, "USED": used} for cluster, used in zip(three_clusters(), (800, 100, 1100), strict=True)
-    ]
-    pairs = [[{**ASK, "PEAK_REQUEST": 100}] * 3]
-    assert pick("half_free", observe(clusters, [CRITICAL], pairs)) == (0, 2)
+    clusters = three_clusters(used=(800, 100, 1100))
+    assert pick("half_free", observe(clusters, [CRITICAL], [[ASK] * 3])) == (0, 2)
     # Without the third cluster the first two tie, and the first wins; more weight on now prefers the second.
-    first_two = [clusters[0], clusters[1]]
-    assert pick("half_free", observe(first_two, [CRITICAL], [pairs[0][:2]])) == (0, 0)
-    assert pick("half_free", observe(first_two, [CRITICAL], [pairs[0][:2]]), {"now": 0.6}) == (0, 1)
+    first_two = observe(clusters[:2], [CRITICAL], [[ASK] * 2])
+    assert pick("half_free", first_two) == (0, 0)
+    assert pick("half_free", first_two, {"now": 0.6}) == (0, 1)
 
 
 def test_half_free_goes_where_the_peak_fits_if_it_fits_anywhere() -> None:
     # The third cluster is away; the first two tie at 350 and the first wins. Free now: 200 and 400, so a peak
     # of 201 fits the second only, and one of 401 neither: then the tie is all that counts again.
-    clusters = [
-        {**cluster, "USED": used} for cluster, used in zip(three_clusters(), (800, 100, 1100), strict=True)
-    ]
+    clusters = three_clusters(used=(800, 100, 1100))
     clusters[2]["AVAILABLE"] = 0
     for peak, cluster in ((200, 0), (201, 1), (400, 1), (401, 0)):
         pairs = [[{**ASK, "PEAK_REQUEST": peak}] * 3]
@@ -217,11 +212,9 @@ def test_committed_pays_for_a_peak_that_does_not_fit_now_by_category() -> None:
     clusters = [{**OWNED, "FREE_AHEAD": 100}, {**OWNED, "FREE_AHEAD": 400, "USED": 950}]
     streaming = {**CRITICAL, "CATEGORY": Category.STREAMING, "PERIOD_S": 200}
     assert pick("committed", observe(clusters, [streaming], [[ASK, ASK]])) == (0, 1)
-    assert pick("committed", observe(clusters, [CRITICAL], [[ASK, ASK]])) == (0, 0)
-    assert pick("committed", observe(clusters, [CRITICAL], [[ASK, ASK]]), {"critical_no_fit": 299.0}) == (
-        0,
-        1,
-    )
+    critical = observe(clusters, [CRITICAL], [[ASK, ASK]])
+    assert pick("committed", critical) == (0, 0)
+    assert pick("committed", critical, {"critical_no_fit": 299.0}) == (0, 1)
 
 
 def test_round_robin_goes_on_from_its_random_start_and_skips_masked_clusters() -> None:
@@ -229,11 +222,9 @@ def test_round_robin_goes_on_from_its_random_start_and_skips_masked_clusters() -
     observation = observe(clusters, [GENERAL], [[ASK] * 4])
     rule = make_rule("rr")
     rule.begin(0, 7)
-    first = rule.act(observation)
     order = [0, 1, 3]
-    start = order.index(first)
-    expected = [order[(start + k) % 3] for k in range(1, 7)]
-    assert [rule.act(observation) for _ in range(6)] == expected
+    start = order.index(rule.act(observation))
+    assert [rule.act(observation) for _ in range(6)] == [order[(start + k) % 3] for k in range(1, 7)]
 
 
 def test_random_is_uniform_over_jobs_and_clusters() -> None:
@@ -269,7 +260,5 @@ def test_rules_for_owned_clusters_never_wait_while_a_cluster_is_valid(name: str)
 
 def test_an_observation_without_jobs_is_an_error() -> None:
     observation = observe([OWNED], [], [])
-    with pytest.raises(
-        ValueError, match=r"^rule maf: the observation offers no valid action, expected a job$"
-    ):
+    with pytest.raises(ValueError, match="rule maf: the observation offers no valid action, expected a job"):
         make_rule("maf").act(observation)

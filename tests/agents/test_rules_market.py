@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,18 +30,11 @@ SPOT: Row = {
     "LAUNCH_S": 100,
     "PROVIDER": 1,
 }
-ON_DEMAND: Row = {
-    "CAPACITY_NOW": 8,
-    "PRICE_USD_HOUR": 3.0,
-    "ON_DEMAND_USD_HOUR": 3.0,
-    "AVAILABLE": 1,
-    "UP_RATIO": 1,
-    "LAUNCH_S": 100,
-    "PROVIDER": 1,
-}
+ON_DEMAND: Row = {**SPOT, "PRICE_USD_HOUR": 3.0, "IS_SPOT": 0, "UP_RATIO": 1, "MEAN_UP_S": 0, "SPELL_S": 0}
 OWNED: Row = {"CAPACITY_NOW": 4, "AVAILABLE": 1, "UP_RATIO": 1, "QUEUES": 1}
 # 3600 s of work after 100 s of launch and 100 s of transfer: finish 3800 s, changeover d = 200 s.
 ASK: Row = {"REQUEST": 2, "PEAK_REQUEST": 2, "EXECUTION_S": 3600, "DEADLINE_S": 10000, "TRANSFER_S": 100}
+HERE: Row = {**ASK, "HERE": 1}
 JOB: Row = {
     "CATEGORY": Category.TIME_CRITICAL,
     "STANDARD_S": 3600,
@@ -49,7 +43,12 @@ JOB: Row = {
     "SLACK_S": 10000,
     "DURATION_S": 3600,
 }
+STREAM: Row = {"CATEGORY": Category.STREAMING}
 NONE = 3
+SPOT_RULES = ["spot_fallback", "price_capacity", "uniform_progress"]
+
+
+DOWN: Row = {"AVAILABLE": 0}
 
 
 def market(
@@ -57,11 +56,13 @@ def market(
 ) -> Observation:
     """Offers: 0 spot, 1 on demand, 2 owned (full unless said otherwise)."""
     clusters = [{**SPOT, **(spot or {})}, ON_DEMAND, {**OWNED, "USED": 4, **(owned or {})}]
-    pair = {**ASK, **(ask or {})}
-    return observe(clusters, [{**JOB, **job}], [[pair, pair, pair]], allow_none=True)
+    return shown(clusters, job, {**ASK, **(ask or {})})
 
 
-DOWN: Row = {"AVAILABLE": 0}
+def shown(clusters: Sequence[Row], job: Row, *asks: Row) -> Observation:
+    """One job on these offers, which asks the same of all unless told."""
+    pairs = asks if len(asks) == len(clusters) else asks * len(clusters)
+    return observe(clusters, [{**JOB, **job}], [pairs], allow_none=True)
 
 
 def test_on_demand_only_takes_safe_capacity() -> None:
@@ -79,7 +80,7 @@ def test_cheapest_takes_the_smallest_cost_among_what_fits() -> None:
     assert pick("cheapest", market({"SLACK_S": 3900})) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+@pytest.mark.parametrize("name", SPOT_RULES)
 def test_the_safety_net_opens_at_two_changeover_delays(name: str) -> None:
     # Needed: 3600 + 2 * 200 = 4000 s.
     assert pick(name, market({"SLACK_S": 4001})) == (0, 0)
@@ -91,10 +92,10 @@ def test_the_safety_net_opens_at_two_changeover_delays(name: str) -> None:
     assert pick(name, market({"SLACK_S": 4100}), {"changeovers": 3.0}) == (0, 1)
 
 
-@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+@pytest.mark.parametrize("name", SPOT_RULES)
 def test_a_stream_goes_on_demand_only_if_there_is_no_spot(name: str) -> None:
     # A batch of 600 s: 600 + 2 * 200 s and 600 s that a stop would undo are needed.
-    stream = {"CATEGORY": Category.STREAMING, "PERIOD_S": 900, "EXECUTIONS": 5, "CHECKPOINT_INTERVAL_S": 900}
+    stream = {**STREAM, "PERIOD_S": 900, "EXECUTIONS": 5, "CHECKPOINT_INTERVAL_S": 900}
     batch = {"EXECUTION_S": 600}
     assert pick(name, market({**stream, "SLACK_S": 1599}, ask=batch)) == (0, 0)
     assert pick(name, market({**stream, "SLACK_S": 1599}, spot=DOWN, ask=batch)) == (0, 1)
@@ -108,38 +109,28 @@ def test_greedy_spot_waits_while_no_spot_is_available(name: str) -> None:
     assert pick(name, market({"SLACK_S": 5000}, spot=DOWN, owned={"USED": 0})) == (0, 2)
 
 
-def test_greedy_spot_moves_a_running_job_to_safety_in_time() -> None:
-    clusters = [SPOT, ON_DEMAND]
-    pairs = [[{**ASK, "HERE": 1}, ASK]]
-    for slack, chosen in ((4001, 2), (3999, 1), (3700, 2)):
-        job = {**JOB, "RUNNING": 1, "SLACK_S": slack}
-        assert pick("spot_fallback", observe(clusters, [job], pairs, allow_none=True)) == (0, chosen)
+@pytest.mark.parametrize(("slack", "chosen"), [(4001, 2), (3999, 1), (3700, 2)])
+def test_greedy_spot_moves_a_running_job_to_safety_in_time(slack: int, chosen: int) -> None:
+    job = {"RUNNING": 1, "SLACK_S": slack}
+    assert pick("spot_fallback", shown([SPOT, ON_DEMAND], job, HERE, ASK)) == (0, chosen)
 
 
 def test_price_capacity_pays_a_little_for_depth_but_not_more() -> None:
     shallow = {**SPOT, "UP_RATIO": 0.3}
     deep = {**SPOT, "UP_RATIO": 0.9, "PRICE_USD_HOUR": 1.2}
-    pairs = [[ASK, ASK, ASK]]
-    assert pick("price_capacity", observe([shallow, deep, ON_DEMAND], [JOB], pairs, allow_none=True)) == (
-        0,
-        1,
-    )
+    assert pick("price_capacity", shown([shallow, deep, ON_DEMAND], {}, ASK)) == (0, 1)
     dear = {**deep, "PRICE_USD_HOUR": 1.3}
-    assert pick("price_capacity", observe([shallow, dear, ON_DEMAND], [JOB], pairs, allow_none=True)) == (
-        0,
-        0,
-    )
+    assert pick("price_capacity", shown([shallow, dear, ON_DEMAND], {}, ASK)) == (0, 0)
     # Equal but for the room: 8 executors leave more than 2.
     small = {**SPOT, "CAPACITY_NOW": 2}
-    assert pick("price_capacity", observe([small, SPOT, ON_DEMAND], [JOB], pairs, allow_none=True)) == (0, 1)
+    assert pick("price_capacity", shown([small, SPOT, ON_DEMAND], {}, ASK)) == (0, 1)
 
 
-@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+@pytest.mark.parametrize("name", SPOT_RULES)
 def test_spot_that_costs_more_than_on_demand_is_not_bought(name: str) -> None:
     # On demand 6.3333 USD; spot 2.1111 USD, with egress of 4.2 USD 6.3111, with 4.3 USD 6.4111.
     for egress, chosen in ((4.2, 0), (4.3, 1)):
-        pairs = [[{**ASK, "EGRESS_USD": egress}, ASK]]
-        assert pick(name, observe([SPOT, ON_DEMAND], [JOB], pairs, allow_none=True)) == (0, chosen)
+        assert pick(name, shown([SPOT, ON_DEMAND], {}, {**ASK, "EGRESS_USD": egress}, ASK)) == (0, chosen)
 
 
 def test_uniform_progress_buys_on_demand_only_when_behind() -> None:
@@ -155,34 +146,24 @@ def test_uniform_progress_buys_on_demand_only_when_behind() -> None:
 
 def test_uniform_progress_stays_on_spot_and_leaves_on_demand_with_hysteresis() -> None:
     clusters = [SPOT, ON_DEMAND]
-    on_demand = [[ASK, {**ASK, "HERE": 1}]]
     # ep(2000 + 2 * 200) = 2400 / 10000 = .24.
     for progress, chosen in ((0.23, 2), (0.25, 0)):
-        job = {**JOB, "RUNNING": 1, "AGE_S": 2000, "SLACK_S": 8000, "PROGRESS": progress}
-        assert pick("uniform_progress", observe(clusters, [job], on_demand, allow_none=True)) == (0, chosen)
-    on_spot = [[{**ASK, "HERE": 1}, ASK]]
-    job = {**JOB, "RUNNING": 1, "AGE_S": 9000, "SLACK_S": 3900}
-    assert pick("uniform_progress", observe(clusters, [job], on_spot, allow_none=True)) == (0, 2)
+        job = {"RUNNING": 1, "AGE_S": 2000, "SLACK_S": 8000, "PROGRESS": progress}
+        assert pick("uniform_progress", shown(clusters, job, ASK, HERE)) == (0, chosen)
+    late = {"RUNNING": 1, "AGE_S": 9000, "SLACK_S": 3900}
+    assert pick("uniform_progress", shown(clusters, late, HERE, ASK)) == (0, 2)
 
 
 def test_uniform_progress_treats_a_backlog_as_behind() -> None:
-    stream = {"CATEGORY": Category.STREAMING, "SLACK_S": 8000, "PERIOD_S": 9000, "EXECUTIONS": 5}
+    stream = {**STREAM, "SLACK_S": 8000, "PERIOD_S": 9000, "EXECUTIONS": 5}
     assert pick("uniform_progress", market({**stream, "BACKLOG": 1}, spot=DOWN)) == (0, 1)
     assert pick("uniform_progress", market({**stream, "BACKLOG": 0}, spot=DOWN)) == (0, NONE)
 
 
-def test_market_rules_take_the_most_urgent_job_first() -> None:
+@pytest.mark.parametrize("name", ["cheapest", "on_demand", *SPOT_RULES, "expected_cost"])
+def test_market_rules_take_the_most_urgent_job_first(name: str) -> None:
     jobs = [{**JOB, "HAS_DEADLINE": 0}, {**JOB, "SLACK_S": 9000}, {**JOB, "SLACK_S": 8000}]
-    observation = observe([SPOT, ON_DEMAND], jobs, [[ASK, ASK]] * 3, allow_none=True)
-    for name in (
-        "cheapest",
-        "on_demand",
-        "spot_fallback",
-        "uniform_progress",
-        "price_capacity",
-        "expected_cost",
-    ):
-        assert pick(name, observation)[0] == 2
+    assert pick(name, observe([SPOT, ON_DEMAND], jobs, [[ASK, ASK]] * 3, allow_none=True))[0] == 2
 
 
 def test_poisson_tail() -> None:
@@ -272,13 +253,7 @@ def test_expected_cost_of_a_streaming_job_by_hand() -> None:
     # ends 250 s late: 1 + 250 / (600 - 300) misses. With an allowance of 1.25 periods that batch was due
     # 500 s ago and the last one is due in 1900 s; it works until 2200 s, which is 2000 s of work.
     # Executors (200 + 2000) s * 6 / 3600 = 3.6667; delay 200 s * .0001 / 5.
-    stream = {
-        "CATEGORY": Category.STREAMING,
-        "PERIOD_S": 600,
-        "EXECUTIONS": 5,
-        "DURATION_S": 3000,
-        "SLACK_S": 250,
-    }
+    stream = {**STREAM, "PERIOD_S": 600, "EXECUTIONS": 5, "DURATION_S": 3000, "SLACK_S": 250}
     observation = market(stream, ask={"EXECUTION_S": 300, "DEADLINE_S": 600})
     assert usd(observation, 1) == pytest.approx(3.6666667 + 0.004 + 5 * (1 + 250 / 300), rel=1e-6)
     # Slower than its period it never catches up: every batch is missed, and it works until 2600 s.
@@ -287,13 +262,7 @@ def test_expected_cost_of_a_streaming_job_by_hand() -> None:
 
 
 def test_expected_cost_lets_a_stream_start_late_to_save_idle_time() -> None:
-    stream = {
-        "CATEGORY": Category.STREAMING,
-        "PERIOD_S": 1800,
-        "EXECUTIONS": 12,
-        "DURATION_S": 21600,
-        "SLACK_S": 4000,
-    }
+    stream = {**STREAM, "PERIOD_S": 1800, "EXECUTIONS": 12, "DURATION_S": 21600, "SLACK_S": 4000}
     dead = {**DOWN, "UP_RATIO": 0}
     early = market(stream, ask={"EXECUTION_S": 600}, spot=dead, owned=DOWN)
     # 200 s to start, 600 s of work: 3200 s in hand. Starting 300 s later saves 300 s * 6 USD / 3600 = .5 USD.
@@ -331,21 +300,16 @@ def test_expected_cost_does_not_take_a_full_offer_for_one_that_is_free() -> None
 
 
 def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
-    pair = {**ASK, "REQUEST": 9, "PEAK_REQUEST": 9}
-    job = {**JOB, "CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
+    job = {"CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
     for quota, expected in ((9, 2), (8, 1)):
-        clusters = [
-            {**SPOT, "AVAILABLE": 0, "CAPACITY_NOW": 0, "CAPACITY_MAX": quota},
-            {**ON_DEMAND, "CAPACITY_NOW": 16},
-        ]
-        seen = observe(clusters, [job], [[pair, pair]], allow_none=True)
+        away = {**SPOT, "AVAILABLE": 0, "CAPACITY_NOW": 0, "CAPACITY_MAX": quota}
+        clusters = [away, {**ON_DEMAND, "CAPACITY_NOW": 16}]
+        seen = shown(clusters, job, {**ASK, "REQUEST": 9, "PEAK_REQUEST": 9})
         assert pick("expected_cost", seen, PLAIN) == (0, expected)
 
 
 def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:
-    clusters = [SPOT, ON_DEMAND]
     # Staying costs 6.36 (3600 s on demand); spot costs about 2.8: it moves, unless the margin is 60 %.
-    job = {**JOB, "RUNNING": 1, "SLACK_S": 43200}
-    observation = observe(clusters, [job], [[ASK, {**ASK, "HERE": 1}]], allow_none=True)
+    observation = shown([SPOT, ON_DEMAND], {"RUNNING": 1, "SLACK_S": 43200}, ASK, HERE)
     assert pick("expected_cost", observation, PLAIN) == (0, 0)
     assert pick("expected_cost", observation, {**PLAIN, "move_margin": 0.6}) == (0, 2)
