@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.policy import Policy
 from agents.spot.belief import LONG, MEMORY, PRICE, SEEN, SPELL_S, TICKS, UP, remember
 from agents.spot.fit import SpotTicks, chain, fit
 from agents.spot.model import SpotModel
@@ -17,9 +18,27 @@ from agents.spot.plan import plan
 from agents.spot.policy import SpotPolicy
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
 from agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
-from envs.simulation import columns as col
 from envs.simulation.spot.job import Habits, SpotJob
 from tests.spot_cases import KEY, job_of, random_model, world_of
+
+LANE = np.zeros(1, np.int64)
+
+
+def choices(policy: Policy, job: SpotJob, ticks: int) -> list[int]:
+    """The first actions in a job."""
+    world = world_of(job)
+    world.reset([KEY])
+    policy.begin(0, 0)
+    taken = []
+    for _ in range(ticks):
+        taken.append(int(policy.act_batch(world.observation, LANE)[0]))
+        world.step(np.array(taken[-1:]))
+    return taken
+
+
+def learned(seed: int = 0, tick_s: int = 100, restart_s: int = 30) -> SpotPolicy:
+    return SpotPolicy(random_model(np.random.default_rng(seed), tick_s, restart_s), "spot_values")
+
 
 # The learned spot policy: never late whatever it learned and whatever spot does, and what it remembers.
 
@@ -58,8 +77,7 @@ def test_it_is_never_late_where_on_demand_could_avoid_it(
     policy.begin(0, 0)
     done = False
     while not done:
-        action = int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0])
-        done = bool(world.step(np.array([action]))[1][0])
+        done = bool(world.step(policy.act_batch(world.observation, LANE))[1][0])
     assert world.metrics(0)["late"] == 0.0
 
 
@@ -78,21 +96,16 @@ def test_what_is_remembered_of_a_zone() -> None:
 
 
 def test_a_decision_that_is_asked_twice_is_remembered_once() -> None:
-    world = world_of(job_of(np.ones((6, 2), bool)))
-    policy = SpotPolicy(random_model(np.random.default_rng(0), 100, 30), "spot_values")
+    world, policy = world_of(job_of(np.ones((6, 2), bool))), learned()
     world.reset([KEY])
-    lanes = np.zeros(1, np.int64)
-    first = policy.act_batch(world.observation, lanes)
-    assert policy.act_batch(world.observation, lanes) == first
+    first = policy.act_batch(world.observation, LANE)
+    assert policy.act_batch(world.observation, LANE) == first
     assert policy._memory[0][2, TICKS] == 1
 
 
 def test_other_ticks_than_it_was_trained_for_are_refused() -> None:
-    world = world_of(job_of(np.ones((6, 2), bool)))
-    world.reset([KEY])
-    policy = SpotPolicy(random_model(np.random.default_rng(0), 195, 30), "spot_values")
     with pytest.raises(ValueError, match="was trained for ticks of 195 s"):
-        policy.act_batch(world.observation, np.zeros(1, np.int64))
+        choices(learned(tick_s=195), job_of(np.ones((6, 2), bool)), 1)
 
 
 def test_a_model_is_the_same_after_a_checkpoint() -> None:
@@ -145,41 +158,20 @@ class TestLearning:
 
 
 def test_the_policy_acts_only_on_what_is_shown() -> None:
-    rng = np.random.default_rng(4)
-    first = rng.random((30, 2)) < 0.6
+    first = np.random.default_rng(4).random((30, 2)) < 0.6
     other = first.copy()
     other[12:] = ~other[12:]
-    chosen = []
-    for has_spot in (first, other):
-        policy = SpotPolicy(random_model(np.random.default_rng(2), 100, 30), "spot_values")
-        world = world_of(job_of(has_spot, work_s=2000))
-        world.reset([KEY])
-        actions = []
-        for _ in range(12):
-            action = int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0])
-            actions.append(action)
-            world.step(np.array([action]))
-        chosen.append(actions)
-        assert world.observation["jobs"][0, 0, col.AGE_S] == 1200
+    chosen = [choices(learned(seed=2), job_of(has_spot, work_s=2000), 12) for has_spot in (first, other)]
     assert chosen[0] == chosen[1]
 
 
 # Uniform Progress over ranked zones: which zone each variant takes, by hand.
 
-
 LENGTH = 200
 
 
-def choices_of(variant: str, ranked_job: SpotJob, ticks: int) -> list[int]:
-    """The first actions in a ranked_job."""
-    world, policy = world_of(ranked_job), RankedUniformProgress(variant)
-    world.reset([KEY])
-    policy.begin(0, 0)
-    taken = []
-    for _ in range(ticks):
-        taken.append(int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0]))
-        world.step(np.array(taken[-1:]))
-    return taken
+def ranked(variant: str, job: SpotJob, ticks: int) -> list[int]:
+    return choices(RankedUniformProgress(variant), job, ticks)
 
 
 def ranked_job(up: np.ndarray, price: list[float], tick_s: int = 1800) -> SpotJob:
@@ -192,13 +184,13 @@ def test_up_s_avoids_the_region_where_spot_was_lost() -> None:
     up[2, 0] = False
     up[4, 1] = False
     # Zone 0 is cheapest, lost at tick 2; zone 1 comes next, lost at tick 4: zone 0 again, which is back.
-    assert choices_of("UP(S)", ranked_job(up, [1.0, 1.1, 1.2]), 6) == [0, 4, 1, 4, 0, 4]
+    assert ranked("UP(S)", ranked_job(up, [1.0, 1.1, 1.2]), 6) == [0, 4, 1, 4, 0, 4]
 
 
 @pytest.mark.parametrize("variant", ["UP(A)", "UP(AP)"])
 def test_without_looks_that_differ_the_first_or_cheapest_zone_is_taken(variant: str) -> None:
     up = np.ones((LENGTH, 2), bool)
-    assert choices_of(variant, ranked_job(up, [1.2, 1.0]), 1) == [0 if variant == "UP(A)" else 1]
+    assert ranked(variant, ranked_job(up, [1.2, 1.0]), 1) == [0 if variant == "UP(A)" else 1]
 
 
 def test_up_a_leaves_a_zone_for_one_with_more_successful_looks() -> None:
@@ -207,7 +199,7 @@ def test_up_a_leaves_a_zone_for_one_with_more_successful_looks() -> None:
     # Tick 0: looks (0) and (1), and the try of zone 1 is a look: on zone 1. Interrupted there in tick 5,
     # looks (0, 1) against (1, 1, 1, 0): zone 1 is tried in vain, zone 0 taken. Tick 6: (0, 1, 1) against
     # (1, 1, 1, 0, 0), 67 % against 60 %: it stays.
-    assert choices_of("UP(A)", ranked_job(up, [1.0, 1.0]), 7) == [1, 3, 3, 3, 3, 0, 3]
+    assert ranked("UP(A)", ranked_job(up, [1.0, 1.0]), 7) == [1, 3, 3, 3, 3, 0, 3]
 
 
 def test_up_ap_keeps_a_zone_within_a_tenth_of_the_best_score() -> None:
@@ -218,7 +210,7 @@ def test_up_ap_keeps_a_zone_within_a_tenth_of_the_best_score() -> None:
         price[0, 0] = 2.0
         # Zone 1 is taken at tick 0, at half the price; then it costs 5 % or 50 % more than zone 0.
         made = job_of(up, 1800 * LENGTH // 2, 30, 1800, price)
-        assert choices_of("UP(AP)", made, 2) == [1, first]
+        assert ranked("UP(AP)", made, 2) == [1, first]
 
 
 def test_a_job_whose_only_zone_is_known_to_end_goes_on() -> None:
@@ -231,15 +223,14 @@ def test_a_job_whose_only_zone_is_known_to_end_goes_on() -> None:
     # Zone 1 was the better one by its looks, and has no spot now.
     price = np.tile([1.0, 0.5], (LENGTH, 1))
     price[0] = 0.5, 1.0
-    assert choices_of("UP(AP)", job_of(up, 1800 * LENGTH // 2, 30, 1800, price, told), 2) == [0, 3]
+    assert ranked("UP(AP)", job_of(up, 1800 * LENGTH // 2, 30, 1800, price, told), 2) == [0, 3]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_without_spot_it_waits_while_it_is_ahead_and_then_goes_on_demand(variant: str) -> None:
     up = np.zeros((LENGTH, 2), bool)
-    taken = choices_of(variant, ranked_job(up, [1.0, 1.0]), 4)
     # At the start it is level with the plan, one tick later behind it.
-    assert taken == [3, 2, 3, 3]
+    assert ranked(variant, ranked_job(up, [1.0, 1.0]), 4) == [3, 2, 3, 3]
 
 
 # SkyNomad: its estimates by hand, the published example of its artifact, and what it chooses.
@@ -292,26 +283,15 @@ def test_what_an_hour_is_worth() -> None:
     assert worth_usd_hour(3.06, 0.9, 47 * hours, 48 * hours, 47 * hours, 52 * hours) == 0.9
 
 
-def choices(job: SpotJob, ticks: int) -> list[int]:
-    """The first actions in a job."""
-    world, policy = world_of(job), SkyNomadPolicy(job.tick_s)
-    world.reset([KEY])
-    taken = []
-    for _ in range(ticks):
-        taken.append(int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0]))
-        world.step(np.array(taken[-1:]))
-    return taken
-
-
 def test_it_moves_only_for_more_than_the_margin() -> None:
     # On demand costs 3: an hour is worth 3 on plan, the margin 0.65.
     price = np.array([[1.0, 1.2], [1.0, 0.9], [1.0, 0.2], [1.0, 0.2]])
     job = job_of(np.ones((120, 2), bool), 9600, 30, 100, np.vstack([price, np.tile(price[-1], (116, 1))]))
-    assert choices(job, 4) == [0, 3, 1, 3]
+    assert choices(SkyNomadPolicy(job.tick_s), job, 4) == [0, 3, 1, 3]
 
 
 def test_a_zone_that_was_lost_at_once_is_worth_less_than_on_demand() -> None:
     up = np.ones((60, 1), bool)
     up[1] = False
     # The published example: (0.26 - 0.2) / 0.26 of an hour's worth of about 3 is less than spot's 1.
-    assert choices(job_of(up, 40 * 600, 720, 600), 4) == [0, 1, 2, 2]
+    assert choices(SkyNomadPolicy(600), job_of(up, 40 * 600, 720, 600), 4) == [0, 1, 2, 2]
