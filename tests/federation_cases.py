@@ -9,6 +9,22 @@ from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
 from envs.simulation.federations.model import Federation
 
 
+def quotas_kept(clouds: Clouds, used: list[VmType]) -> bool:
+    """Whether these VMs may run at once, counted by hand."""
+    owners: list[tuple[Provider | Region, list[VmType]]] = [
+        (item, [vm for vm in used if vm.region == item.name]) for item in clouds.regions
+    ]
+    owners += [
+        (item, [vm for vm in used if clouds.region[vm.region].provider == item.name])
+        for item in clouds.providers
+    ]
+    return all(
+        (item.max_gpus is None or sum(vm.gpus for vm in vms) <= item.max_gpus)
+        and (item.max_vcpus is None or sum(vm.vcpus for vm in vms) <= item.max_vcpus)
+        for item, vms in owners
+    )
+
+
 def random_federation(
     random: np.random.Generator,
     n_clients: int,
@@ -19,12 +35,8 @@ def random_federation(
 ) -> Federation:
     """A federation of one or two providers and up to three regions.
 
-    Args:
-        random: of everything.
-        n_clients: number of clients.
-        n_types: number of VM types.
-        distinct: whether all clients differ; otherwise some are equal.
-        tight: whether every provider has a quota that is hardly enough.
+    Some clients are equal, unless all are `distinct`; where it is `tight`, every provider has a quota that is
+    hardly enough.
     """
     n_providers = int(random.integers(1, 3))
     n_regions = int(random.integers(n_providers, 4))

@@ -18,9 +18,9 @@ from agents.federated.mapping.quotas import QuotaProgram
 from agents.federated.mapping.search import Search
 from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
 from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
+from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome, Placement
-from tests.federation_cases import random_federation
+from tests.federation_cases import quotas_kept, random_federation
 
 ALPHAS = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -33,19 +33,7 @@ def brute_force(federation: Federation, alpha: float, limits: RoundLimits) -> li
     for server, *clients in product(types, repeat=1 + len(federation.application.clients)):
         if not all(clouds.vm_types[k].hosts_clients for k in clients):
             continue
-        used = [clouds.vm_types[k] for k in (server, *clients)]
-        owners: list[tuple[Provider | Region, list[VmType]]] = [
-            (item, [vm for vm in used if vm.region == item.name]) for item in clouds.regions
-        ]
-        owners += [
-            (item, [vm for vm in used if clouds.region[vm.region].provider == item.name])
-            for item in clouds.providers
-        ]
-        within = all(
-            (item.max_gpus is None or sum(vm.gpus for vm in vms) <= item.max_gpus)
-            and (item.max_vcpus is None or sum(vm.vcpus for vm in vms) <= item.max_vcpus)
-            for item, vms in owners
-        )
+        within = quotas_kept(clouds, [clouds.vm_types[k] for k in (server, *clients)])
         outcome = federation.outcome(Placement(server, tuple(clients)), alpha)
         if within and limits.allow(outcome.round_s, outcome.round_usd):
             outcomes.append(outcome)
@@ -103,12 +91,16 @@ def test_the_search_equals_enumeration(seed: int) -> None:
         assert ranked[0].outcome.round_usd == pytest.approx(expected[0].outcome.round_usd, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_the_search_equals_enumeration_where_quotas_split_groups(seed: int) -> None:
+def tight_problem(seed: int) -> MappingProblem:
+    """A problem whose quotas split groups of equal clients."""
     random = np.random.default_rng([3, seed])
     federation = random_federation(random, 6, 5, distinct=bool(seed % 2), tight=True)
-    alpha = float(random.choice([0.5, 0.9, 1.0]))
-    problem = MappingProblem(federation, alpha)
+    return MappingProblem(federation, float(random.choice([0.5, 0.9, 1.0])))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_search_equals_enumeration_where_quotas_split_groups(seed: int) -> None:
+    problem = tight_problem(seed)
     expected = enumerate_placements(problem)
     found = Search(problem).run()
     assert (found.best is None) == (not expected)
@@ -127,9 +119,7 @@ def test_those_cases_reach_the_integer_program(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(QuotaProgram, "exact", counting)
     for seed in range(30):
-        random = np.random.default_rng([3, seed])
-        federation = random_federation(random, 6, 5, distinct=bool(seed % 2), tight=True)
-        Search(MappingProblem(federation, float(random.choice([0.5, 0.9, 1.0])))).run()
+        Search(tight_problem(seed)).run()
     assert calls >= 10
 
 
@@ -194,10 +184,9 @@ def test_fifty_clients_are_one_group_each_place_of_data() -> None:
         map_initially(federation, method="enumeration")
 
 
-def test_both_methods_give_the_same_answer() -> None:
-    federation = Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
-    search = map_initially(federation, 0.3, 3000, 11, runners_up=5)
-    enumeration = map_initially(federation, 0.3, 3000, 11, runners_up=5, method="enumeration")
+def test_both_methods_give_the_same_answer(gcp4: Federation) -> None:
+    search = map_initially(gcp4, 0.3, 3000, 11, runners_up=5)
+    enumeration = map_initially(gcp4, 0.3, 3000, 11, runners_up=5, method="enumeration")
     assert [plan.outcome.objective for plan in search.runners_up] == pytest.approx(
         [plan.outcome.objective for plan in enumeration.runners_up], abs=1e-12
     )
@@ -207,50 +196,51 @@ def test_both_methods_give_the_same_answer() -> None:
 # --- limits ---
 
 
-def infeasible(federation: Federation, deadline_s: float, budget_usd: float) -> InfeasibleMappingError:
+@pytest.fixture(scope="module")
+def gcp4() -> Federation:
+    return Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
+
+
+def infeasible(federation: Federation, deadline_s: float, budget_usd: float) -> tuple[str, str]:
+    """The limit that is in the way, and the one line that tells it."""
     with pytest.raises(InfeasibleMappingError) as caught:
         map_initially(federation, 0.5, deadline_s, budget_usd)
     assert "\n" not in str(caught.value)
-    return caught.value
+    return caught.value.limit, str(caught.value)
 
 
-def test_a_deadline_that_is_too_short_is_named_with_what_it_lacks() -> None:
-    federation = Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
+def test_a_deadline_that_is_too_short_is_named_with_what_it_lacks(gcp4: Federation) -> None:
     fastest_s = 10 * (233.01 * 0.42 + 27.26 * 0.34 + 0.2)
-    error = infeasible(federation, 1000.0, math.inf)
-    assert error.limit == "deadline"
-    assert "deadline of 1000 s is too short by 73.33 s" in str(error)
-    assert map_initially(federation, 0.5, fastest_s).best.outcome.total_s == pytest.approx(fastest_s)
-    infeasible(federation, fastest_s - 0.001, math.inf)
+    limit, message = infeasible(gcp4, 1000.0, math.inf)
+    assert limit == "deadline"
+    assert "deadline of 1000 s is too short by 73.33 s" in message
+    assert map_initially(gcp4, 0.5, fastest_s).best.outcome.total_s == pytest.approx(fastest_s)
+    infeasible(gcp4, fastest_s - 0.001, math.inf)
 
 
-def test_a_budget_that_is_too_small_is_named_with_what_it_lacks() -> None:
-    federation = Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
-    cheapest = map_initially(federation, 1.0).best.outcome.total_usd
-    error = infeasible(federation, math.inf, 8.0)
-    assert error.limit == "budget"
-    assert f"budget of 8 USD is too small by {cheapest - 8:.4f} USD" in str(error)
-    assert map_initially(federation, 0.0, math.inf, cheapest).best.outcome.total_usd == pytest.approx(
-        cheapest
-    )
+def test_a_budget_that_is_too_small_is_named_with_what_it_lacks(gcp4: Federation) -> None:
+    cheapest = map_initially(gcp4, 1.0).best.outcome.total_usd
+    limit, message = infeasible(gcp4, math.inf, 8.0)
+    assert limit == "budget"
+    assert f"budget of 8 USD is too small by {cheapest - 8:.4f} USD" in message
+    kept = map_initially(gcp4, 0.0, math.inf, cheapest).best.outcome
+    assert kept.total_usd == pytest.approx(cheapest)
 
 
-def test_limits_that_only_clash_with_each_other_are_both_named() -> None:
-    federation = Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
-    error = infeasible(federation, 1100.0, 9.0)
-    assert error.limit == "deadline and budget"
-    fast = 10 * federation.outcome(federation.placement("vm214", ["vm213"] * 4)).round_usd
-    assert f"costs {fast:.4f} USD ({fast - 9:.4f} USD more)" in str(error)
+def test_limits_that_only_clash_with_each_other_are_both_named(gcp4: Federation) -> None:
+    limit, message = infeasible(gcp4, 1100.0, 9.0)
+    assert limit == "deadline and budget"
+    fast = 10 * gcp4.outcome(gcp4.placement("vm214", ["vm213"] * 4)).round_usd
+    assert f"costs {fast:.4f} USD ({fast - 9:.4f} USD more)" in message
 
 
-def test_a_quota_without_room_is_named_with_what_it_lacks() -> None:
-    clouds = load_clouds("aws_gcp")
-    regions = tuple(replace(region, max_vcpus=8) for region in clouds.regions)
-    federation = Federation(load_application("til_gcp4"), replace(clouds, regions=regions))
-    error = infeasible(federation, math.inf, math.inf)
-    assert error.limit == "quota"
+def test_a_quota_without_room_is_named_with_what_it_lacks(gcp4: Federation) -> None:
+    regions = tuple(replace(region, max_vcpus=8) for region in gcp4.clouds.regions)
+    narrow = Federation(gcp4.application, replace(gcp4.clouds, regions=regions))
+    limit, message = infeasible(narrow, math.inf, math.inf)
+    assert limit == "quota"
     # One client of 8 vCPUs fits each of the four regions; the server's 4 vCPUs fit none.
-    assert "allows 8 vCPUs, at least 12 are needed (4 more)" in str(error)
+    assert "allows 8 vCPUs, at least 12 are needed (4 more)" in message
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -266,13 +256,10 @@ def test_raising_the_named_quota_by_the_named_amount_and_no_less_makes_room(seed
         for item in short:
             field = {"GPUs": "max_gpus", "vCPUs": "max_vcpus"}[item.what]
             kind, _, name = item.owner.partition(" ")
+            owners: Any = getattr(clouds, f"{kind}s")
             change = {field: item.needed - less}
-            if kind == "provider":
-                providers = [replace(p, **change) if repr(p.name) == name else p for p in clouds.providers]  # type: ignore[arg-type]
-                clouds = replace(clouds, providers=tuple(providers))
-            else:
-                regions = [replace(r, **change) if repr(r.name) == name else r for r in clouds.regions]  # type: ignore[arg-type]
-                clouds = replace(clouds, regions=tuple(regions))
+            found = tuple(replace(one, **change) if repr(one.name) == name else one for one in owners)
+            clouds = replace(clouds, **{f"{kind}s": found})
         return Federation(federation.application, clouds)
 
     if short:
@@ -280,9 +267,8 @@ def test_raising_the_named_quota_by_the_named_amount_and_no_less_makes_room(seed
         assert not enumerate_placements(MappingProblem(raised(1), 0.5))
 
 
-def test_a_slower_first_round_counts_against_the_limits() -> None:
-    application = replace(load_application("til_gcp4"), first_round_slowdown=4.0)
-    federation = Federation(application, load_clouds("aws_gcp"))
+def test_a_slower_first_round_counts_against_the_limits(gcp4: Federation) -> None:
+    federation = Federation(replace(gcp4.application, first_round_slowdown=4.0), gcp4.clouds)
     free = map_initially(federation, 0.5).best.outcome
     assert free.total_s == pytest.approx(free.round_s * 10 + 3 * 233.01 * 0.42)
     # Enough for ten steady rounds but not for the first
@@ -303,10 +289,9 @@ def test_a_slower_first_round_counts_against_the_limits() -> None:
         ({"gap": 1.0}, "gap is 1.0"),
     ],
 )
-def test_arguments_out_of_range_get_one_line(options: dict[str, Any], message: str) -> None:
-    federation = Federation(load_application("til_gcp4"), load_clouds("aws_gcp"))
+def test_arguments_out_of_range_get_one_line(options: dict[str, Any], message: str, gcp4: Federation) -> None:
     with pytest.raises(FederationError, match=message):
-        map_initially(federation, **options)
+        map_initially(gcp4, **options)
 
 
 def test_an_unfinished_proof_reports_a_bound_below_the_optimum() -> None:
@@ -328,10 +313,7 @@ def test_an_unfinished_proof_reports_a_bound_below_the_optimum() -> None:
 
 
 def test_more_runners_up_than_placements_gives_all_of_them() -> None:
-    random = np.random.default_rng([6, 2])
-    federation = random_federation(random, 2, 2)
-    clouds = federation.clouds.without_quotas()
-    federation = Federation(federation.application, clouds)
+    drawn = random_federation(np.random.default_rng([6, 2]), 2, 2)
+    federation = Federation(drawn.application, drawn.clouds.without_quotas())
     everything = enumerate_placements(MappingProblem(federation, 0.5), MAX_PLACEMENTS)
-    found = map_initially(federation, runners_up=1000)
-    assert 1 + len(found.runners_up) == len(everything)
+    assert 1 + len(map_initially(federation, runners_up=1000).runners_up) == len(everything)

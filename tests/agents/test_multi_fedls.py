@@ -23,7 +23,7 @@ from envs.simulation.federations.rounds.application import (
 from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
-from tests.federation_cases import random_federation
+from tests.federation_cases import quotas_kept, random_federation
 
 
 def algorithm_1(federation: Federation, current: Placement, t: int, vm: int) -> float:
@@ -230,14 +230,7 @@ def test_quotas_hold_at_every_moment_whatever_is_revoked(seed: int) -> None:
             for bill in outcome.bills
             if bill.start_s <= now_s < bill.end_s
         ]
-        for region in clouds.regions:
-            here = [vm for vm in used if vm.region == region.name]
-            assert region.max_gpus is None or sum(vm.gpus for vm in here) <= region.max_gpus
-            assert region.max_vcpus is None or sum(vm.vcpus for vm in here) <= region.max_vcpus
-        for provider in clouds.providers:
-            here = [vm for vm in used if clouds.region[vm.region].provider == provider.name]
-            assert provider.max_gpus is None or sum(vm.gpus for vm in here) <= provider.max_gpus
-            assert provider.max_vcpus is None or sum(vm.vcpus for vm in here) <= provider.max_vcpus
+        assert quotas_kept(clouds, used)
 
 
 def slow(deployment: Deployment, **degradation: object) -> Deployment:
