@@ -257,9 +257,10 @@ def test_raising_the_named_quota_by_the_named_amount_and_no_less_makes_room(seed
             field = {"GPUs": "max_gpus", "vCPUs": "max_vcpus"}[item.what]
             kind, _, name = item.owner.partition(" ")
             owners: Any = getattr(clouds, f"{kind}s")
-            change = {field: item.needed - less}
-            found = tuple(replace(one, **change) if repr(one.name) == name else one for one in owners)
-            clouds = replace(clouds, **{f"{kind}s": found})
+            quota = {field: item.needed - less}
+            found = tuple(replace(one, **quota) if repr(one.name) == name else one for one in owners)
+            change: dict[str, Any] = {f"{kind}s": found}
+            clouds = replace(clouds, **change)
         return Federation(federation.application, clouds)
 
     if short:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Measured, Measurement
 from envs.simulation.federations.documents import clouds_document, clouds_of, read_clouds
-from tests.training.federated.commands import EXAMPLES, mistake, run
+from tests.training.federated.commands import EXAMPLES, mistake, printed
 from training.federated.measuring import listener as listening
 from training.federated.measuring import merging
 from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
@@ -42,10 +42,17 @@ from training.federated.measuring.merging import (
 from training.federated.measuring.times import MeasureError, Times
 from training.files import WriteError
 
-measure = partial(run, "measure-fl")
+measured = partial(printed, "measure-fl")
 refused = partial(mistake, "measure-fl")
 TINY = ("--samples", "64", "--width", "2", "--rounds", "2", "--repetitions", "1")
 SIZES = Sizes(3_000_000, 2_000_000, 1_000_000, 1_808)
+PAIR = ("us-east-1", "us-east-1")
+
+
+def kept(path: Path, document: object) -> Path:
+    """The file, which holds a document now."""
+    path.write_text(json.dumps(document))
+    return path
 
 
 @pytest.fixture
@@ -70,9 +77,7 @@ def bare(tmp_path: Path) -> Path:
         "compute_slowdowns": {},
         "communication_slowdowns": [],
     }
-    path = tmp_path / "bare.json"
-    path.write_text(json.dumps(document))
-    return path
+    return kept(tmp_path / "bare.json", document)
 
 
 @pytest.fixture
@@ -82,9 +87,7 @@ def application(tmp_path: Path) -> Path:
     document["aggregation"] = {"own": {"seconds": 0.1}}
     document["messages_gb"] = dict.fromkeys(("server_train", "client_train", "server_aggregate"), 0.001)
     document["messages_gb"]["client_test"] = 2e-6
-    path = tmp_path / "app.json"
-    path.write_text(json.dumps(document))
-    return path
+    return kept(tmp_path / "app.json", document)
 
 
 # The dummy client
@@ -117,9 +120,8 @@ def test_it_learns_and_the_same_seed_learns_the_same(tmp_path: Path) -> None:
 
 def test_the_machine_is_named() -> None:
     named = machine("cpu")
-    assert named["device"] == "cpu"
+    assert (named["device"], named["threads"]) == ("cpu", torch.get_num_threads())
     assert named["processor"]
-    assert named["threads"] == torch.get_num_threads()
 
 
 def test_median_and_spread() -> None:
@@ -190,22 +192,14 @@ def test_garbage_is_refused_with_one_line_and_the_next_one_is_served(sent: bytes
     with listener() as (answering, said, _):
         with socket.create_connection(("127.0.0.1", answering.port)) as raw:
             raw.sendall(sent)
-            with suppress(OSError):  # it may have hung up already
+            with suppress(OSError):  # it may have hung up already, before it read all that it refused
                 raw.shutdown(socket.SHUT_WR)
-            while raw_answer(raw):
-                pass
+                while raw.recv(4096):
+                    pass
         assert measure_exchanges("127.0.0.1", answering.port, Sizes(10, 10, 10, 0), 1).rounds.n == 1
     assert len(said) == 1
     assert refusal in said[0]
-    assert "\n" not in said[0]
-    assert "\x1b" not in said[0]
-
-
-def raw_answer(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(4096)
-    except ConnectionResetError:  # it had not read everything that it refused
-        return b""
+    assert not {"\n", "\x1b"} & set(said[0])
 
 
 def test_a_listener_gives_out_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,15 +239,12 @@ def test_the_command_listens_answers_and_stops(application: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[2].rpartition(":")[2]
+        words = ("--only", "communication", "--peer", f"127.0.0.1:{port}", "--app", application)
         try:
-            result = measure(
-                "--only", "communication", "--peer", f"127.0.0.1:{port}", "--app", application, "--stop-peer"
-            )
+            document = json.loads(measured(*words, "--stop-peer"))
             output, errors = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
     assert "compute" not in document
     sizes = [message["bytes"] for message in document["communication"]["messages"]]
     assert sizes == [1_000_000, 1_000_000, 1_000_000, 2000]
@@ -269,8 +260,8 @@ def seconds(round_s: float, workload: str = "w", first_round_s: float | None = N
 
 
 def test_a_slowdown_is_the_quotient_of_the_seconds_and_all_else_stays(clouds: Path) -> None:
-    before = json.loads(clouds.read_text())
     old_text = clouds.read_text()
+    before = json.loads(old_text)
     os.chmod(clouds, 0o640)
     merge(clouds, [ComputeResult("vm111", "us-east-1", seconds(2.0))], baseline=True)
     changes = merge(clouds, [ComputeResult("vm112", "us-east-1", seconds(5.0, "w", 6.0))], baseline=False)
@@ -281,11 +272,8 @@ def test_a_slowdown_is_the_quotient_of_the_seconds_and_all_else_stays(clouds: Pa
     measured = after.pop("measured")
     before["compute_slowdowns"]["us-east-1"]["vm112"] = 2.5
     assert after == before
-    assert measured["compute"]["us-east-1"]["vm112"] == {
-        "round_s": 5.0,
-        "first_round_s": 6.0,
-        "workload": "w",
-    }
+    seconds_of_vm112 = {"round_s": 5.0, "first_round_s": 6.0, "workload": "w"}
+    assert measured["compute"]["us-east-1"]["vm112"] == seconds_of_vm112
     assert measured["baseline"] == {"vm_type": "vm111"}
     # Read as people wrote it: only the changed row and the new block differ.
     lines = clouds.read_text().splitlines()
@@ -302,10 +290,8 @@ def test_a_baseline_that_is_measured_anew_divides_the_others_anew(bare: Path) ->
     merge(bare, [ComputeResult("dear", "there", seconds(9.0), baseline_s=3.0)], baseline=False)
     changes = merge(bare, [ComputeResult("cheap", "here", seconds(4.0))], baseline=True)
     assert [(change.old, change.new) for change in changes] == [(1.0, 1.0), (0.5, 0.25)]
-    assert read_clouds(bare).compute_slowdowns == {
-        "here": {"cheap": 1.0, "dear": 0.25},
-        "there": {"dear": 3.0},
-    }
+    expected = {"here": {"cheap": 1.0, "dear": 0.25}, "there": {"dear": 3.0}}
+    assert read_clouds(bare).compute_slowdowns == expected
 
 
 def test_the_order_of_two_regions_does_not_matter(bare: Path) -> None:
@@ -319,18 +305,19 @@ def test_the_order_of_two_regions_does_not_matter(bare: Path) -> None:
 
 
 def test_a_pair_that_is_given_in_both_orders_changes_in_both(bare: Path) -> None:
-    document = json.loads(bare.read_text())
-    document["communication_slowdowns"] = [
-        {"between": ["here", "there"], "slowdown": 2.0},
-        {"between": ["there", "here"], "slowdown": 2.0},
-    ]
-    bare.write_text(json.dumps(document))
+    orders = (["here", "there"], ["there", "here"])
+    both = {"communication_slowdowns": [{"between": pair, "slowdown": 2.0} for pair in orders]}
+    kept(bare, json.loads(bare.read_text()) | both)
     merge(bare, [CommunicationResult(("here", "there"), seconds(6.0), baseline_s=2.0)], baseline=False)
     assert set(read_clouds(bare).communication_slowdowns.values()) == {3.0}
 
 
 def compute(vm_type: str, region: str = "us-east-1", workload: str = "w") -> ComputeResult:
     return ComputeResult(vm_type, region, seconds(1.0, workload))
+
+
+def link(region: str, peer_region: str) -> CommunicationResult:
+    return CommunicationResult((region, peer_region), seconds(1.0))
 
 
 @pytest.mark.parametrize(
@@ -342,26 +329,10 @@ def compute(vm_type: str, region: str = "us-east-1", workload: str = "w") -> Com
         (compute("vm111"), False, "'vm111' is the baseline: measure it again with --baseline"),
         (compute("vm112"), True, "'vm111' is the baseline, not 'vm112'"),
         (compute("vm112", "us-central1"), False, "no seconds of a baseline VM type.*or give --baseline-s"),
-        (
-            CommunicationResult(("us-east-1", "mars"), seconds(1.0)),
-            False,
-            "--peer-region names region 'mars', which is not there",
-        ),
-        (
-            CommunicationResult(("us-west-1", "us-east-1"), seconds(1.0)),
-            False,
-            "--region names region 'us-west-1'",
-        ),
-        (
-            CommunicationResult(("us-west1", "us-east-1"), seconds(1.0)),
-            False,
-            "no seconds of a baseline pair",
-        ),
-        (
-            CommunicationResult(("us-west-2", "us-east-1"), seconds(1.0)),
-            True,
-            "'us-east-1' & 'us-west-2' is not the baseline.*measure 'us-east-1' & 'us-east-1' with",
-        ),
+        (link("us-east-1", "mars"), False, "--peer-region names region 'mars', which is not there"),
+        (link("us-west-1", "us-east-1"), False, "--region names region 'us-west-1'"),
+        (link("us-west1", "us-east-1"), False, "no seconds of a baseline pair"),
+        (link("us-west-2", "us-east-1"), True, "is not the baseline.*measure 'us-east-1' & 'us-east-1' with"),
     ],
 )
 def test_what_cannot_be_merged_is_refused_before_and_after(
@@ -376,9 +347,7 @@ def test_what_cannot_be_merged_is_refused_before_and_after(
 
 
 def test_slowdowns_of_another_baseline_are_not_mixed_with_ours(clouds: Path) -> None:
-    with pytest.raises(
-        FederationError, match=r"'vm112' is not the baseline.*measure 'vm111' with --baseline"
-    ):
+    with pytest.raises(FederationError, match=r"'vm112' is not the baseline.*measure 'vm111' with"):
         merge(clouds, [compute("vm112")], baseline=True)
 
 
@@ -401,20 +370,15 @@ def test_a_file_that_may_not_be_written_is_refused_first(
     # Root may write everything, so the answer of the system is played.
     real: Callable[..., bool] = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != clouds and real(path, mode))
-    assert "clouds.json: it is read-only" in refused(
-        "--into", clouds, "--vm-type", "vm111", "--baseline", *TINY
-    )
+    words = ("--into", clouds, "--vm-type", "vm111", "--baseline", *TINY)
+    assert "clouds.json: it is read-only" in refused(*words)
 
 
 def test_measured_seconds_survive_reading_and_writing(clouds: Path) -> None:
-    merge(clouds, [compute("vm111"), CommunicationResult(("us-east-1",) * 2, seconds(3.0))], baseline=True)
+    merge(clouds, [compute("vm111"), CommunicationResult(PAIR, seconds(3.0))], baseline=True)
     found = read_clouds(clouds)
-    assert found.measured == Measured(
-        "vm111",
-        ("us-east-1", "us-east-1"),
-        {"us-east-1": {"vm111": seconds(1.0)}},
-        {("us-east-1", "us-east-1"): seconds(3.0)},
-    )
+    measured = {"us-east-1": {"vm111": seconds(1.0)}}
+    assert found.measured == Measured("vm111", PAIR, measured, {PAIR: seconds(3.0)})
     assert clouds_of(clouds_document(found)) == found
 
 
@@ -426,15 +390,12 @@ def test_measured_seconds_survive_reading_and_writing(clouds: Path) -> None:
         ({"compute": {"mars": {}}}, "measured names region 'mars'"),
         ({"compute": {"us-east-1": {"vm111": {"round_s": 1.0}}}}, "lacks 'workload'"),
         ({"compute": {"us-east-1": {"vm111": {"round_s": 0.0, "workload": ""}}}}, "round_s is 0.0"),
-        (
-            {"communication": [{"between": ["us-east-1"] * 2, "round_s": "1", "workload": ""}]},
-            "round_s is '1'",
-        ),
+        ({"communication": [{"between": PAIR, "round_s": "1", "workload": ""}]}, "round_s is '1'"),
         ({"compote": {}}, "key 'compote'"),
     ],
 )
 def test_a_mistake_in_the_measured_seconds_is_named(clouds: Path, measured: object, message: str) -> None:
-    clouds.write_text(json.dumps(json.loads(clouds.read_text()) | {"measured": measured}))
+    kept(clouds, json.loads(clouds.read_text()) | {"measured": measured})
     with pytest.raises(FederationError, match=message):
         read_clouds(clouds)
 
@@ -453,23 +414,23 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
 
 # The command
 
+INTO = ("--into", "CLOUDS", "--vm-type")
+
 
 @pytest.mark.real
 def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None:
     # Given clouds of which nothing is known, no placement can be found.
-    plan = ["plan-fl", str(application), str(bare), "--json"]
-    assert "no compute slowdown" in run(*plan).stderr
+    plan = ("plan-fl", application, bare, "--json")
+    assert "no compute slowdown" in mistake(*plan)
     document = json.loads(bare.read_text())
     document["regions"].pop()
-    bare.write_text(json.dumps(document))
+    kept(bare, document)
     # When the baseline and another type are measured (here they are the same machine),
     options = ("--into", bare, "--app", application, *TINY)
-    first = measure(*options, "--vm-type", "cheap", "--baseline")
-    assert first.exit_code == 0, first.output
-    assert "compute slowdown of cheap with data in here: none -> 1" in first.stdout
-    assert "communication slowdown of here & here: none -> 1" in first.stdout
-    second = measure(*options, "--vm-type", "dear", "--only", "compute")
-    assert second.exit_code == 0, second.output
+    first = measured(*options, "--vm-type", "cheap", "--baseline")
+    assert "compute slowdown of cheap with data in here: none -> 1" in first
+    assert "communication slowdown of here & here: none -> 1" in first
+    measured(*options, "--vm-type", "dear", "--only", "compute")
     # then the slowdown is the quotient of what was measured, and a placement is found with it.
     clouds = read_clouds(bare)
     rounds = clouds.measured.compute["here"]
@@ -477,9 +438,7 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
         rounds["dear"].round_s / rounds["cheap"].round_s, rel=1e-3
     )
     assert all((one.first_round_s or 0) > 0 for one in rounds.values())
-    planned = run(*plan)
-    assert planned.exit_code == 0, planned.stderr
-    best = json.loads(planned.stdout)["best"]
+    best = json.loads(printed(*plan))["best"]
     client = best["clients"][0]["vm_type"]
     expected = (412.94 + 182.77) * clouds.compute_slowdown("here", client) + 27.26 + 0.1
     assert best["round_s"] == pytest.approx(expected)
@@ -487,12 +446,11 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
 
 @pytest.mark.real
 def test_without_a_file_it_prints_json(application: Path) -> None:
-    result = measure("--app", application, *TINY, "--baseline-s", "0.5", "--baseline-communication-s", "0.25")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    baselines = ("--baseline-s", "0.5", "--baseline-communication-s", "0.25")
+    document = json.loads(measured("--app", application, *TINY, *baselines))
     for part, baseline_s in (("compute", 0.5), ("communication", 0.25)):
-        measured = document[part]
-        assert measured["slowdown"] == pytest.approx(measured["round"]["median_s"] / baseline_s, rel=1e-3)
+        median_s = document[part]["round"]["median_s"]
+        assert document[part]["slowdown"] == pytest.approx(median_s / baseline_s, rel=1e-3)
     assert document["compute"]["round"]["n"] == 1
     first, later = (document["compute"][name]["median_s"] for name in ("first_round", "round"))
     assert document["compute"]["first_round_slowdown"] == pytest.approx(first / later, rel=1e-3)
@@ -504,17 +462,11 @@ def test_without_a_file_it_prints_json(application: Path) -> None:
     [
         (("--into", "CLOUDS"), "name the VM type that this machine is with --vm-type"),
         (("--into", "CLOUDS", "--only", "communication"), "name the region that this machine is in"),
-        (("--into", "CLOUDS", "--vm-type", "vm9"), "--vm-type names VM type 'vm9'"),
-        (("--into", "CLOUDS", "--vm-type", "vm111", "--region", "mars"), "--region names region 'mars'"),
-        (
-            ("--into", "CLOUDS", "--vm-type", "vm111", "--region", "us-west1"),
-            "'vm111' is in region 'us-east-1'",
-        ),
-        (
-            ("--into", "CLOUDS", "--vm-type", "vm111", "--peer-region", "us-west1", "--baseline-s", "1"),
-            "cannot be measured on one machine",
-        ),
-        (("--into", "CLOUDS", "--vm-type", "vm112"), "has no seconds of a baseline VM type"),
+        ((*INTO, "vm9"), "--vm-type names VM type 'vm9'"),
+        ((*INTO, "vm111", "--region", "mars"), "--region names region 'mars'"),
+        ((*INTO, "vm111", "--region", "us-west1"), "'vm111' is in region 'us-east-1'"),
+        ((*INTO, "vm111", "--peer-region", "us-west1", "--baseline-s", "1"), "cannot be measured on one"),
+        ((*INTO, "vm112"), "has no seconds of a baseline VM type"),
         (("--into", "none.json", "--vm-type", "vm112"), "cannot read none.json"),
         (("--baseline",), "--baseline is about a clouds.json: name it with --into"),
         (("--into", "CLOUDS", "--baseline", "--baseline-s", "1"), "leave out --baseline-s"),
@@ -534,16 +486,13 @@ def test_without_a_file_it_prints_json(application: Path) -> None:
         (("--listen", "127.0.0.1:0", "--idle", "0"), "--idle is 0 s"),
         (("--listen", "127.0.0.1:0", "--baseline"), "leave out what is measured here"),
         (("--listen", "192.0.2.1:7007"), "cannot listen on 192.0.2.1:7007"),
-        (
-            ("--data-dir", "/nonexistent", "--only", "compute", *TINY),
-            "cannot keep the dummy's data in /nonexistent",
-        ),
+        (("--data-dir", "/nonexistent", "--only", "compute", *TINY), "cannot keep the dummy's data in /none"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(
     clouds: Path, options: tuple[str, ...], message: str
 ) -> None:
-    assert message in refused(*(str(clouds) if option == "CLOUDS" else option for option in options))
+    assert message in refused(*(clouds if option == "CLOUDS" else option for option in options))
 
 
 def test_a_peer_that_is_not_there_or_is_something_else(application: Path) -> None:
@@ -567,5 +516,5 @@ def test_a_peer_that_is_not_there_or_is_something_else(application: Path) -> Non
 def test_a_message_that_is_too_large_is_refused(application: Path) -> None:
     document = json.loads(application.read_text())
     document["messages_gb"]["client_train"] = 8.1
-    application.write_text(json.dumps(document))
+    kept(application, document)
     assert "message client_train has 8100000000 bytes, expected at most 8 GB" in refused("--app", application)

@@ -6,27 +6,22 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
-from envs.federated_data.rounds_scenarios import ScenarioError, bundled_scenarios, read_json, scenario_path
+from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
 from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.world import play
-from spotweave import cli
+from tests.training.federated.commands import EXAMPLES, Scenario, mistake, printed, table
 from training.federated.multi_fedls_tables import (
     METRICS,
     multi_fedls_tables,
     read_scenario,
     render_multi_fedls,
 )
-
-RUNNER = CliRunner()
-Scenario = dict[str, Any]
 
 
 def test_every_table_is_bundled() -> None:
@@ -38,13 +33,8 @@ def test_every_table_is_bundled() -> None:
 @pytest.mark.parametrize("name", bundled_scenarios("multi_fedls"))
 def test_all_on_demand_takes_what_was_printed(name: str) -> None:
     """The time by calibration; the cost follows from prices, setup and what is billed."""
-    rows = [
-        row
-        for table in read_scenario(name).published
-        for row in multi_fedls_tables(2, [table.number])
-        if row.reading == "on demand"
-    ]
-    for row in rows:
+    rows = multi_fedls_tables(2, [published.number for published in read_scenario(name).published])
+    for row in (row for row in rows if row.reading == "on demand"):
         time_s, cost_usd = row.figures["time_s"], row.figures["cost_usd"]
         assert time_s.published is not None
         assert cost_usd.published is not None
@@ -146,20 +136,6 @@ def test_wrong_arguments_are_refused() -> None:
         multi_fedls_tables(1)
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Callable[[Callable[[Scenario], object]], Path]:
-    """The proof of concept with a change, as a file."""
-
-    def write(change: Callable[[Scenario], object]) -> Path:
-        content = read_json(scenario_path("proof-of-concept"))
-        change(content)
-        path = tmp_path / "scenario.json"
-        path.write_text(json.dumps(content))
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -178,34 +154,18 @@ def scenario(tmp_path: Path) -> Callable[[Callable[[Scenario], object]], Path]:
     ],
 )
 def test_a_wrong_scenario_is_one_line(
-    change: Callable[[Scenario], object],
-    message: str,
-    scenario: Callable[[Callable[[Scenario], object]], Path],
+    change: Callable[[Scenario], object], message: str, file: Callable[[object], str]
 ) -> None:
-    path = scenario(change)
-    with pytest.raises(ScenarioError) as caught:
-        parse_multi_fedls(read_json(path), str(path))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    result = RUNNER.invoke(cli.app, ["simulate-fl", str(path)])
-    assert result.exit_code == 2
-    assert len(result.stderr.strip().splitlines()) == 1
+    content = read_json(scenario_path("proof-of-concept"))
+    change(content)
+    assert message in mistake("simulate-fl", file(content))
 
 
 @pytest.mark.real
 def test_simulate_fl_plays_them(tmp_path: Path) -> None:
-    words = ["simulate-fl", "proof-of-concept", "--policy", "multi_fedls", "--policy", "multi_fedls_moving"]
-    words += [
-        "--policy",
-        "fed_cost_aware",
-        "--policy",
-        "multi_fedls_server_on_demand",
-        "--policy",
-        "on_demand",
-    ]
-    result = RUNNER.invoke(cli.app, [*words, "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
-    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()}
+    ours = ("multi_fedls", "multi_fedls_moving", "multi_fedls_server_on_demand")
+    policies = [word for name in (*ours, "fed_cost_aware", "on_demand") for word in ("--policy", name)]
+    rows = table(printed("simulate-fl", "proof-of-concept", *policies, "--out", tmp_path))
     assert rows["on_demand"][2:] == ["0.00", "0", "0", "0"]
     assert float(rows["multi_fedls"][2]) > 0
     assert rows["multi_fedls_server_on_demand"][4] == "0"
@@ -216,16 +176,13 @@ def test_simulate_fl_plays_them(tmp_path: Path) -> None:
     total = clients + summary["server"]["cost_usd"] + summary["messages_usd"]
     assert total == pytest.approx(summary["cost_usd"])
     assert (tmp_path / "states_multi_fedls.png").read_bytes().startswith(b"\x89PNG")
-    wrong = RUNNER.invoke(cli.app, ["simulate-fl", "til", "--policy", "spot"])
-    assert wrong.exit_code == 2
-    assert "--policy is 'spot': expected one of fed_cost_aware, multi_fedls," in wrong.stderr
+    wrong = mistake("simulate-fl", "til", "--policy", "spot")
+    assert "--policy is 'spot': expected one of fed_cost_aware, multi_fedls," in wrong
 
 
 def test_files_of_ones_own_may_stand_beside_the_scenario(tmp_path: Path) -> None:
-    examples = Path(__file__).parents[3] / "examples" / "federated"
     for name in ("app.json", "clouds.json"):
-        (tmp_path / name).write_text((examples / name).read_text())
-    path = tmp_path / "mine.json"
+        (tmp_path / name).write_text((EXAMPLES / name).read_text())
     content = {
         "kind": "multi_fedls",
         "name": "mine",
@@ -234,8 +191,7 @@ def test_files_of_ones_own_may_stand_beside_the_scenario(tmp_path: Path) -> None
         "revocation_mean_s": 3600,
         "checkpoints": {"every_rounds": 5},
     }
-    path.write_text(json.dumps(content))
-    mine = parse_multi_fedls(content, str(path))
+    mine = parse_multi_fedls(content, str(tmp_path / "mine.json"))
     assert mine.placement is None
     outcome = play(mine.deployment.application, MultiFedLS(mine.deployment, client_market=Market.SPOT), 0)
     assert len(outcome.rounds) == mine.deployment.application.rounds

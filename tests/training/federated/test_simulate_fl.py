@@ -1,4 +1,4 @@
-"""`spotweave simulate-fl`: its table, its files, and one line with exit code 2 for every mistake."""
+"""`spotweave simulate-fl` and `plan-fl`: what they print and write, and one line for every mistake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.federated.commands import Scenario, mistake, printed, rows_of, table, two_clients
+from envs.federated_data.multi_fedls import load_application, load_clouds
+from envs.simulation.federations.documents import clouds_document, read_application, read_clouds
+from tests.training.federated.commands import (
+    EXAMPLES,
+    Scenario,
+    mistake,
+    printed,
+    rows_of,
+    table,
+    two_clients,
+)
 
 
 def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) -> None:
@@ -26,8 +36,7 @@ def test_one_policy_is_still_measured_against_on_demand(file: Callable[[object],
 
 
 def test_without_on_demand_offers_there_are_no_savings(file: Callable[[object], str]) -> None:
-    content = two_clients(3)
-    del content["zones"][0]["on_demand_usd_hour"]
+    content = changed(lambda s: s["zones"][0].pop("on_demand_usd_hour"))
     rows = table(printed("simulate-fl", file(content)))
     assert rows["spot"][2] == "-"
     assert "on_demand" not in rows
@@ -38,8 +47,7 @@ def test_a_bundled_scenario_shows_the_published_numbers_beside_ours() -> None:
 
 
 def test_a_client_that_leaves_is_told(file: Callable[[object], str]) -> None:
-    content = two_clients(3)
-    content["clients"][1]["budget_usd"] = 0.085
+    content = changed(lambda s: s["clients"][1].update(budget_usd=0.085))
     text = printed("simulate-fl", file(content), "--policy", "spot")
     assert "spot: fast left in round 2 of 3 after 14.2 min and lost that round's work" in text
 
@@ -73,6 +81,9 @@ def test_the_seed_decides() -> None:
     assert outputs[0] == outputs[1] != outputs[2]
 
 
+AT_ONE_TIME = {"times_s": [0, 0], "usd_hour": [1.0, 2.0]}
+
+
 def changed(change: Callable[[Scenario], object]) -> Scenario:
     content = two_clients(3)
     change(content)
@@ -88,10 +99,7 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
         (changed(lambda s: s["clients"][1].update(spin_up_s=-1)), "client 'fast': spin_up_s"),
         (changed(lambda s: s["clients"][1].update(epoch_cold_s=5)), "'fast' has epoch_cold_s 5.0 below"),
         (changed(lambda s: s["clients"][1].update(zones=["mars"])), "'fast' names zone 'mars': expected one"),
-        (
-            changed(lambda s: s["clients"][1].update(budget_usd=0.01)),
-            "the budget of client 'fast' is 0.01 USD",
-        ),
+        (changed(lambda s: s["clients"][1].update(budget_usd=0.01)), "budget of client 'fast' is 0.01 USD"),
         (changed(lambda s: s["clients"][1].update(name="slow")), "two clients are called 'slow'"),
         (changed(lambda s: s.update(clients=[])), "clients"),
         (changed(lambda s: s.update(rouns=4)), "rouns: unknown key"),
@@ -102,12 +110,7 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
         (changed(lambda s: s["zones"][0].update(spot_usd_hour=-1)), "zone 'zone': spot_usd_hour"),
         (changed(lambda s: s.update(zones=[{"name": "z"}])), "zone 'z' has neither"),
         (changed(lambda s: s.update(interruptions=[{"client": "x", "time_s": 3}])), "names client 'x'"),
-        (
-            changed(
-                lambda s: s["zones"][0].update(spot_usd_hour={"times_s": [0, 0], "usd_hour": [1.0, 2.0]})
-            ),
-            "must increase",
-        ),
+        (changed(lambda s: s["zones"][0].update(spot_usd_hour=AT_ONE_TIME)), "must increase"),
         ("not json", "is not JSON"),
         ("[1]", "holds a list"),
     ],
@@ -130,6 +133,65 @@ def test_a_wrong_word_is_one_line(words: list[str], message: str) -> None:
 
 
 def test_a_policy_without_offers_is_refused(file: Callable[[object], str]) -> None:
-    content = two_clients(3)
-    del content["zones"][0]["spot_usd_hour"]
+    content = changed(lambda s: s["zones"][0].pop("spot_usd_hour"))
     assert "client slow may rent no spot offer" in mistake("simulate-fl", file(content), "--policy", "spot")
+
+
+# plan-fl
+
+APPLICATION, CLOUDS = EXAMPLES / "app.json", EXAMPLES / "clouds.json"
+
+
+def test_the_example_is_the_published_case() -> None:
+    assert read_application(APPLICATION) == load_application("til_aws2_gcp2")
+    assert read_clouds(CLOUDS) == load_clouds("aws_gcp")
+
+
+def test_it_prints_the_placement_its_figures_and_the_runners_up() -> None:
+    text = printed("plan-fl", APPLICATION, CLOUDS)
+    assert "616.50 s    1.1269 USD" in text
+    assert "6164.95 s (1:42:45)    11.27 USD" in text
+    assert "proved optimal" in text
+    server = next(line for line in text.splitlines() if line.startswith("server"))
+    assert server.split()[1:5] == ["AWS", "us-west-2", "vm123", "t2.xlarge"]
+    assert "3 vm121, 1 vm111" in text
+    assert "equal" in text
+
+
+def test_its_json_holds_the_same() -> None:
+    options = ("--json", "--runners-up", 2, "--alpha", 0.5)
+    document = json.loads(printed("plan-fl", APPLICATION, CLOUDS, *options))
+    assert document["proved_optimal"] is True
+    assert document["best"]["server"]["vm_type"] == "vm123"
+    assert [task["task"] for task in document["best"]["clients"]] == ["c1", "c2", "c3", "c4"]
+    assert document["best"]["total_s"] == pytest.approx(10 * document["best"]["round_s"])
+    assert len(document["runners_up"]) == 2
+
+
+def test_spot_vms_are_placed_where_they_are_offered() -> None:
+    document = json.loads(printed("plan-fl", APPLICATION, CLOUDS, "--json", "--client-market", "spot"))
+    assert {task["market"] for task in document["best"]["clients"]} == {"spot"}
+    assert document["best"]["server"]["market"] == "on_demand"
+    assert all(task["usd_hour"] is not None for task in document["best"]["clients"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--deadline", "5000"), "the deadline of 5000 s is too short by 1164.95 s"),
+        (("--budget", "5"), "the budget of 5 USD is too small by 6.2695 USD"),
+        (("--alpha", "2"), "alpha is 2.0"),
+        (("--client-market", "sport"), "there is no market 'sport': use on_demand or spot"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_one_line(options: tuple[str, ...], message: str) -> None:
+    assert mistake("plan-fl", APPLICATION, CLOUDS, *options).startswith(f"error: {message}")
+
+
+def test_an_infeasible_quota_and_a_bad_file_are_named(file: Callable[[object], str]) -> None:
+    document = clouds_document(load_clouds("aws_gcp"))
+    for region in document["regions"]:
+        region["max_vcpus"] = 8
+    narrow = mistake("plan-fl", APPLICATION, file(document))
+    assert "allows 8 vCPUs, at least 12 are needed (4 more)" in narrow
+    assert "cannot read" in mistake("plan-fl", "none.json", CLOUDS)

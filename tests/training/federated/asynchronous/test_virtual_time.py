@@ -1,14 +1,18 @@
-"""Trainings in virtual time: times worked by hand, the same seed twice, what the methods do to each other."""
+"""Trainings in virtual time: times worked by hand, what the methods do to each other, and the command."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agents.federated.asynchronous.aggregator import UpdateError
 from envs.traces.images import Images, load_images
+from tests.training.federated.commands import mistake, printed, rows_of
 from training.config import UsageError
 from training.federated.asynchronous.outcomes import efficiency_index, summarise_trainings
 from training.federated.asynchronous.scenario import Band, Method, Scenario
@@ -153,3 +157,79 @@ def test_the_summary_of_two_methods_by_hand() -> None:
     assert summary["fast"]["milestones"] == {"0.4": [4.0, 8.0], "0.6": [None, None]}
     # EI = 0.5 / 32**0.2 = 0.25 after the first round.
     assert efficiency_index(slow[0])[0] == pytest.approx(0.25)
+
+
+# The command `spotweave simulate-async`.
+
+SCENARIO = """
+title: Small
+partition: random_groups
+bands:
+  - {participants: 10, from_slices: 1, to_slices: 2}
+round_updates: 5
+updates: 50
+local_steps: 1
+milestones: [0.05]
+reference: syn
+methods:
+  syn: {algorithm: fed_avg}
+  asyn: {algorithm: asyn_da}
+  fed_suda: {algorithm: fed_suda, staleness_bound: 3}
+"""
+
+
+def test_tables_and_a_picture_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    text = printed("simulate-async", file(SCENARIO), "--methods", "syn, asyn", "--seeds", 2, "--out", out)
+    assert "Small; 2,000 digits of the package" in text
+    assert "fed_suda" not in text
+    assert (out / "experiment.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))["methods"]
+    assert set(summary) == {"syn", "asyn"}
+    rows = rows_of(out / "points.csv")
+    # Two methods, two seeds, 50 updates of 5 per round.
+    assert len(rows) == 2 * 2 * 10
+    ends = [float(row["time_slices"]) for row in rows if row["method"] == "asyn" and row["round"] == "10"]
+    assert ends == summary["asyn"]["training_slices"]
+
+
+def test_one_seed_has_no_interval(file: Callable[[object], str]) -> None:
+    assert "[" not in printed("simulate-async", file(SCENARIO), "--seeds", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (SCENARIO, ["--methods", "hp_asgd"], "method 'hp_asgd': expected some of syn, asyn, fed_suda"),
+        (SCENARIO, ["--seeds", "0"], "seeds is 0: expected at least 1"),
+        (SCENARIO, ["--data", "/nowhere"], "/nowhere has neither"),
+        (SCENARIO.replace("updates: 50", "updates: 0"), [], "updates is 0: input should be greater"),
+        (SCENARIO.replace("staleness_bound: 3", "staleness_bound: -1"), [], "staleness_bound is -1"),
+        (
+            SCENARIO.replace(", staleness_bound: 3", ""),
+            [],
+            "methods.fed_suda: fed_suda needs staleness_bound",
+        ),
+        (
+            SCENARIO.replace("asyn_da}", "asyn_da, mixing: 0.5}"),
+            [],
+            "asyn_da has no mixing: expected some of",
+        ),
+        (SCENARIO.replace("local_steps", "local_stepz"), [], "unknown key .local_stepz: did you mean"),
+        (SCENARIO.replace("fed_avg", "fedavg"), [], "algorithm is 'fedavg'"),
+        (SCENARIO.replace("reference: syn", "reference: sync"), [], "reference is 'sync'"),
+        (SCENARIO + "slow: [10]", [], "slow names participant 10: there are 0 to 9"),
+        (SCENARIO.replace("round_updates: 5", "round_updates: 11"), [], "expected at most 10"),
+        (SCENARIO.replace("participants: 10", "participants: 7"), [], "needs a multiple of 5"),
+        ("title: [", [], "is not YAML"),
+        ("- a", [], "holds no keys"),
+    ],
+)
+def test_mistakes_are_one_line(
+    file: Callable[[object], str], text: str, arguments: list[str], message: str
+) -> None:
+    assert message in mistake("simulate-async", file(text), *arguments)
+
+
+def test_a_missing_scenario_is_told() -> None:
+    assert "no scenario at nowhere.yaml" in mistake("simulate-async", "nowhere.yaml")
