@@ -63,13 +63,8 @@ def test_foresight_never_loses_to_its_base_on_whole_episodes() -> None:
 
 
 def test_nothing_passes_the_bound() -> None:
-    world = SliceWorld(TINY, 1)
     for key in SUITE.episode_keys():
-        bound = unhindered_score(world, key)
-        assert best_return(key) <= bound + 1e-9
-        observed = SliceWorld(SliceWorldConfig(**{**vars(TINY), "window": 6}), 1)
-        observed.reset([key])
-        assert bound < 5000.0
+        assert best_return(key) - 1e-9 <= unhindered_score(SliceWorld(TINY, 1), key) < 5000.0
 
 
 def test_a_job_alone_on_its_fastest_cluster_reaches_the_bound() -> None:
@@ -84,7 +79,7 @@ def test_a_job_alone_on_its_fastest_cluster_reaches_the_bound() -> None:
 
 
 def test_the_cost_of_chapter_4_is_bounded_by_nothing_at_all() -> None:
-    """Executors are equal there, so without waits every job takes its standard time: cost 0."""
+    # Executors are equal there, so without waits every job takes its standard time: cost 0.
     world = SliceWorld(Chapter4Config(n_jobs=20, window=4).world(), 1)
     assert world.spec.metrics[0] == "weighted_cost"
     for key in SUITE.episode_keys():

@@ -1,10 +1,21 @@
-"""Episodes in lockstep: masks, lanes, seeds, latency."""
+"""Episodes in lockstep: masks, lanes, seeds, latency; suites are frozen and hashed."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
+from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
-from training.evaluation.episodes import Suite, find_suite, measure_latency, policy_seed, run_suite
+from training.evaluation.episodes import (
+    SUITES,
+    Suite,
+    find_suite,
+    measure_latency,
+    policy_seed,
+    run_suite,
+    suite_hash,
+)
 
 SUITE = Suite("small", "test", seed=7, episodes=7)
 
@@ -63,9 +74,7 @@ def test_a_metric_that_is_not_finite_is_named() -> None:
 
 
 def test_latency_is_measured_one_observation_at_a_time() -> None:
-    world = FakeWorld(3)
-    rows: list[int] = []
-    policy = Fixed(0)
+    world, policy, rows = FakeWorld(3), Fixed(0), []
     act = policy.act_batch
 
     def record(observations, lanes):  # type: ignore[no-untyped-def]
@@ -80,3 +89,57 @@ def test_latency_is_measured_one_observation_at_a_time() -> None:
     assert 0.0 < latency.p50_ms <= latency.p99_ms
     # 15 decisions of episodes of 5 decisions: begun three times, always in lane 0.
     assert [lane for lane, _ in world.resets] == [0, 0, 0]
+
+
+# Suites.
+
+
+def test_published_suites_have_the_promised_sizes_and_do_not_overlap() -> None:
+    sizes = {name: suite.episodes for name, suite in SUITES.items()}
+    assert sizes == {"train": 30, "validation": 30, "test": 50}
+    keys = [key for suite in SUITES.values() for key in suite.episode_keys()]
+    assert len(set(keys)) == len(keys) == 110
+    assert len({suite.seed for suite in SUITES.values()}) == 3
+    assert all(suite.split == name for name, suite in SUITES.items())
+
+
+def test_a_shorter_suite_is_a_prefix_of_the_published_one() -> None:
+    assert find_suite("test", 3).episode_keys() == SUITES["test"].episode_keys()[:3]
+    assert find_suite("test") is SUITES["test"]
+    assert find_suite("test", 2).episode_keys()[1] == EpisodeKey(SUITES["test"].seed, "test", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": 0}, "at least 1 episode"),
+        ({"seed": -1}, "must be >= 0"),
+        ({"split": "holdout"}, "unknown split 'holdout'"),
+    ],
+)
+def test_wrong_suites_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SUITES["test"], **change)  # type: ignore[arg-type]
+
+
+def test_unknown_suite_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown suite 'tset': expected one of train, validation, test"):
+        find_suite("tset")
+
+
+def test_hash_depends_on_episodes_and_world_but_not_on_lanes_or_the_name() -> None:
+    suite = find_suite("validation", 4)
+    known = suite_hash(FakeWorld(2), suite)
+    assert known == suite_hash(FakeWorld(5), suite)
+    assert known == suite_hash(FakeWorld(2), dataclasses.replace(suite, name="other"))
+    assert known != suite_hash(FakeWorld(2), find_suite("validation", 5))
+    assert known != suite_hash(FakeWorld(2), find_suite("test", 4))
+    other_world = FakeWorld(2)
+    other_world.spec = dataclasses.replace(other_world.spec, weights=(2.0,))
+    assert known != suite_hash(other_world, suite)
+    assert len(known) == 64
+
+
+def test_suite_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Suite("x", "test", 1, 1).seed = 2  # type: ignore[misc]

@@ -1,10 +1,13 @@
-"""The report page: complete, self-contained, the same for the same numbers."""
+"""Several policies on one suite, the files that keep them, and the report page."""
 
 import base64
+import csv
 import dataclasses
 import io
+import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,18 +19,25 @@ from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
 from training.evaluation import report_plots
-from training.evaluation.episodes import Suite
+from training.evaluation.episodes import Suite, suite_hash
 from training.evaluation.report import report_html, verdict_sentence
-from training.evaluation.runs import Comparison, compare_policies
+from training.evaluation.runs import (
+    Comparison,
+    compare_policies,
+    comparison_summary,
+    liu_measures,
+    write_episodes,
+    write_summary,
+)
 from training.evaluation.tables import bounds, number, paired_table, signed
-
-
-def constant(value: float) -> StepSeries:
-    return StepSeries(np.zeros(1, np.int64), np.array([value]))
 
 
 def steps(times: list[int], values: list[float]) -> StepSeries:
     return StepSeries(np.array(times, np.int64), np.array(values))
+
+
+def constant(value: float) -> StepSeries:
+    return steps([0], [value])
 
 
 def small_timeline() -> Timeline:
@@ -48,11 +58,14 @@ def small_timeline() -> Timeline:
     )
 
 
+SUITE = Suite("small", "test", seed=7, episodes=12)
+NAMES = {"clairvoyant", "wanderer", "zero", "<one>"}
+
+
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    suite = Suite("small", "test", seed=7, episodes=12)
     policies = [Clairvoyant(), Wanderer(), Fixed(0, "zero"), Fixed(1, "<one>")]
-    return compare_policies(FakeWorld(4), policies, suite)
+    return compare_policies(FakeWorld(4), policies, SUITE)
 
 
 class Structure(HTMLParser):
@@ -98,8 +111,7 @@ def test_report_is_one_file_with_its_pictures_inside(comparison: Comparison) -> 
 
 
 def test_report_without_timelines_says_so(comparison: Comparison) -> None:
-    html = report_html(comparison, {}, {}, "x: 1\n")
-    assert "keeps no timeline" in html
+    assert "keeps no timeline" in report_html(comparison, {}, {}, "x: 1\n")
 
 
 @pytest.mark.real
@@ -124,14 +136,8 @@ def test_the_sentence_groups_policies_by_verdict(comparison: Comparison) -> None
 
 
 def test_tables_mark_intervals_that_exclude_zero(comparison: Comparison) -> None:
-    table = paired_table(comparison)
-    assert table.row_count == 4
-    assert [str(cell) for cell in table.columns[-1].cells] == [
-        "",
-        "better *",
-        "better *",
-        "better *",
-    ]
+    verdicts = [str(cell) for cell in paired_table(comparison).columns[-1].cells]
+    assert verdicts == ["", "better *", "better *", "better *"]
 
 
 def test_a_comparison_of_any_size_fits_on_a_screen(comparison: Comparison) -> None:
@@ -148,22 +154,85 @@ def test_a_comparison_of_any_size_fits_on_a_screen(comparison: Comparison) -> No
     assert verdict_sentence(wide).count("a_rule") <= 4
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.01234, "0.0123"),
-        (1.0, "1.00"),
-        (-12.345, "-12.35"),
-        (123.44, "123.4"),
-        (1234567.8, "1,234,568"),
-    ],
-)
-def test_numbers_for_people(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-def test_signs_and_bounds(comparison: Comparison) -> None:
-    assert signed(2.0) == "+2.00"
-    assert signed(-2.0) == "-2.00"
+def test_numbers_for_people(comparison: Comparison) -> None:
+    values = (0.0, 0.01234, 1.0, -12.345, 123.44, 1234567.8)
+    assert [number(x) for x in values] == ["0", "0.0123", "1.00", "-12.35", "123.4", "1,234,568"]
+    assert (signed(2.0), signed(-2.0)) == ("+2.00", "-2.00")
     assert bounds(comparison.summaries["zero"]["tmdl"].interval).startswith("[")
+
+
+# Runs and the files that keep them.
+
+
+def test_the_reference_is_first_and_the_ranking_by_objective(comparison: Comparison) -> None:
+    assert comparison.reference.name == "clairvoyant"
+    assert comparison.objective == "score"
+    assert comparison.ranking[0] == "clairvoyant"
+    means = [comparison.summaries[name]["score"].mean for name in comparison.ranking]
+    assert means == sorted(means, reverse=True)
+    assert comparison.hash == suite_hash(FakeWorld(1), SUITE)
+
+
+def test_pairs_are_the_same_episodes(comparison: Comparison) -> None:
+    keys = SUITE.episode_keys()
+    assert all([result.key for result in run.results] == keys for run in comparison.runs)
+    gains = [FakeWorld.draw(key) for key in keys]
+    by_hand = np.mean([drawn.max(axis=1).sum() - drawn[:, 1].sum() for drawn in gains])
+    paired = comparison.paired["<one>"]
+    assert paired["score"].difference == pytest.approx(by_hand)
+    assert {paired[m].verdict for m in ("score", "tmdl", "ajer")} == {"better"}  # directions are respected
+    assert paired["score"].win_probability == 1.0
+
+
+def test_summary_holds_every_number_and_is_json(comparison: Comparison, tmp_path: Path) -> None:
+    write_summary(comparison, tmp_path / "summary.json", {"commit": "abc"})
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == comparison_summary(comparison, {"commit": "abc"})
+    assert summary["commit"] == "abc"
+    assert summary["suite"]["hash"] == comparison.hash
+    assert summary["reference"] == "clairvoyant"
+    assert set(summary["policies"]) == NAMES
+    metric = summary["policies"]["<one>"]["metrics"]["tmdl"]
+    assert set(metric) >= {"mean", "sd", "p95", "p99", "interval", "iqm"}
+    assert metric["interval"][0] <= metric["mean"] <= metric["interval"][1]
+    assert set(summary["policies"]["<one>"]["decision_latency"]) == {"p50_ms", "p99_ms", "decisions"}
+    assert set(summary["paired"]) == NAMES - {"clairvoyant"}
+    assert set(summary["paired"]["<one>"]["score"]) >= {"difference", "interval", "win_probability", "ratio"}
+
+
+def test_csv_has_a_row_per_policy_and_episode_that_reads_back(comparison: Comparison, tmp_path: Path) -> None:
+    write_episodes(comparison, tmp_path / "episodes.csv")
+    with (tmp_path / "episodes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * 12
+    columns = ["policy", "episode", "seed", "split", "decisions", "return", "score", "tmdl", "ajer"]
+    assert list(rows[0]) == columns
+    for policy in NAMES:
+        read = [float(row["score"]) for row in rows if row["policy"] == policy]
+        assert read == comparison.values(policy, "score").tolist()
+
+
+def test_dominance_uses_both_metrics_and_scores_need_ajdr(comparison: Comparison) -> None:
+    measures = liu_measures(comparison)
+    assert set(measures) == NAMES - {"clairvoyant"}
+    counts = [int(count) for count in str(measures["<one>"]["fsn"]).split("/")]
+    assert sum(counts) == 12
+    ours, theirs = (comparison.values(name, "tmdl") for name in ("clairvoyant", "<one>"))
+    # The clairvoyant's AJER is lower in every episode, so full dominance is fewer misses.
+    assert counts[0] == (ours < theirs).sum()
+    assert measures["<one>"]["scores"] is None
+
+
+def test_names_must_be_unique_and_episodes_enough() -> None:
+    with pytest.raises(ValueError, match="'fixed' is named twice"):
+        compare_policies(FakeWorld(2), [Fixed(0), Fixed(1)], SUITE)
+    with pytest.raises(ValueError, match="no policy to measure"):
+        compare_policies(FakeWorld(2), [], SUITE)
+    with pytest.raises(ValueError, match="at least 2 episodes, got episodes=1"):
+        compare_policies(FakeWorld(2), [Fixed(0)], Suite("s", "test", 1, 1))
+
+
+def test_progress_names_the_policy() -> None:
+    seen: list[tuple[str, int, int]] = []
+    compare_policies(FakeWorld(2), [Clairvoyant()], SUITE, lambda *step: seen.append(step))
+    assert seen[-1] == ("clairvoyant", 12, 12)
