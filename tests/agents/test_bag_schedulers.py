@@ -12,7 +12,6 @@ from agents.bags.heuristics import plan_primarily
 from agents.bags.ils import SearchSettings, plan_with_bursts
 from agents.bags.schedulers import BurstHads, Hads, OnDemand, on_demand_plan
 from envs.simulation.bags.cases import published_job, uniform_job
-from envs.simulation.bags.decisions import BagScheduler
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_7_1, TABLE_9_1, Environment, Market
 from envs.simulation.bags.options import ImpossibleDeadlineError
@@ -34,12 +33,10 @@ from tests.envs.bag_cases import (
 
 
 def hads(plan: Plan, changes: Changes, **parameters: float) -> Outcome:
-    """HADS on the small VMs."""
     return Execution(plan, environment(**parameters), changes, Hads()).run()
 
 
 def burst(plan: Plan, changes: Changes, **parameters: float) -> Outcome:
-    """Burst-HADS on the small VMs."""
     return Execution(plan, environment(**parameters), changes, BurstHads()).run()
 
 
@@ -137,9 +134,7 @@ def test_work_stealing_takes_the_tasks_of_later_cycles() -> None:
 
 
 def test_hads_steals_for_spot_vms_only_burst_hads_for_all() -> None:
-    tasks = tasks_of(100, 100, 100, 10)
-    vms = {spot(ONE_CORE): (0, 1, 2), on_demand(ONE_CORE): (3,)}
-    plan = plan_of(tasks, vms)
+    plan = plan_of(tasks_of(100, 100, 100, 10), {spot(ONE_CORE): (0, 1, 2), on_demand(ONE_CORE): (3,)})
     assert hads(plan, at(), allocation_cycle_s=150).counts.steals == 0
     stolen = burst(plan, at(), allocation_cycle_s=150)
     assert runs(stolen, 2) == [("one on-demand 1", 10, 110)]
@@ -157,8 +152,7 @@ def test_nothing_is_stolen_that_would_leave_too_little_spare_time() -> None:
 
 def test_a_spot_vm_gets_no_task_for_which_no_on_demand_vm_is_left() -> None:
     # One on-demand VM of each type may run, and it does: nothing could take over from the spot VM.
-    vms = {on_demand(ONE_CORE): (0, 1), spot(ONE_CORE): (2,)}
-    plan = plan_of(tasks_of(100, 100, 10), vms)
+    plan = plan_of(tasks_of(100, 100, 10), {on_demand(ONE_CORE): (0, 1), spot(ONE_CORE): (2,)})
     assert hads(plan, at(), allocation_cycle_s=100, max_per_type_and_market=1).counts.steals == 0
     assert hads(plan, at(), allocation_cycle_s=100, max_per_type_and_market=2).counts.steals == 1
 
@@ -184,8 +178,7 @@ def test_a_burstable_vm_steals_one_task_in_baseline_mode() -> None:
 
 def test_a_task_that_meets_the_deadline_nowhere_goes_where_it_ends_soonest() -> None:
     # 150 s are left at 50 s; any VM ends task 0 late. The busy VM would at 60 + 200 s, a new one at 350 s.
-    vms = {spot(ONE_CORE): (0,), on_demand(ONE_CORE): (1,)}
-    plan = plan_of(tasks_of(200, 60), vms, deadline_s=200)
+    plan = plan_of(tasks_of(200, 60), {spot(ONE_CORE): (0,), on_demand(ONE_CORE): (1,)}, deadline_s=200)
     for outcome in (hads(plan, at(one=(50,))), burst(plan, at(one=(50,)))):
         assert runs(outcome, 0)[-1] == ("one on-demand 1", 60, 260)
         assert outcome.missed
@@ -227,7 +220,7 @@ def has_twins(plan: Plan, environment: Environment) -> bool:
 def test_no_deadline_is_missed_however_vms_hibernate(
     count: int, longest_s: int, stretch: float, rates: tuple[float, float], cycle_s: float, seed: int
 ) -> None:
-    """HADS and Burst-HADS keep it whenever the primary map does and leaves a VM for each spot VM."""
+    """They keep it whenever the primary map does and leaves a VM for each spot VM."""
     environment = Environment(TABLE_9_1, allocation_cycle_s=cycle_s)
     bag = uniform_job(count, 10, longest_s, environment.types, seed)
     deadline_s = 180.0 + longest_s * count / 8 * stretch
@@ -265,45 +258,43 @@ def assert_books_balance(outcome: Outcome, bag_tasks: int) -> None:
             assert all(before[1] <= after[0] for before, after in pairwise(mine))
         # A VM is busy exactly while a task runs on it.
         busy_s = sum(span.end_s - span.start_s for span in spans if span.state == VmState.BUSY)
-        assert busy_s == pytest.approx(_covered_s([s[3:] for s in outcome.tasks if s.vm == vm]))
+        assert busy_s == pytest.approx(covered_s([s[3:] for s in outcome.tasks if s.vm == vm]))
     assert {span.task for span in outcome.tasks} == set(range(bag_tasks))
 
 
-def _covered_s(spans: list[tuple[float, float]]) -> float:
+def covered_s(spans: list[tuple[float, float]]) -> float:
     """Length of the union of spans."""
-    covered_s, until_s = 0.0, 0.0
+    total_s, until_s = 0.0, 0.0
     for start_s, end_s in sorted(spans):
-        covered_s += max(end_s - max(start_s, until_s), 0.0)
+        total_s += max(end_s - max(start_s, until_s), 0.0)
         until_s = max(until_s, end_s)
-    return covered_s
+    return total_s
+
+
+def early_hibernations(outcome: Outcome) -> set[tuple[str, float]]:
+    return {
+        (vm.name, span.start_s)
+        for vm, spans in zip(outcome.vms, outcome.states, strict=True)
+        for span in spans
+        if span.state == VmState.HIBERNATED and span.start_s < 1000
+    }
 
 
 def test_schedulers_meet_the_same_world() -> None:
     environment = Environment(TABLE_9_1)
-    bag = published_job("J60", environment.types)
+    plan = plan_primarily(published_job("J60", environment.types), environment, 2700)
     world = drawn(SCENARIOS["s_4"], seed=3)
-    plan = plan_primarily(bag, environment, 2700)
-    away = []
-    for scheduler in (Hads(), BurstHads()):
-        outcome = Execution(plan, environment, world, scheduler).run()
-        away.append(
-            {
-                (vm.name, span.start_s)
-                for vm, spans in zip(outcome.vms, outcome.states, strict=True)
-                for span in spans
-                if span.state == VmState.HIBERNATED and span.start_s < 1000
-            }
-        )
-    assert away[0] == away[1] != set()
+    one, other = (Execution(plan, environment, world, scheduler()).run() for scheduler in (Hads, BurstHads))
+    assert early_hibernations(one) == early_hibernations(other) != set()
 
 
 def test_an_execution_is_a_function_of_its_seed() -> None:
     environment = Environment(TABLE_7_1)
     plan = plan_primarily(published_job("J80", environment.types), environment, 2100)
-    outcomes: list[Outcome] = []
-    scheduler: BagScheduler = Hads()
-    for seed in (1, 1, 2):
-        outcomes.append(Execution(plan, environment, drawn(SCENARIOS["sc_4"], seed), scheduler).run())
-    assert outcomes[0] == outcomes[1]
-    assert outcomes[0] != outcomes[2]
-    assert all(vm.market != Market.ON_DEMAND for vm in outcomes[0].vms[: len(plan.vms)])
+    scheduler = Hads()
+    one, same, other = (
+        Execution(plan, environment, drawn(SCENARIOS["sc_4"], seed), scheduler).run() for seed in (1, 1, 2)
+    )
+    assert one == same
+    assert one != other
+    assert all(vm.market != Market.ON_DEMAND for vm in one.vms[: len(plan.vms)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations, product
 
@@ -43,7 +44,6 @@ from tests.bag_cases import BURST, FAST, SLOW, bag_of, bags, environments
 
 # Planners of bags: worked examples, and plans that can be carried out whatever is drawn.
 
-
 PAIR = Environment((SLOW, FAST), max_per_type_and_market=1, checkpoint_overhead=0.0)
 
 
@@ -78,23 +78,26 @@ def test_checkpoints_of_a_mean_task_of_ed200() -> None:
     assert checkpoint_interval_s(task, vm, environment) == pytest.approx(167.0096)
 
 
+def picked(robin: WeightedRoundRobin, count: int) -> list[Vm]:
+    vms = []
+    for _ in range(count):
+        vm = robin.next()
+        assert vm is not None
+        robin.take(vm)
+        vms.append(vm)
+    return vms
+
+
 def test_the_weighted_round_robin_takes_types_in_proportion() -> None:
     # Equal power, prices 1 and 3: weights 3 and 1. Gained before each turn: (3, 1), (2, 2), (1, 3), (4, 0).
     cheap, dear = VmType("cheap", 1, 1.0, None, 1.0), VmType("dear", 1, 1.0, None, 3.0)
     bag = bag_of((1, 10), speeds={"cheap": 1.0, "dear": 1.0})
     robin = WeightedRoundRobin(Environment((cheap, dear)).spot(), bag)
-    taken = []
-    for _ in range(9):
-        vm = robin.next()
-        assert vm is not None
-        robin.take(vm)
-        taken.append(vm.name.removesuffix(" spot " + str(vm.number)) + str(vm.number))
+    vms = picked(robin, 9)
+    taken = [f"{vm.vm_type.name}{vm.number}" for vm in vms]
     # After five cheap ones only dear ones are left.
     assert taken == ["cheap1", "cheap2", "dear1", "cheap3", "cheap4", "cheap5", "dear2", "dear3", "dear4"]
-    vm = robin.next()
-    assert vm is not None
-    assert vm == robin.next()
-    robin.take(vm)
+    assert robin.next() == robin.next() == picked(robin, 1)[0]
     assert robin.next() is None
 
 
@@ -108,12 +111,8 @@ def test_the_weighted_round_robin_takes_types_in_proportion() -> None:
 )
 def test_the_round_robin_is_near_the_vms_of_table_7_4(picks: int, published: dict[str, int]) -> None:
     robin = WeightedRoundRobin(Environment(TABLE_7_1).spot(), published_job("J100", TABLE_7_1))
-    taken = dict.fromkeys(published, 0)
-    for _ in range(picks):
-        vm = robin.next()
-        assert vm is not None
-        robin.take(vm)
-        taken[vm.vm_type.name] += 1
+    taken = Counter(vm.vm_type.name for vm in picked(robin, picks))
+    assert taken.keys() <= published.keys()
     assert all(abs(taken[name] - count) <= 1 for name, count in published.items())
 
 
@@ -121,29 +120,18 @@ def test_the_primary_heuristic_fills_then_turns_then_goes_on_demand() -> None:
     # D = 100 s, alpha 0, as many on-demand VMs as tasks: mkp_w is one task, 30 s, and D_spot = 70 s. Weights:
     # slow 1 / 0.3, fast 2 / 0.6, a tie: slow first. Two tasks of 30 s end before 70 s there. Fast takes 15 s
     # each, so that four end by 60 s. Tasks 0 and 1 go to slow, then 2, 3 and 4 to fast.
-    environment = Environment(
-        (SLOW, FAST), 1, max_on_demand=5, migration_overhead_s=0, checkpoint_overhead=0.0
-    )
-    five = bag_of(*[(float(500 - k), 30.0) for k in range(5)])
-    plan = plan_primarily(five, environment, 100)
-    assert plan.d_spot_s == 70
-    ends = {vm: [round(end, 6) for _, _, end in tasks] for vm, tasks in placed(plan).items()}
-    assert ends == {"slow spot 1": [30, 60], "fast spot 1": [15, 30, 45]}
+    def ends(tasks: int) -> dict[str, list[float]]:
+        environment = replace(PAIR, max_on_demand=tasks, migration_overhead_s=0)
+        bag = bag_of(*[(float(500 - k), 30.0) for k in range(tasks)])
+        plan = plan_primarily(bag, environment, 100)
+        assert plan.d_spot_s == 70
+        return {vm: [round(end, 6) for _, _, end in rows] for vm, rows in placed(plan).items()}
+
+    spot = {"slow spot 1": [30, 60], "fast spot 1": [15, 30, 45]}
+    assert ends(5) == spot
     # With 9 tasks fast ends its fourth at 60 s; the last three go to the cheapest on-demand VM, which may
     # work until D: three of 30 s end at 90 s.
-    environment = Environment(
-        (SLOW, FAST), 1, max_on_demand=9, migration_overhead_s=0, checkpoint_overhead=0.0
-    )
-    nine = bag_of(*[(float(500 - k), 30.0) for k in range(9)])
-    ends = {
-        vm: [round(end, 6) for _, _, end in tasks]
-        for vm, tasks in placed(plan_primarily(nine, environment, 100)).items()
-    }
-    assert ends == {
-        "slow spot 1": [30, 60],
-        "fast spot 1": [15, 30, 45, 60],
-        "slow on-demand 1": [30, 60, 90],
-    }
+    assert ends(9) == {**spot, "fast spot 1": [15, 30, 45, 60], "slow on-demand 1": [30, 60, 90]}
 
 
 def test_without_d_spot_only_on_demand_vms_are_rented() -> None:
@@ -162,10 +150,8 @@ def test_min_min_max_min_and_greedy_on_two_vms() -> None:
     assert placed(plan_max_min(bag, PAIR, 100, 31)) == {"slow spot 1": [("0", 0, 20), ("1", 20, 30)]}
     # The shortest first on the cheapest: slow. The long one ends there at 30 s, which is too late for 25 s.
     assert placed(plan_greedily(bag, PAIR, 100, 31)) == {"slow spot 1": [("1", 0, 10), ("0", 10, 30)]}
-    assert placed(plan_greedily(bag, PAIR, 100, 25)) == {
-        "fast spot 1": [("0", 0, 10)],
-        "slow spot 1": [("1", 0, 10)],
-    }
+    both = {"fast spot 1": [("0", 0, 10)], "slow spot 1": [("1", 0, 10)]}
+    assert placed(plan_greedily(bag, PAIR, 100, 25)) == both
     for plan in (plan_min_min, plan_max_min, plan_greedily):
         with pytest.raises(ImpossibleDeadlineError, match=r"no spot VM is left that ends task 0 by 10 s"):
             plan(bag, PAIR, 100, 10)
@@ -227,7 +213,6 @@ def test_an_unknown_planner_and_a_bad_seed_are_refused() -> None:
 
 
 # The local search, the burstable VMs and the exact model: against brute force and against each other.
-
 
 TINY = Environment(
     (VmType("slow", 2, 1.0, 0.9, 0.3), VmType("fast", 1, 1.0, 1.8, 0.7)),
@@ -310,14 +295,10 @@ def test_the_search_finds_the_optimum_of_a_small_bag() -> None:
 
 def test_the_search_is_never_better_than_the_optimum() -> None:
     environment = Environment(tuple(t for t in TABLE_9_1 if not t.burstable), checkpoint_overhead=0.0)
-    whole = uniform_job(5, 5, 15, environment.types)
-    whole = replace(
-        whole,
-        tasks=tuple(
-            replace(task, runtime_s={name: math.ceil(s - 1e-9) for name, s in task.runtime_s.items()})
-            for task in whole.tasks
-        ),
-    )
+    drawn = uniform_job(5, 5, 15, environment.types)
+    rounded_s = [{name: math.ceil(s - 1e-9) for name, s in task.runtime_s.items()} for task in drawn.tasks]
+    tasks = (replace(task, runtime_s=s) for task, s in zip(drawn.tasks, rounded_s, strict=True))
+    whole = replace(drawn, tasks=tuple(tasks))
     least = objective(plan_exactly(whole, environment, 900), environment)
     for seed in range(3):
         assert objective(plan_by_search(whole, environment, 900, seed), environment) >= least - 1e-9
@@ -355,15 +336,8 @@ def test_the_compiled_search_fills_a_vm_as_plans_do(tasks: list[tuple[int, int]]
 
 def fleet_of(duration_s: list[list[float]], memory_mb: list[float], cores: list[int]) -> Fleet:
     """VMs of 4096 MB at 1, 2, ... USD per second; cost and makespan weigh 1."""
-    return Fleet(
-        np.array(duration_s),
-        np.array(memory_mb),
-        np.array(cores),
-        np.full(len(cores), 4096 + MEMORY_TOLERANCE_MB),
-        np.arange(1.0, len(cores) + 1),
-        1.0,
-        1.0,
-    )
+    memory, usd_s = np.full(len(cores), 4096 + MEMORY_TOLERANCE_MB), np.arange(1.0, len(cores) + 1)
+    return Fleet(np.array(duration_s), np.array(memory_mb), np.array(cores), memory, usd_s, 1.0, 1.0)
 
 
 def test_a_walk_keeps_the_best_on_its_way() -> None:
@@ -393,11 +367,7 @@ def test_tasks_after_d_spot_leave_their_spot_vms() -> None:
     plan = Plan(bag, (PlannedVm(Vm(SLOW, Market.SPOT, 1), row),), 200.0, 50.0, 900.0)
     found = allocate_bursts(plan, environment)
     assert violations(found, environment) == []
-    spans = {
-        planned.vm.name: [(item.task.name, item.start_s, item.end_s) for item in planned.tasks]
-        for planned in found.vms
-    }
-    assert spans == {
+    assert placed(found) == {
         "slow spot 1": [("0", 0, 30)],
         "slow on-demand 1": [("2", 0, 30), ("1", 30, 60)],
         "burst on-demand 1": [("3", 0, 60)],
@@ -405,14 +375,16 @@ def test_tasks_after_d_spot_leave_their_spot_vms() -> None:
     assert found.vms[-1].mode == Mode.BASELINE
 
 
+def apart(bag: Bag, deadline_s: float, d_spot_s: float) -> Plan:
+    """Each task at once on a spot VM of its own."""
+    rows = [(PlannedTask(task, 0, 0, task.runtime_s["slow"]),) for task in bag.tasks]
+    vms = tuple(PlannedVm(Vm(SLOW, Market.SPOT, k), row) for k, row in enumerate(rows, start=1))
+    return Plan(bag, vms, deadline_s, d_spot_s, 900.0)
+
+
 def test_an_idle_burstable_vm_takes_the_task_that_ends_last_or_stands_by() -> None:
     environment = Environment((SLOW, BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
-    bag = bag_of((10, 30), (10, 25))
-    vms = tuple(
-        PlannedVm(Vm(SLOW, Market.SPOT, k + 1), (PlannedTask(task, 0, 0, task.runtime_s["slow"]),))
-        for k, task in enumerate(bag.tasks)
-    )
-    plan = Plan(bag, vms, 200.0, 50.0, 900.0)
+    plan = apart(bag_of((10, 30), (10, 25)), 200.0, 50.0)
     found = allocate_bursts(plan, environment)
     assert [(v.vm.name, [p.task.name for p in v.tasks]) for v in found.vms] == [
         ("slow spot 2", ["1"]),
@@ -430,12 +402,8 @@ def test_an_idle_burstable_vm_takes_the_task_that_ends_last_or_stands_by() -> No
 def test_twenty_spot_vms_and_a_rate_of_a_tenth_give_two_burstable_vms() -> None:
     # Section 8.1.2: "if 20 spot VMs were selected by the ILS, with burst_rate = 0.1, only 2 burstable VMs".
     environment = Environment((SLOW, BURST), max_per_type_and_market=20, checkpoint_overhead=0.0)
-    bag = bag_of(*[(10.0, 30.0)] * 20)
-    vms = tuple(
-        PlannedVm(Vm(SLOW, Market.SPOT, k + 1), (PlannedTask(task, 0, 0, 30.0),))
-        for k, task in enumerate(bag.tasks)
-    )
-    found = allocate_bursts(Plan(bag, vms, 500.0, 200.0, 900.0), environment, burst_rate=0.1)
+    plan = apart(bag_of(*[(10.0, 30.0)] * 20), 500.0, 200.0)
+    found = allocate_bursts(plan, environment, burst_rate=0.1)
     assert sum(planned.vm.vm_type.burstable for planned in found.vms) == 2
 
 

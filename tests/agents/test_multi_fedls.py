@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,25 +128,26 @@ def names(outcome: Outcome, task: int) -> list[str]:
 KEPT = Checkpoints(every_rounds=10, on_clients=True)
 
 
-def til(*interruptions: tuple[int, int], **conditions: object) -> Deployment:
+def played(deployment: Deployment, seed: int = 0, **options: Any) -> Outcome:
+    return play(deployment.application, MultiFedLS(deployment, **options), seed)
+
+
+def til(*interruptions: tuple[int, int], **conditions: Any) -> Deployment:
     """TIL on CloudLab with 50 rounds (Tables 7.14 and 7.15)."""
     application = replace(load_application("til_cloudlab"), rounds=50)
     given = tuple(Interruption(task, time_s) for task, time_s in interruptions)
-    return Deployment(
-        application,
-        load_clouds("cloudlab"),
-        Conditions(checkpoints=KEPT, interruptions=given, **conditions),  # type: ignore[arg-type]
-    )
+    under = Conditions(checkpoints=KEPT, interruptions=given, **conditions)
+    return Deployment(application, load_clouds("cloudlab"), under)
 
 
 def test_til_is_placed_and_replaced_as_the_thesis_reports() -> None:
     """Section 7.6.1: clients from vm326 to vm338, the server from vm321 to vm412."""
     deployment = til((0, 900), (SERVER, 1900))
-    outcome = play(deployment.application, MultiFedLS(deployment), 0)
+    outcome = played(deployment)
     assert names(outcome, SERVER) == ["vm321", "vm412"]
     assert names(outcome, 0) == ["vm326", "vm338"]
     assert [names(outcome, k) for k in (1, 2, 3)] == [["vm326"]] * 3
-    same = play(deployment.application, MultiFedLS(deployment, exclude_revoked=False), 0)
+    same = played(deployment, exclude_revoked=False)
     assert names(same, SERVER) == ["vm321", "vm321"]
     assert names(same, 0) == ["vm326", "vm326"]
 
@@ -155,13 +157,9 @@ def test_the_proof_of_concept_is_placed_and_replaced_as_the_thesis_reports() -> 
     application = load_application("til_aws2_gcp2")
     application = replace(application, clients=(application.clients[0], application.clients[2]), rounds=30)
     given = (Interruption(0, 900), Interruption(SERVER, 3900))
-    deployment = Deployment(
-        application,
-        keep_types(load_clouds("aws_gcp"), PROOF_OF_CONCEPT),
-        Conditions(checkpoints=KEPT, interruptions=given),
-    )
-    policy = MultiFedLS(deployment, Market.ON_DEMAND, Market.ON_DEMAND)
-    outcome = play(deployment.application, policy, 0)
+    clouds = keep_types(load_clouds("aws_gcp"), PROOF_OF_CONCEPT)
+    deployment = Deployment(application, clouds, Conditions(checkpoints=KEPT, interruptions=given))
+    outcome = played(deployment, server_market=Market.ON_DEMAND, client_market=Market.ON_DEMAND)
     assert names(outcome, SERVER) == ["vm113", "vm214"]
     assert names(outcome, 0) == ["vm111", "vm211"]
     assert names(outcome, 1) == ["vm111"]
@@ -184,18 +182,17 @@ def test_types_come_back_where_every_type_was_revoked() -> None:
     given = tuple(Interruption(0, time_s) for time_s in (200, 400, 600))
     application = load_application("til_cloudlab")
     deployment = Deployment(application, clouds, Conditions(checkpoints=KEPT, interruptions=given))
-    outcome = play(deployment.application, MultiFedLS(deployment), 0)
-    assert names(outcome, 0) == ["vm326", "vm338", "vm326", "vm338"]
+    assert names(played(deployment), 0) == ["vm326", "vm338", "vm326", "vm338"]
 
 
 def test_the_markets_of_server_and_clients_are_chosen_separately() -> None:
     deployment = til(revocation_mean_s=7200.0)
-    outcome = play(deployment.application, MultiFedLS(deployment, Market.ON_DEMAND, Market.SPOT), 3)
+    outcome = played(deployment, 3, server_market=Market.ON_DEMAND, client_market=Market.SPOT)
     markets = {bill.client: deployment.application.offers[bill.offer].market for bill in outcome.bills}
     assert markets == {SERVER: Market.ON_DEMAND, **dict.fromkeys(range(4), Market.SPOT)}
     assert not [task for task, _ in outcome.interruptions if task == SERVER]
-    steady = MultiFedLS(deployment, Market.ON_DEMAND, Market.ON_DEMAND)
-    assert not play(deployment.application, steady, 3).interruptions
+    steady = played(deployment, 3, server_market=Market.ON_DEMAND, client_market=Market.ON_DEMAND)
+    assert not steady.interruptions
 
 
 def test_a_quota_sends_the_successor_elsewhere() -> None:
@@ -204,9 +201,8 @@ def test_a_quota_sends_the_successor_elsewhere() -> None:
         replace(region, max_gpus=0) if region.name == "clemson" else region for region in clouds.regions
     )
     deployment = replace(til((0, 900)), clouds=replace(clouds, regions=regions))
-    outcome = play(deployment.application, MultiFedLS(deployment), 0)
     # vm338 in Clemson has GPUs; the best of the others is r650 there, which has none.
-    assert names(outcome, 0)[1] not in ("vm326", "vm338")
+    assert names(played(deployment), 0)[1] not in ("vm326", "vm338")
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -233,22 +229,20 @@ def test_quotas_hold_at_every_moment_whatever_is_revoked(seed: int) -> None:
         assert quotas_kept(clouds, used)
 
 
-def slow(deployment: Deployment, **degradation: object) -> Deployment:
-    item = Degradation(**degradation)  # type: ignore[arg-type]
-    return deployment.with_conditions(replace(deployment.conditions, degradations=(item,)))
+def slow(deployment: Deployment, **degradation: Any) -> Deployment:
+    degradations = (Degradation(**degradation),)
+    return deployment.with_conditions(replace(deployment.conditions, degradations=degradations))
 
 
 def test_a_client_leaves_a_vm_that_has_become_slow_if_that_pays() -> None:
     calm = til()
-    offer = calm.offer_of[
-        next(k for k, vm in enumerate(calm.clouds.vm_types) if vm.name == "vm326"), Market.SPOT
-    ]
+    types = [vm.name for vm in calm.clouds.vm_types]
+    offer = calm.offer_of[types.index("vm326"), Market.SPOT]
     # Forty times slower: 4,948 s of computation instead of 124.
     degraded = slow(calm, slowdown=40.0, from_s=1000, offer=offer)
-    waits = play(degraded.application, MultiFedLS(degraded), 0)
-    moves = play(degraded.application, MultiFedLS(degraded, move_factor=1.5), 0)
+    waits, moves = played(degraded), played(degraded, move_factor=1.5)
     assert names(waits, 0) == ["vm326"]
-    others = keep_types(calm.clouds, [vm.name for vm in calm.clouds.vm_types if vm.name != "vm326"])
+    others = keep_types(calm.clouds, [name for name in types if name != "vm326"])
     best = MultiFedLS(replace(calm, clouds=others))
     server, *clients = best.federation.describe(best.initial)
     assert names(moves, SERVER)[-1] == server
@@ -257,16 +251,15 @@ def test_a_client_leaves_a_vm_that_has_become_slow_if_that_pays() -> None:
     assert moves.cost_usd < 0.5 * waits.cost_usd
     # Twice as slow is more than the factor, but still the fastest type by far.
     mild = slow(calm, slowdown=2.0, from_s=1000, offer=offer)
-    assert names(play(mild.application, MultiFedLS(mild, move_factor=1.5), 0), 0) == ["vm326"]
+    assert names(played(mild, move_factor=1.5), 0) == ["vm326"]
     # Nothing degraded, nothing moved.
-    assert names(play(calm.application, MultiFedLS(calm, move_factor=1.5), 0), 0) == ["vm326"]
+    assert names(played(calm, move_factor=1.5), 0) == ["vm326"]
 
 
 def test_the_server_leaves_a_region_whose_link_has_become_slow_if_that_pays() -> None:
     # Messages within Wisconsin from 9 s to 354 s; between Wisconsin and APT they take 24 s.
     degraded = slow(til(), slowdown=40.0, from_s=1000, link=("wisconsin", "wisconsin"))
-    waits = play(degraded.application, MultiFedLS(degraded), 0)
-    moves = play(degraded.application, MultiFedLS(degraded, move_factor=1.5), 0)
+    waits, moves = played(degraded), played(degraded, move_factor=1.5)
     region = {vm.name: vm.region for vm in degraded.clouds.vm_types}
     assert names(waits, SERVER) == ["vm321"]
     assert region[names(moves, SERVER)[0]] == "wisconsin"
@@ -274,18 +267,17 @@ def test_the_server_leaves_a_region_whose_link_has_become_slow_if_that_pays() ->
     assert moves.time_s < 0.5 * waits.time_s
     assert not moves.server_losses
     # A spin-up of five hours costs more than the rounds that are left would gain.
-    far = slow(
-        til(spin_up_s={"Cloud A": 18_000.0, "Cloud B": 18_000.0}), slowdown=40.0, link=("wisconsin",) * 2
-    )
-    assert names(play(far.application, MultiFedLS(far, move_factor=1.5), 0), SERVER) == ["vm321"]
+    spin_up_s = dict.fromkeys(("Cloud A", "Cloud B"), 18_000.0)
+    far = slow(til(spin_up_s=spin_up_s), slowdown=40.0, link=("wisconsin",) * 2)
+    assert names(played(far, move_factor=1.5), SERVER) == ["vm321"]
 
 
 def test_one_slow_round_is_not_a_degradation() -> None:
     # Round 3 lasts from about 285 s to 421 s; only that one is slow.
     short = slow(til(), slowdown=40.0, from_s=200, until_s=290, link=("wisconsin", "wisconsin"))
-    outcome = play(short.application, MultiFedLS(short, move_factor=1.5), 0)
+    outcome = played(short, move_factor=1.5)
     assert names(outcome, SERVER) == ["vm321"]
-    assert outcome.time_s > play(til().application, MultiFedLS(til()), 0).time_s + 300
+    assert outcome.time_s > played(til()).time_s + 300
 
 
 def test_a_move_factor_must_mean_something() -> None:

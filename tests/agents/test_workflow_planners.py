@@ -51,9 +51,6 @@ from envs.simulation.workflows.problem import Problem, problem_of
 from tests.envs.test_workflow_running import executors_case, private_case
 from tests.workflow_cases import drawn, topcuoglu
 
-# Planners of workflows: published figures, brute force, and that none can be talked into breaking a rule.
-
-
 QUICK = AnnealingSettings(iterations=2_000)
 
 
@@ -71,9 +68,7 @@ def test_annealing_finds_a_shorter_schedule_of_the_example_and_repeats_itself() 
     problem = problem_of(*topcuoglu())
     found = plan_by_annealing(problem, seed=3)
     assert finish_s(problem, found) == 73
-    again = plan_by_annealing(problem, seed=3)
-    assert found.cluster.tolist() == again.cluster.tolist()
-    assert found.order.tolist() == again.order.tolist()
+    np.testing.assert_array_equal(found, plan_by_annealing(problem, seed=3))
 
 
 @pytest.mark.real
@@ -122,8 +117,7 @@ def test_no_planner_takes_private_data_where_it_would_be_faster(name: str) -> No
     plan = plan_workflow(name, workflow, platform)
     # On the others both steps would take 0.02 s instead of 200 s.
     assert [placed.cluster for placed in plan.placements] == ["slow", "slow"]
-    assert plan.finish_s == 200
-    assert plan.moves() == ()
+    assert (plan.finish_s, plan.moves()) == (200, ())
 
 
 def test_greedy_takes_the_heaviest_first_and_where_it_ends_first() -> None:
@@ -132,10 +126,8 @@ def test_greedy_takes_the_heaviest_first_and_where_it_ends_first() -> None:
     plan = plan_workflow("greedy", Workflow("two", (), steps), platform)
     # heavy: 15 s on the fast one; light: 10 s on the slow one, 15 + 5 s on the fast one. In the order given,
     # both would be on the fast one: light ends there at 5 s, and heavy at 20 s instead of 30 s.
-    assert [(one.step, one.cluster, one.end_s) for one in plan.placements] == [
-        ("light", "slow", 10),
-        ("heavy", "fast", 15),
-    ]
+    placed = [(one.step, one.cluster, one.end_s) for one in plan.placements]
+    assert placed == [("light", "slow", 10), ("heavy", "fast", 15)]
 
 
 def test_cpop_does_not_choose_a_fast_cluster_that_waits_for_input() -> None:
@@ -158,8 +150,7 @@ def test_a_wish_that_cannot_be_met_is_one_line() -> None:
 
 
 def test_fair_scheduling_takes_turns() -> None:
-    problem = problem_of(*executors_case((1, 1, 1)))
-    assert plan_fairly(problem).cluster.tolist() == [0, 0, 0]
+    assert plan_fairly(problem_of(*executors_case((1, 1, 1)))).cluster.tolist() == [0, 0, 0]
     problem = problem_of(*topcuoglu())
     found = plan_fairly(problem)
     assert found.cluster[found.order].tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
@@ -169,9 +160,9 @@ def test_fair_scheduling_takes_turns() -> None:
 # The inner loop of the annealing: what it evaluates, the critical path, and where its lanes begin.
 
 
-def seconds(run_s: float) -> Profile:
-    """One executor for so long."""
-    return Profile((Stage(1, run_s),), executors=1)
+def seconds(name: str, run_s: float, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> Step:
+    """A step of one executor for so long."""
+    return Step(name, Profile((Stage(1, run_s),), executors=1), reads, writes)
 
 
 @settings(max_examples=40, deadline=None)
@@ -183,10 +174,8 @@ def test_a_schedule_within_its_limit_ends_as_simulated_and_no_other_ends(
     solution = plan_by_heft(problem)
     whole_s, tail_s, n = finish_s(problem, solution), least_tail_s(problem), len(solution.order)
     for limit_s, expected_s in ((np.inf, whole_s), (whole_s, whole_s), (whole_s - 1e-3, np.inf)):
-        found_s = finish_within_s(
-            problem, tail_s, limit_s, *solution, work_space(problem), np.zeros(n), np.zeros(n)
-        )
-        assert found_s == expected_s
+        space = (work_space(problem), np.zeros(n), np.zeros(n))
+        assert finish_within_s(problem, tail_s, limit_s, *solution, *space) == expected_s
 
 
 @pytest.mark.parametrize(("other_s", "before"), [(12.0, 0), (20.0, 1)])
@@ -195,11 +184,8 @@ def test_the_critical_path_goes_by_the_file_or_by_the_executor_that_comes_last(
 ) -> None:
     # The first ends at 10 s, and its file is at the other cluster at 15 s, where one that takes 12 or 20 s is
     # before the last: that starts at 15 s because of the file, or at 20 s because of the executor.
-    steps = (
-        Step("writes", seconds(10.0), (), ("file",)),
-        Step("other", seconds(other_s)),
-        Step("reads", seconds(10.0), ("file",)),
-    )
+    writes, reads = seconds("writes", 10.0, (), ("file",)), seconds("reads", 10.0, ("file",))
+    steps = (writes, seconds("other", other_s), reads)
     platform = Platform((Cluster("one", 1), Cluster("two", 1)), Link(1.0))
     problem = problem_of(Workflow("three", (File("file", 5.0),), steps), platform)
     start_s, end_s, found = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
@@ -212,8 +198,8 @@ def test_the_critical_path_goes_by_the_file_or_by_the_executor_that_comes_last(
 def joined(steps: int) -> Problem:
     """Steps of 10 s on one of two clusters, and a last one that reads 8 GB of each, at 1 GB/s."""
     files = tuple(File(f"f{k}", 8.0) for k in range(steps))
-    each = tuple(Step(f"s{k}", seconds(10.0), (), (f"f{k}",)) for k in range(steps))
-    last = Step("last", seconds(10.0), tuple(file.name for file in files))
+    each = tuple(seconds(f"s{k}", 10.0, (), (f"f{k}",)) for k in range(steps))
+    last = seconds("last", 10.0, tuple(file.name for file in files))
     clusters = (Cluster("one", 1), Cluster("two", 1))
     return problem_of(Workflow("join", files, (*each, last)), Platform(clusters, Link(1.0)))
 
@@ -233,30 +219,22 @@ def test_without_heat_the_search_goes_downhill_and_takes_back_what_is_longer() -
     # 120 steps of 10 to 16 s, all on the first of twelve clusters. Each cluster would have 129.75 s if steps
     # could be divided; a walk that keeps what is longer stays above 140 s.
     lengths_s = [10.0 + k % 7 for k in range(120)]
-    steps = tuple(Step(f"s{k}", seconds(run_s)) for k, run_s in enumerate(lengths_s))
+    steps = tuple(seconds(f"s{k}", run_s) for k, run_s in enumerate(lengths_s))
     platform = Platform(tuple(Cluster(f"c{k}", 1) for k in range(12)), Link(1.0))
     problem = problem_of(Workflow("many", (), steps), platform)
-    found = anneal(
-        problem,
-        graph_of(problem),
-        least_tail_s(problem),
-        np.zeros(120, np.int64),
-        np.arange(120),
-        np.full(6_000, 1e-9),
-        np.random.default_rng(0).random((6_000, DRAWS + 1)),
-    )
+    start, heat = (np.zeros(120, np.int64), np.arange(120)), np.full(6_000, 1e-9)
+    draws = np.random.default_rng(0).random((6_000, DRAWS + 1))
+    found = anneal(problem, graph_of(problem), least_tail_s(problem), *start, heat, draws)
     assert sum(lengths_s) / 12 <= finish_s(problem, Solution(*found)) <= 1.03 * sum(lengths_s) / 12
 
 
 # Algorithm 1 of Liu 2022: what is divided, what is combined, and that the work remains the same.
 
-
 NAMES = ("a", "b", "c")
 PLATFORM = Platform((Cluster("a", 2), Cluster("b", 4), Cluster("c", 6)), Link(0.1))
 COLLECT = Divisible(0.002, Profile((Stage(1, 49.0),)))
-COUNT = Step(
-    "count", Profile((Stage(800, 8.0),)), ("text",), ("counts",), divisible=COLLECT
-)  # 800 tasks of 8 s
+# 800 tasks of 8 s
+COUNT = Step("count", Profile((Stage(800, 8.0),)), ("text",), ("counts",), divisible=COLLECT)
 WORDCOUNT = Workflow("wordcount", (File("text", 102.4, NAMES), File("counts", 0.002)), (COUNT,))
 
 
@@ -301,11 +279,9 @@ def test_a_private_input_stays_private_in_its_pieces() -> None:
 def test_a_dependent_step_is_divided_by_its_blocks_and_its_writer_writes_the_pieces() -> None:
     first = Step("parse", Profile((Stage(8, 1.0),)), ("raw",), ("text",))
     files = (File("raw", 0.1, ("a",)), File("text", 102.4), File("counts", 0.002))
-    found = transform(
-        Workflow("chain", files, (first, replace(COUNT, profile=Profile(run_s={"a": 90.0})))),
-        PLATFORM,
-        SplitSettings(most_blocks=300),
-    )
+    second = replace(COUNT, profile=Profile(run_s={"a": 90.0}))
+    workflow = Workflow("chain", files, (first, second))
+    found = transform(workflow, PLATFORM, SplitSettings(most_blocks=300))
     # 800 blocks / 300: three parts
     assert found.steps[0].writes == ("text.1", "text.2", "text.3")
     assert [step.profile.run_s["a"] for step in found.steps[1:4]] == [30.0] * 3
@@ -313,12 +289,8 @@ def test_a_dependent_step_is_divided_by_its_blocks_and_its_writer_writes_the_pie
 
 def chain(first_gb: float, *, elsewhere: bool = False) -> Workflow:
     """Two steps of which the first writes `first_gb` and the second 1 GB."""
-    files = (
-        File("in", 2.0, ("a",)),
-        File("side", 1.0, ("b" if elsewhere else "a",)),
-        File("between", first_gb),
-        File("out", 1.0),
-    )
+    given = (File("in", 2.0, ("a",)), File("side", 1.0, ("b" if elsewhere else "a",)))
+    files = (*given, File("between", first_gb), File("out", 1.0))
     first = Step("first", Profile((Stage(4, 3.0, 1.0),), sample_gb=1.0, executors=2), ("in",), ("between",))
     second = Step("second", Profile((Stage(2, 5.0),), executors=1), ("between", "side"), ("out",))
     return Workflow("chain", files, (first, second))

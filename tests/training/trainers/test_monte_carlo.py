@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from tests.training.tiny_trainers import (
 )
 from tests.training.toy import Myopic, ToyWorld
 from training.settings import ScheduleSettings
+from training.trainers.monte_carlo import MonteCarloTrainer
 
 
 def test_the_replay_holds_what_each_decision_was_worth() -> None:
@@ -61,11 +64,8 @@ def test_rounds_play_the_training_episodes_one_after_the_other() -> None:
 
 
 def test_the_report_of_a_round() -> None:
-    trainer = toy_monte_carlo(
-        episodes=40,
-        epsilon_1=ScheduleSettings(0.6, 0.2),
-        learning_rate=ScheduleSettings(1e-3, 1e-4, 0.5, "step"),
-    )
+    rate = ScheduleSettings(1e-3, 1e-4, 0.5, "step")
+    trainer = toy_monte_carlo(episodes=40, epsilon_1=ScheduleSettings(0.6, 0.2), learning_rate=rate)
     first, second = trainer.round(), trainer.round()
     assert (first.episodes, first.decisions) == (20, 160)
     assert set(first.metrics) == {"objective", "regret"}
@@ -94,23 +94,24 @@ def test_without_exploration_the_guide_plays_the_first_round_and_the_policy_the_
     trainer.round()
 
 
+def trained(kind: str, **changes: Any) -> MonteCarloTrainer:
+    trainer = toy_monte_carlo(kind, **changes)
+    while trainer.episodes_done < trainer.settings.episodes:
+        trainer.round()
+    return trainer
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["rl_lsfc", "rl_fc"])
 def test_it_learns_the_optimum_of_the_toy_world(kind: str) -> None:
-    trainer = toy_monte_carlo(kind)
-    before = toy_regret(Myopic())
-    while trainer.episodes_done < trainer.settings.episodes:
-        trainer.round()
-    assert before > 2.0
-    assert toy_regret(trainer.policy) < 0.1
+    assert toy_regret(Myopic()) > 2.0
+    assert toy_regret(trained(kind).policy) < 0.1
 
 
 @pytest.mark.real
 def test_other_weights_give_the_optimum_under_those_weights_without_retraining() -> None:
     # Twice the usual episodes: then six seeds of six choose at least 19 of the 20 right.
-    trainer = toy_monte_carlo("rl_lsfc", episodes=240)
-    while trainer.episodes_done < trainer.settings.episodes:
-        trainer.round()
+    trainer = trained("rl_lsfc", episodes=240)
     world = ToyWorld(TOY_SUITE.episodes)
     world.reset(TOY_SUITE.episode_keys())
     seen, lanes = world.observation, np.arange(world.n_lanes)
@@ -124,12 +125,8 @@ def test_other_weights_give_the_optimum_under_those_weights_without_retraining()
 
 
 def test_sgd_and_huber_learn_too() -> None:
-    trainer = toy_monte_carlo(
-        "rl_fc", optimizer="sgd", loss="huber", learning_rate=ScheduleSettings(0.1, 0.02)
-    )
-    while trainer.episodes_done < trainer.settings.episodes:
-        trainer.round()
-    assert toy_regret(trainer.policy) < 0.3
+    rate = ScheduleSettings(0.1, 0.02)
+    assert toy_regret(trained("rl_fc", optimizer="sgd", loss="huber", learning_rate=rate).policy) < 0.3
 
 
 def test_two_runs_with_one_seed_are_equal_and_other_seeds_differ() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,42 +47,32 @@ def resumed(make: Any, path: Path) -> tuple[Trainer, list[RoundReport]]:
     return second, reports + [second.round() for _ in range(ROUNDS)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "guide"),
-    [("rl_lsfc", "maf"), ("rl_fc", "random")],
-)
-def test_on_the_slice_world(kind: str, guide: str, tmp_path: Path) -> None:
-    def make(seed: int) -> Any:
-        return slice_trainer(kind, seed, guide)
-
+def assert_resumed_exactly(make: Any, path: Path) -> Any:
+    """The trainer that never stopped."""
     straight = make(0)
     reports = [straight.round() for _ in range(2 * ROUNDS)]
-    other, other_reports = resumed(make, tmp_path / "state.pt")
+    other, other_reports = resumed(make, path)
     assert_same(straight.state_dict(), other.state_dict())
     assert reports == other_reports
+    return straight
+
+
+@pytest.mark.parametrize(("kind", "guide"), [("rl_lsfc", "maf"), ("rl_fc", "random")])
+def test_on_the_slice_world(kind: str, guide: str, tmp_path: Path) -> None:
+    straight = assert_resumed_exactly(partial(slice_trainer, kind, guide=guide), tmp_path / "state.pt")
     assert straight.episodes_done == 2 * ROUNDS * straight.settings.lanes
 
 
 @pytest.mark.real
 def test_on_the_toy_world_with_a_full_replay(tmp_path: Path) -> None:
-    def small(seed: int) -> Any:
-        return toy_monte_carlo(seed=seed, replay_capacity=70, gradient_steps=1)
-
-    straight = small(0)
-    reports = [straight.round() for _ in range(2 * ROUNDS)]
-    other, other_reports = resumed(small, tmp_path / "state.pt")
+    settings: dict[str, Any] = {"replay_capacity": 70, "gradient_steps": 1}
+    straight = assert_resumed_exactly(partial(toy_monte_carlo, "rl_lsfc", **settings), tmp_path / "state.pt")
     assert straight.replay.size == 70
-    assert_same(straight.state_dict(), other.state_dict())
-    assert reports == other_reports
 
 
 def test_the_test_can_fail(tmp_path: Path) -> None:
     """A trainer that forgets its exploration stream is found out."""
-
-    def make(seed: int) -> Any:
-        return toy_monte_carlo(seed=seed, gradient_steps=1)
-
-    straight, other = make(0), make(0)
+    straight, other = toy_monte_carlo(gradient_steps=1), toy_monte_carlo(gradient_steps=1)
     for _ in range(ROUNDS):
         straight.round()
     state = straight.state_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Mapping
@@ -24,17 +25,12 @@ class Recorder:
 
     def __init__(self, directory: Path, scores: list[float] | None = None, **changes: Any) -> None:
         wanted = {"episodes": 100, "validation_every": 40, "validation_episodes": 5, "gradient_steps": 1}
-        trainer = toy_monte_carlo("rl_fc", **{**wanted, **changes})
-        self.trainer = trainer
+        self.trainer = trainer = toy_monte_carlo("rl_fc", **{**wanted, **changes})
         self.cards: list[dict[str, Any]] = []
         self.run = RunDirectory(directory)
+        player = SuitePlayer([ToyWorld], 5)
         self.session = Session(
-            trainer,
-            SuitePlayer([ToyWorld], 5),
-            Myopic(),
-            trainer.settings,
-            self.run,
-            lambda card: self.cards.append(card),
+            trainer, player, Myopic(), trainer.settings, self.run, lambda card: self.cards.append(card)
         )
         if scores is not None:
             script = iter(scores)
@@ -51,23 +47,34 @@ class Recorder:
             self.session._validate = scripted  # type: ignore[method-assign]
 
 
-def test_validation_comes_at_its_interval_and_at_the_end(tmp_path: Path) -> None:
+def test_a_run_validates_keeps_the_best_and_writes_cards_tables_and_curves(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     recorder.session.run()
     assert recorder.validated == [0, 40, 80, 100]
     # The best on validation is saved, not the last.
     assert [card["episodes"] for card in recorder.cards] == [0, 40, 80]
     assert recorder.session.best == Best(-3.0, 80)
+    for card in recorder.cards:
+        assert card["guide"] == "myopic"
+        assert set(card["validation"]) == set(card["validation_guide"]) == {"objective", "regret"}
+        assert card["validation_guide"]["regret"] > 1.0
+        assert card["decisions"] == card["episodes"] * 8
+    header, *rows = recorder.run.validations.read_text().splitlines()
+    assert header == "episode,decisions,objective,regret"
+    validations = [["0", "0", "-9.0"], ["40", "320", "-5.0"], ["80", "640", "-3.0"], ["100", "800", "-4.0"]]
+    assert [row.split(",")[:3] for row in rows] == validations
+    curves = EventAccumulator(str(tmp_path / "tensorboard"))
+    curves.Reload()
+    assert set(curves.Tags()["scalars"]) == CURVES
+    rounds = curves.Scalars("charts/decisions")
+    assert [(event.step, event.value) for event in rounds] == [(20 * k, 160.0 * k) for k in range(1, 6)]
 
 
-def test_the_card_tells_what_the_guide_reached(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path)
-    recorder.session.run()
-    card = recorder.cards[0]
-    assert card["guide"] == "myopic"
-    assert set(card["validation"]) == set(card["validation_guide"]) == {"objective", "regret"}
-    assert card["validation_guide"]["regret"] > 1.0
-    assert card["decisions"] == card["episodes"] * 8
+CURVES = {
+    *(f"charts/{name}" for name in ("return", "decisions", "decisions_per_second", "epsilon_1")),
+    *("charts/learning_rate", "losses/value", "validation/gain_over_guide_pct"),
+    *(f"{part}/{name}" for part in ("train", "validation", "guide") for name in ("objective", "regret")),
+}
 
 
 @pytest.mark.parametrize(
@@ -94,52 +101,12 @@ def test_the_time_limit_ends_after_a_whole_round_with_everything_saved(tmp_path:
     assert len(recorder.cards) == 2
 
 
-def test_curves_have_their_fixed_names(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path)
-    recorder.session.run()
-    curves = EventAccumulator(str(tmp_path / "tensorboard"))
-    curves.Reload()
-    assert set(curves.Tags()["scalars"]) == {
-        "charts/return",
-        "charts/decisions",
-        "charts/decisions_per_second",
-        "charts/epsilon_1",
-        "charts/learning_rate",
-        "train/objective",
-        "train/regret",
-        "validation/objective",
-        "validation/regret",
-        "validation/gain_over_guide_pct",
-        "guide/objective",
-        "guide/regret",
-        "losses/value",
-    }
-    rounds = curves.Scalars("charts/decisions")
-    assert [(event.step, event.value) for event in rounds] == [(20 * k, 160.0 * k) for k in range(1, 6)]
-
-
-def test_validations_are_kept_as_a_table(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
-    recorder.session.run()
-    header, *rows = recorder.run.validations.read_text().splitlines()
-    assert header == "episode,decisions,objective,regret"
-    assert [row.split(",")[:3] for row in rows] == [
-        ["0", "0", "-9.0"],
-        ["40", "320", "-5.0"],
-        ["80", "640", "-3.0"],
-        ["100", "800", "-4.0"],
-    ]
-
-
 def interrupt_in_round(recorder: Recorder, number: int, times: int = 1) -> None:
     """Send this process Ctrl-C while round `number` runs."""
-    real = recorder.trainer.round
-    count = 0
+    real, rounds = recorder.trainer.round, itertools.count(1)
 
     def interrupted() -> RoundReport:
-        nonlocal count
-        count += 1
-        if count == number:
+        if next(rounds) == number:
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
         return real()
@@ -174,11 +141,16 @@ def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> 
     assert all(one[name].equal(other[name]) for name in one)
 
 
-def test_ctrl_c_in_the_last_round_simply_ends(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_last_round_simply_ends_and_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     interrupt_in_round(recorder, 5)
     recorder.session.run()
     assert recorder.validated == [0, 40, 80, 100]
+    again = Recorder(tmp_path, [])
+    again.session.restore(saved_state(recorder.run))
+    again.session.run()
+    assert again.validated == []
+    assert again.cards == []
 
 
 def test_a_second_ctrl_c_stops_at_once_and_leaves_the_latest_state(tmp_path: Path) -> None:
@@ -198,21 +170,10 @@ def test_the_users_own_handler_is_back_afterwards(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_finished_run_is_only_validated_against_when_resumed(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
-    recorder.session.run()
-    again = Recorder(tmp_path, [])
-    again.session.restore(saved_state(recorder.run))
-    again.session.run()
-    assert again.validated == []
-    assert again.cards == []
-
-
 @pytest.mark.parametrize(("reached", "guided", "gain"), [(-4.5, -5.0, 10.0), (-5.5, -5.0, -10.0)])
 def test_a_gain_is_a_share_of_what_the_guide_reaches(
     reached: float, guided: float, gain: float, tmp_path: Path
 ) -> None:
     session = Recorder(tmp_path).session
-    assert session._gain_pct({"objective": reached}, {"objective": guided}) == pytest.approx(gain)
-    session.higher_is_better = False
-    assert session._gain_pct({"objective": reached}, {"objective": guided}) == pytest.approx(-gain)
+    for session.higher_is_better, expected in ((True, gain), (False, -gain)):
+        assert session._gain_pct({"objective": reached}, {"objective": guided}) == pytest.approx(expected)
