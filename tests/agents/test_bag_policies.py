@@ -50,10 +50,8 @@ def test_the_cost_of_each_answer_by_hand() -> None:
 
 
 def test_risk_is_the_chance_to_hibernate_before_the_end() -> None:
-    world = hibernated((1, 4))
-    choices = weigh(world.observation, BagParameters())
-    assert choices.risk[0, 5] == pytest.approx(1 - np.exp(-110 / 1000))
-    assert choices.risk[0, TWO_DEMAND] == 0
+    risk = weigh(hibernated((1, 4)).observation, BagParameters()).risk[0]
+    assert (risk[5], risk[TWO_DEMAND]) == (pytest.approx(1 - np.exp(-110 / 1000)), 0)
 
 
 def test_an_empty_vm_is_given_back() -> None:

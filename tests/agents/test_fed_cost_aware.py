@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.rounds_scenarios import bundled_scenarios, parse_rounds, read_json, scenario_path
-from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
+from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Exclusion, Outcome
 from envs.simulation.federations.rounds.tariff import Tariff
@@ -21,6 +23,11 @@ from tests.envs.rounds_cases import FAST, SLOW, two_clients
 
 def bills_of(outcome: Outcome, client: int) -> list[tuple[int, int]]:
     return [(bill.start_s, bill.end_s) for bill in outcome.bills if bill.client == client]
+
+
+def spot(name: str, usd_hour: Tariff | float = 0.36, **changes: Any) -> Offer:
+    tariff = usd_hour if isinstance(usd_hour, Tariff) else Tariff.constant(usd_hour)
+    return Offer(name, name, Market.SPOT, tariff, **changes)
 
 
 def test_three_rounds_to_the_second_and_cent() -> None:
@@ -62,13 +69,8 @@ def test_waiting_starts_are_planned_anew_after_an_interruption() -> None:
 
 def test_an_idle_client_that_is_interrupted_stays_off_until_it_is_needed() -> None:
     # Three clients, so that one can be idle, kept (its wait is too short to release it) and interrupted.
-    application = Application(
-        "three",
-        4,
-        (Client("slow", 600, 700, 100, (0,)), Client("near", 480, 500, 100, (0,))),
-        (Offer("spot", "zone", Market.SPOT, Tariff.constant(0.36)),),
-        interruptions=(two_clients(1, ((1, 1900),)).interruptions),
-    )
+    clients = (Client("slow", 600, 700, 100, (0,)), Client("near", 480, 500, 100, (0,)))
+    application = Application("three", 4, clients, (spot("zone"),), interruptions=(Interruption(1, 1900),))
     outcome = play(application, FedCostAware(), 0)
     # Round 3 is 1400 to 2000; done at 1880, taken at 1900: 2000 - 130 is past, so it starts at once.
     assert outcome.interruptions == [(1, 1900)]
@@ -78,8 +80,7 @@ def test_an_idle_client_that_is_interrupted_stays_off_until_it_is_needed() -> No
 
 def test_averages_follow_changing_times() -> None:
     """The spin-up estimate is 0.9 x the latest + 0.1 x the one before: seen in when a client is started."""
-    application = two_clients(6, spin_up_cv=0.3)
-    outcome = play(application, FedCostAware(), 5)
+    outcome = play(two_clients(6, spin_up_cv=0.3), FedCostAware(), 5)
     spin_ups = [span.end_s - span.start_s for span in outcome.spans[FAST] if span.state is State.SPIN_UP]
     starts = [start for start, _ in bills_of(outcome, FAST)]
     assert len(starts) == 4
@@ -112,30 +113,22 @@ def test_counting_the_whole_round_a_client_leaves_before_it_can_run_out_of_money
 
 
 def test_the_cheapest_zone_of_the_moment_is_rented() -> None:
-    zones = (
-        Offer("a", "a", Market.SPOT, Tariff([0, 1600], [0.36, 0.72])),
-        Offer("b", "b", Market.SPOT, Tariff([0, 1600], [0.54, 0.18])),
-    )
-    clients = (Client("slow", 600, 700, 100, (0, 1)), Client("fast", 100, 150, 100, (0, 1)))
-    outcome = play(Application("zones", 4, clients, zones), FedCostAware(), 0)
-    assert [(bill.offer, bill.start_s) for bill in outcome.bills if bill.client == FAST] == [
-        (0, 0),
-        (1, 1870),
-    ]
+    zones = (spot("a", Tariff([0, 1600], [0.36, 0.72])), spot("b", Tariff([0, 1600], [0.54, 0.18])))
+    outcome = play(replace(two_clients(4), offers=zones), FedCostAware(), 0)
+    rented = [(bill.offer, bill.start_s) for bill in outcome.bills if bill.client == FAST]
+    assert rented == [(0, 0), (1, 1870)]
     # A running instance stays where it is.
     assert [bill.offer for bill in outcome.bills if bill.client == SLOW] == [0]
 
 
 def test_where_nothing_is_available_it_tries_again() -> None:
-    closed = StepSeries(np.array([0, 150]), np.array([0.0, 1.0]))
-    offers = (Offer("a", "a", Market.SPOT, Tariff.constant(0.36), availability=closed),)
-    outcome = play(Application("closed", 1, (Client("only", 10, 10, 0, (0,)),), offers), FedCostAware(), 0)
-    assert outcome.bills[0].start_s == 180
+    closed = spot("a", availability=StepSeries(np.array([0, 150]), np.array([0.0, 1.0])))
+    application = Application("closed", 1, (Client("only", 10, 10, 0, (0,)),), (closed,))
+    assert play(application, FedCostAware(), 0).bills[0].start_s == 180
 
 
 def test_a_client_without_an_offer_of_the_market_is_told() -> None:
-    offers = (Offer("a", "a", Market.SPOT, Tariff.constant(0.36)),)
-    application = Application("spot only", 1, (Client("only", 10, 10, 0, (0,)),), offers)
+    application = Application("spot only", 1, (Client("only", 10, 10, 0, (0,)),), (spot("a"),))
     with pytest.raises(ValueError, match="only may rent no on-demand offer"):
         play(application, AlwaysOn(Market.ON_DEMAND), 0)
 
@@ -159,6 +152,10 @@ TABLE_I = {
 }
 
 
+def bundled(name: str) -> Application:
+    return parse_rounds(read_json(scenario_path(name)), name)
+
+
 def test_every_data_set_of_table_i_is_bundled() -> None:
     assert bundled_scenarios() == sorted(TABLE_I)
 
@@ -166,17 +163,18 @@ def test_every_data_set_of_table_i_is_bundled() -> None:
 @pytest.mark.parametrize("name", TABLE_I)
 def test_table_i(name: str) -> None:
     saving, minutes, spot_saving, baseline_minutes = TABLE_I[name]
-    application = parse_rounds(read_json(scenario_path(name)), name)
+    application = bundled(name)
     savings, times, spot_savings, spot_times = [], [], [], []
     for seed in SEEDS:
-        aware = play(application, FedCostAware(), seed)
-        spot = play(application, AlwaysOn(Market.SPOT), seed)
-        on_demand = play(application, AlwaysOn(Market.ON_DEMAND), seed)
+        aware, on_spot, on_demand = (
+            play(application, policy, seed)
+            for policy in (FedCostAware(), AlwaysOn(Market.SPOT), AlwaysOn(Market.ON_DEMAND))
+        )
         savings.append(100 * (1 - aware.cost_usd / on_demand.cost_usd))
-        spot_savings.append(100 * (1 - spot.cost_usd / on_demand.cost_usd))
+        spot_savings.append(100 * (1 - on_spot.cost_usd / on_demand.cost_usd))
         times.append(aware.time_s / 60)
-        spot_times.append(spot.time_s / 60)
-        assert spot.time_s == on_demand.time_s
+        spot_times.append(on_spot.time_s / 60)
+        assert on_spot.time_s == on_demand.time_s
         assert len(aware.epochs) == application.rounds * len(application.clients)
     assert statistics.fmean(savings) == pytest.approx(saving, abs=0.5)
     assert max(abs(one - saving) for one in savings) < 2
@@ -187,8 +185,7 @@ def test_table_i(name: str) -> None:
 
 
 def test_the_slowest_client_of_figure_4_is_never_released() -> None:
-    application = parse_rounds(read_json(scenario_path("fed-isic2019")), "fed-isic2019")
-    outcome = play(application, FedCostAware(), 0)
+    outcome = play(bundled("fed-isic2019"), FedCostAware(), 0)
     assert len(bills_of(outcome, 0)) == 1
     assert outcome.seconds_in(0, State.OFF) == 0
     # The five others are off in each of the 18 rounds after calibration.

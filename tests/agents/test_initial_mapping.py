@@ -155,11 +155,8 @@ def test_the_printed_map_that_is_one_of_several_optima_is_among_the_runners_up()
     found = map_initially(federation, runners_up=4)
     printed = federation.placement(setup["server"], setup["clients"])
     problem = MappingProblem(federation, 0.5)
-    equal = [
-        plan.placement
-        for plan in (found.best, *found.runners_up)
-        if abs(plan.outcome.objective - found.best.outcome.objective) < 1e-12
-    ]
+    plans, least = (found.best, *found.runners_up), found.best.outcome.objective
+    equal = [plan.placement for plan in plans if abs(plan.outcome.objective - least) < 1e-12]
     # Which of the two equal clients is in vm111 makes no difference.
     assert len(equal) == 3
     assert sorted(printed.clients) in [sorted(placement.clients) for placement in equal]
@@ -296,8 +293,7 @@ def test_arguments_out_of_range_get_one_line(options: dict[str, Any], message: s
 
 
 def test_an_unfinished_proof_reports_a_bound_below_the_optimum() -> None:
-    random = np.random.default_rng([5, 1])
-    federation = random_federation(random, 6, 5, distinct=True)
+    federation = random_federation(np.random.default_rng([5, 1]), 6, 5, distinct=True)
     problem = MappingProblem(federation, 0.5)
     optimum = Search(problem).run()
     assert optimum.best is not None

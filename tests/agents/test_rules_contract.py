@@ -101,8 +101,7 @@ def stacked(observations: list[Observation]) -> Observation:
 @pytest.mark.parametrize("name", RULES)
 def test_batch_equals_single(name: str) -> None:
     observations = [random_observation(seed, 4, 5, 100.0) for seed in range(24)]
-    batched = make_rule(name)
-    lanes = np.array([5, 0, 3, 2, 7, 1], np.int64)
+    batched, lanes = make_rule(name), np.array([5, 0, 3, 2, 7, 1], np.int64)
     for lane in lanes:
         batched.begin(int(lane), 1000 + int(lane))
     actual = [batched.act_batch(stacked(observations[k : k + 6]), lanes) for k in range(0, 24, 6)]
@@ -111,11 +110,6 @@ def test_batch_equals_single(name: str) -> None:
         single.begin(0, 1000 + int(lane))
         expected = [single.act(observations[k + column]) for k in range(0, 24, 6)]
         assert [int(row[column]) for row in actual] == expected
-
-
-def test_act_is_the_batch_of_one_of_the_base_class() -> None:
-    observation = random_observation(3, 4, 5, 100.0)
-    assert Policy.act(make_rule("tuned"), observation) == make_rule("tuned").act(observation)
 
 
 @pytest.mark.parametrize("name", ["random", "rr"])
@@ -130,15 +124,6 @@ def test_same_seed_same_choices_begin_forgets_and_any_start_is_drawn(name: str) 
     first = sequence(rule, 11)
     assert first == sequence(rule, 11) == sequence(make_rule(name), 11)
     assert len({sequence(rule, seed) for seed in range(20)}) == (20 if name == "random" else 7)
-
-
-def test_lanes_do_not_share_memory() -> None:
-    memory = np.empty((2, MEMORY_SIZE))
-    begin_memory(memory[0], 5)
-    begin_memory(memory[1], 6)
-    before = memory[1].copy()
-    draw(memory[0])
-    np.testing.assert_array_equal(memory[1], before)
 
 
 def test_the_random_stream_is_lehmers() -> None:
