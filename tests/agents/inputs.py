@@ -63,7 +63,6 @@ def played(world: BatchWorld, rule: Policy, steps: int, random_share: float = 0.
 
 
 def as_input(batch: Observation) -> NetworkInput:
-    """The same as tensors, all window rows."""
     return NetworkInput(
         clusters=torch.from_numpy(batch["clusters"].copy()),
         occupation=torch.from_numpy(batch["occupation"].copy()),
@@ -73,7 +72,6 @@ def as_input(batch: Observation) -> NetworkInput:
 
 
 def random_input(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> NetworkInput:
-    """n random decisions as tensors."""
     return as_input(random_batch(n, n_jobs, n_clusters, seed))
 
 

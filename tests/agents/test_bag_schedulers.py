@@ -263,7 +263,6 @@ def assert_books_balance(outcome: Outcome, bag_tasks: int) -> None:
 
 
 def covered_s(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
     total_s, until_s = 0.0, 0.0
     for start_s, end_s in sorted(spans):
         total_s += max(end_s - max(start_s, until_s), 0.0)

@@ -41,7 +41,6 @@ def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNP
 
 
 def untrained(guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
-    """A policy without weights."""
     return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 5), (1.0, 1.0, 5.0), "mtdqn")
 
 
@@ -198,7 +197,6 @@ EIGHT = np.arange(8)
 
 
 def untaught(margin: float = 0.0) -> MTDQNPolicy:
-    """A policy of markets without weights."""
     return MTDQNPolicy(MarketView(0, 6, 0), WEIGHTS, "mtdqn", margin)
 
 
@@ -293,7 +291,6 @@ def test_the_largest_weighed_value_is_taken_and_weights_can_be_changed(
 
 
 def test_what_the_mutual_value_is_compared_with_is_what_decides() -> None:
-    """The worth of outputs in torch is that of the compiled values."""
     world: MarketWorld = build_market(MarketWorldConfig(WorkloadConfig(jobs=10)), 4)
     world.reset([EpisodeKey(3, "train", lane) for lane in range(4)])
     policy, lanes = taught(), np.arange(4)

@@ -60,7 +60,6 @@ def observations(world_name: str) -> tuple[Observation, np.ndarray]:
 
 
 def policy_of(name: str, seed: int | None = None, size: float = 1.0) -> MTDQNPolicy:
-    """Without weights, or with random ones."""
     policy = MTDQNPolicy(QuestionView(CASES[name].rule, 0, 0, HIDDEN), (1.0, 1.0), "random")
     if seed is not None:
         weights = np.random.default_rng(seed).normal(0.0, size, policy.network.size)

@@ -91,7 +91,6 @@ def test_every_choice_is_valid(
 
 
 def stacked(observations: list[Observation]) -> Observation:
-    """Observations with a leading axis."""
     names = observations[0].keys()
     return cast(
         Observation, {name: np.stack([cast(Any, one)[name] for one in observations]) for name in names}
@@ -197,6 +196,11 @@ def spec_of(*words: str) -> WorldSpec:
     env = compose_values("evaluate", [f"+env={words[0]}", *words[1:]])["env"]
     entry = ENVIRONMENTS[env["name"]]
     return entry.build(entry.members_of(world_config(env), "train")[0], 1).spec
+
+
+def test_the_rules_of_bags_and_of_workflows() -> None:
+    assert rules_of("bags") == ("bag_cost", "random")
+    assert rules_of("workflows") == ("heft_on_demand", "heft_spot", "cheapest_place", "workflow_cost")
 
 
 @pytest.mark.parametrize("environment", sorted(ENVIRONMENTS))

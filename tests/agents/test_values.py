@@ -37,7 +37,6 @@ def network(kind: str, features: str = "table_5_1", n_clusters: int = C) -> Valu
 
 
 def lstm_input(model: RLLSFC, batch: NetworkInput) -> Tensor:
-    """What the LSTM receives."""
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -39,7 +39,6 @@ def mistake(*words: object) -> str:
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
