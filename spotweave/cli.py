@@ -7,7 +7,6 @@ runs.
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 from importlib.metadata import version as installed_version
 
@@ -32,30 +31,13 @@ app = typer.Typer(
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def first_line(documented: object) -> str:
-    """The first line of an object's docstring."""
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
-
-
 @app.command()
 def envs() -> None:
-    """List the registered environments."""
-    import gymnasium
-    from gymnasium.envs.registration import load_env_creator
+    """List the environments."""
+    from envs.environments import ENVIRONMENTS
 
-    from envs.environments import ENVIRONMENTS, register
-
-    register()
-    rows = []
-    for spec in gymnasium.registry.values():
-        if spec.namespace != "spotweave" or spec.entry_point is None:
-            continue
-        creator = (
-            load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-        )
-        option = f"+env={spec.name.lower()}" if spec.name.lower() in ENVIRONMENTS else ""
-        rows.append((spec.id, option, first_line(creator)))
-    show(("environment", "commands", "what it is"), rows)
+    rows = [(f"+env={name}", entry.gymnasium or "", entry.title) for name, entry in ENVIRONMENTS.items()]
+    show(("commands", "gymnasium.make", "what it is"), rows)
 
 
 @app.command()
