@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents.rules.expectation import (
-    ExpectedCostParameters,
-    down_time,
-    expected_usd,
-    free_s,
-    late_batches,
-    poisson_tail,
-)
+from agents.rules.expectation import ExpectedCostParameters, down_time, expected_usd, free_s, late_batches
 from envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
 
@@ -164,13 +157,6 @@ def test_uniform_progress_treats_a_backlog_as_behind() -> None:
 def test_market_rules_take_the_most_urgent_job_first(name: str) -> None:
     jobs = [{**JOB, "HAS_DEADLINE": 0}, {**JOB, "SLACK_S": 9000}, {**JOB, "SLACK_S": 8000}]
     assert pick(name, observe([SPOT, ON_DEMAND], jobs, [[ASK, ASK]] * 3, allow_none=True))[0] == 2
-
-
-def test_poisson_tail() -> None:
-    assert poisson_tail(0.5, -1.0) == 1.0
-    assert poisson_tail(0.0, 0.0) == 0.0
-    assert poisson_tail(0.5, 0.0) == pytest.approx(1 - math.exp(-0.5))
-    assert poisson_tail(0.5, 2.0) == pytest.approx(1 - math.exp(-0.5) * (1 + 0.5 + 0.125))
 
 
 # What the sums below were worked out with.
