@@ -18,7 +18,7 @@ from deploy.security.tokens import Role
 from deploy.store.decisions import CandidateRecord, Mode
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Service, decide
-from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
+from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, rent, report, request
 from tests.deploy.workflows import step, workflow
 
 KEY = TaskKey("j1", "main")
@@ -50,8 +50,7 @@ def test_an_empty_store(service: Service) -> None:
 def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -> None:
     store = service.store
     add_job(store, state=JobState.RUNNING)
-    request(store, "i1")
-    report(store, "i1")
+    rent(store, "i1")
     report(store, "i1", InstanceState.TERMINATED, ended_s=NOW + 200, by_provider=True)
     request(store, "i2", replace(SPOT, offer_id="rack", market="owned"), now_s=NOW + 210)
     report(store, "i2", launched_s=NOW + 211)

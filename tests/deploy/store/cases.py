@@ -90,6 +90,16 @@ def report(
         return store.instances.report(instance_id, told, now_s)
 
 
+def rent(
+    store: Store, instance_id: str = "i1", offer: Offer = SPOT, job_id: str = "j1", **told: Any
+) -> Instance:
+    """An instance that was asked for, and what is told of it; for a job that is added if there is none."""
+    if not store.jobs.named([job_id]):
+        add_job(store, job_id)
+    request(store, instance_id, offer, job_id)
+    return report(store, instance_id, **told)
+
+
 def price(store: Store, price_usd_hour: float, now_s: float, available: bool = True) -> int:
     with store.transaction():
         offers = [replace(SPOT, price_usd_hour=price_usd_hour, available=available), ON_DEMAND]

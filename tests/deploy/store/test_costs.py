@@ -18,7 +18,7 @@ from deploy.model.jobs import TaskKey
 from deploy.store.costs import Grouping
 from deploy.store.store import Store
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, execute, price, report, request
+from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, execute, price, rent, report, request
 from tests.deploy.store.conftest import NOW, Place
 from tests.deploy.test_billing import Ledger
 
@@ -65,10 +65,8 @@ def test_prices_hold_from_when_the_provider_dates_them(store: Store) -> None:
     old = (NOW - 50_000, 0.36)
     seen(NOW - 100, old)
     for name, ended_s in (("i1", NOW + 100), ("i2", NOW + 30), ("i3", NOW + 9)):
-        request(store, name)
-        report(store, name, state=GONE, ended_s=ended_s, now_s=ended_s)
-    request(store, "i4")
-    report(store, "i4")
+        rent(store, name, state=GONE, ended_s=ended_s, now_s=ended_s)
+    rent(store, "i4")
     # Written down before anybody knew of the new prices.
     assert seen(NOW + 110, old, available=False) == 1
     # Within one look it went up and down again; both are told together, and late.
@@ -89,9 +87,7 @@ def test_prices_hold_from_when_the_provider_dates_them(store: Store) -> None:
 
 
 def test_on_demand_instances_keep_the_price_they_were_asked_for_at(store: Store) -> None:
-    add_job(store)
-    request(store, offer=ON_DEMAND)
-    report(store)
+    rent(store, offer=ON_DEMAND)
     with store.transaction():
         store.prices.record([replace(ON_DEMAND, price_usd_hour=9.0)], NOW + 10)
     bill = store.costs.total(NOW + 3600)
@@ -99,9 +95,7 @@ def test_on_demand_instances_keep_the_price_they_were_asked_for_at(store: Store)
 
 
 def test_an_early_interruption_is_free_also_if_it_is_told_late(store: Store) -> None:
-    add_job(store)
-    request(store)
-    report(store)
+    rent(store)
     with store.transaction():
         assert store.instances.ended("i1", NOW + 1000)
         assert not store.instances.ended("i1", NOW + 2000)
@@ -117,9 +111,7 @@ DISK = replace(ON_DEMAND, disk_usd_month=744.0, free_first_s=1.0)
 
 
 def test_a_stopped_instance_costs_its_disk_from_the_time_that_its_provider_says(store: Store) -> None:
-    add_job(store)
-    request(store, offer=DISK)
-    report(store)
+    rent(store, offer=DISK)
     STOPPED, RUNNING = InstanceState.STOPPED, InstanceState.RUNNING
     assert report(store, state=STOPPED, stopped_s=NOW + 3600, now_s=NOW + 3605).state is STOPPED
     assert report(store, state=STOPPED, stopped_s=NOW + 3600, now_s=NOW + 9000).stops == ((NOW + 3600, None),)
@@ -139,10 +131,8 @@ def test_a_stopped_instance_costs_its_disk_from_the_time_that_its_provider_says(
 
 
 def test_an_instance_that_is_ended_while_it_is_stopped_costs_nothing_more(store: Store) -> None:
-    add_job(store)
     for name in ("i1", "i2"):
-        request(store, name, DISK)
-        report(store, name)
+        rent(store, name, DISK)
     # One is seen so while we end it; of the other nobody says since when.
     with store.transaction():
         store.instances.stopping("i1")
@@ -159,9 +149,7 @@ def test_an_instance_that_is_ended_while_it_is_stopped_costs_nothing_more(store:
 
 
 def test_a_start_that_follows_a_stop_which_nobody_saw_is_billed_for_its_own_minimum(store: Store) -> None:
-    add_job(store)
-    request(store, offer=DISK)
-    report(store, launched_s=NOW - 30)
+    rent(store, offer=DISK, launched_s=NOW - 30)
     report(store)
     with store.transaction():
         store.instances.ready("i1", NOW + 60)
@@ -224,9 +212,7 @@ def test_the_latest_groups_are_the_newest_jobs_and_the_last_days(store: Store) -
 
 def test_the_audit_finds_what_was_changed_behind_the_stores_back(place: Place) -> None:
     with place.open() as store:
-        add_job(store)
-        request(store)
-        report(store)
+        rent(store)
         report(store, state=GONE, ended_s=NOW + 100)
         execute(place, "UPDATE charges SET cost = cost + 3600000")
         (wrong,) = wrong_charges(store)
@@ -305,9 +291,7 @@ def test_charges_agree_with_a_ledger_of_every_second(
 
 def test_a_move_of_data_is_charged_to_its_job_once_for_each_attempt(store: Store) -> None:
     for name in ("j1", "j2"):
-        add_job(store, name)
-        request(store, f"i-{name}", SPOT, name)
-        report(store, f"i-{name}", launched_s=NOW)
+        rent(store, f"i-{name}", SPOT, name, launched_s=NOW)
     key, instance = TaskKey("j1", "main"), store.instances.get("i-j1")
     charges = 2 * CHARGES_PER_USD // 100
     with store.transaction():

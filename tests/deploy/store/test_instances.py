@@ -12,7 +12,7 @@ from deploy.model.instances import InstanceState
 from deploy.security.keys import DeploymentKey, SecurityError
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.store import Store
-from tests.deploy.store.cases import SPOT, add_job, execute, report, request
+from tests.deploy.store.cases import SPOT, add_job, execute, rent, report, request
 from tests.deploy.store.conftest import NOW, Place
 
 
@@ -28,9 +28,7 @@ def test_an_instance_comes_back_as_it_was_asked_for_also_after_a_restart(place: 
 
 
 def test_the_life_of_an_instance(store: Store) -> None:
-    add_job(store)
-    request(store)
-    told = report(store, state=InstanceState.RUNNING, launched_s=NOW + 5, now_s=NOW + 20)
+    told = rent(store, state=InstanceState.RUNNING, launched_s=NOW + 5, now_s=NOW + 20)
     assert told.state is InstanceState.LAUNCHING, "its node agent has not answered"
     where = (told.provider_id, told.address, told.port)
     assert (*where, told.launched_s) == ("aws-i1", "127.0.1.1", 7000, NOW + 5)
@@ -68,9 +66,7 @@ def test_states_never_go_back_whatever_order_reports_come_in(store: Store) -> No
 
 
 def test_an_end_that_is_known_stays_as_it_was(store: Store) -> None:
-    add_job(store)
-    request(store)
-    report(store, launched_s=NOW)
+    rent(store, launched_s=NOW)
     with store.transaction():
         assert store.instances.ended("i1", NOW + 100, by_provider=True)
     paid = store.costs.of_job("j1", NOW + 900)

@@ -15,7 +15,7 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.store.gantt import Span, Sums
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
-from tests.deploy.store.cases import FEDERATED, ON_DEMAND, SPOT, add_job, report, request
+from tests.deploy.store.cases import FEDERATED, ON_DEMAND, SPOT, add_job, rent, report, request
 from tests.deploy.store.conftest import NOW
 
 
@@ -47,8 +47,7 @@ def test_tasks_that_wait_and_tasks_that_are_placed(store: Store) -> None:
 def test_named_jobs_instances_and_bills(store: Store) -> None:
     for number in (1, 2):
         add_job(store, f"j{number}")
-        request(store, f"i{number}", job_id=f"j{number}")
-        report(store, f"i{number}", client_token=f"token-i{number}")
+        rent(store, f"i{number}", job_id=f"j{number}", client_token=f"token-i{number}")
     report(store, "i1", InstanceState.TERMINATED, ended_s=NOW + 100, now_s=NOW + 100)
     assert set(store.jobs.named({"j1", "j2", "j3"})) == {"j1", "j2"}
     found = store.instances.named({"i1", "i2", "i3"})
@@ -137,10 +136,8 @@ GONE = InstanceState.TERMINATED
 
 def attempts(store: Store) -> None:
     """First two spot instances, of which the provider takes one early and one late; then one on demand."""
-    add_job(store)
     for name in ("i1", "i2"):
-        request(store, name)
-        report(store, name, launched_s=NOW + 1)
+        rent(store, name, launched_s=NOW + 1)
     with store.transaction():
         store.instances.ready("i1", NOW + 30)
         store.instances.ready("i2", NOW + 40)
@@ -167,10 +164,8 @@ def test_instances_that_were_asked_for_together_are_one_span(store: Store) -> No
 
 
 def test_a_span_is_open_until_the_last_instance_has_ended(store: Store) -> None:
-    add_job(store)
     for name in ("i1", "i2"):
-        request(store, name)
-        report(store, name)
+        rent(store, name)
     report(store, "i1", GONE, ended_s=NOW + 50, by_provider=True)
     (span,) = store.gantt.spans(["j1"], 10, 100)
     assert span.ended_s is None
@@ -179,9 +174,7 @@ def test_a_span_is_open_until_the_last_instance_has_ended(store: Store) -> None:
 
 
 def test_an_instance_that_we_end_is_no_interruption_and_one_that_was_refused_never_ran(store: Store) -> None:
-    add_job(store)
-    request(store, "i1")
-    report(store, "i1")
+    rent(store, "i1")
     report(store, "i1", GONE, ended_s=NOW + 90)
     request(store, "i2", now_s=NOW + 100)
     with store.transaction():
