@@ -18,7 +18,7 @@ from deploy.model.instances import InstanceState, Offer
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
-from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, report, request
+from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, rent, request
 from tests.deploy.store.conftest import NOW
 
 
@@ -39,8 +39,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def run(store: Store, *names: str, offer: Offer = SPOT) -> None:
     with store.transaction():
         for name in names:
-            request(store, name, offer)
-            report(store, name, state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
+            rent(store, name, offer, state=InstanceState.RUNNING)
             store.instances.ready(name, NOW)
 
 

@@ -189,14 +189,10 @@ def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_off
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Of a deployment with two zones and one type of AWS."""
+    there = {"image": "ami-00000000000000000", "security_group": "sg-00000000000000000"}
+    subnets = {"us-east-1a": "subnet-1", "us-east-1b": "subnet-2"}
     offers = {
-        "regions": {
-            "us-east-1": {
-                "image": "ami-00000000000000000",
-                "security_group": "sg-00000000000000000",
-                "subnets": {"us-east-1a": "subnet-1", "us-east-1b": "subnet-2"},
-            }
-        },
+        "regions": {"us-east-1": {**there, "subnets": subnets}},
         "instance_types": {"g5.xlarge": {"quota": 2, "speed": 0.8, "markets": ["spot"]}},
         "node": {"scheduler_url": "http://127.0.0.1:8421"},
     }

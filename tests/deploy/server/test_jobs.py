@@ -32,7 +32,7 @@ from tests.deploy.server.service import (
     job_request,
     one_line_error,
 )
-from tests.deploy.store.cases import report, request
+from tests.deploy.store.cases import rent
 
 
 def flower(app: str = "app", **files: str) -> dict[str, Any]:
@@ -216,8 +216,7 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
     job_id = service.submitted()
     rented = replace(service.scheduler.shown[0], price_usd_hour=0.36, on_demand_usd_hour=0.72)
     for name in ("i-1", "i-2"):
-        request(service.store, name, rented, job_id)
-        report(service.store, name, InstanceState.RUNNING, offer_id=rented.offer_id, launched_s=NOW)
+        rent(service.store, name, rented, job_id, state=InstanceState.RUNNING, offer_id=rented.offer_id)
     with service.store.transaction():
         service.store.instances.ended("i-1", NOW + 1800.0)
     service.clock.sleep(3600.0)
