@@ -200,9 +200,7 @@ def config(tmp_path: Path) -> Path:
     return deployment(tmp_path, providers={"aws": "aws.yaml"})
 
 
-def test_what_was_seen_is_recorded_for_simulations(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_seen_is_recorded(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store(DeploymentConfig.load(config), NOW) as opened:
         fill(opened)
         deployment_id = opened.deployment_id

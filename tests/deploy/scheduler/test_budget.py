@@ -35,9 +35,7 @@ def spent(world: World) -> float:
 
 @pytest.mark.real
 @pytest.mark.parametrize("budget_usd", [0.02, 0.05, 0.1])
-def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
-    tmp_path: Path, budget_usd: float
-) -> None:
+def test_all_ends_before_it_is_passed_and_nothing_new_begins(tmp_path: Path, budget_usd: float) -> None:
     here = world(tmp_path, budget_usd=budget_usd)
     jobs = [here.submit(batch(f"long{k}", work_s=36_000.0)) for k in range(3)]
     here.go(600.0)

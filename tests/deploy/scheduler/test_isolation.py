@@ -91,9 +91,7 @@ def test_a_job_is_set_aside_for_longer_each_time(world: World, monkeypatch: pyte
 
 
 @pytest.mark.real
-def test_a_job_that_raises_whenever_it_runs_is_not_rented_for_without_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_always_raises_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     poison = world.submit(batch("poison", work_s=36_000.0))
     monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
     monkeypatch.setattr(observer, "assignment_of", _raise_for(poison, observer.assignment_of))

@@ -269,9 +269,7 @@ class Late(SimulatedProvider):
 
 
 @pytest.mark.parametrize(("taken", "seconds"), [(False, 30), (True, 20)])
-def test_an_instance_that_is_shown_after_it_was_given_up_is_paid(
-    world: World, taken: bool, seconds: int
-) -> None:
+def test_an_instance_shown_after_it_was_given_up_is_paid(world: World, taken: bool, seconds: int) -> None:
     """Launched at 0 s, given up at 10 s, shown at 30 s: ended then, unless the provider took it at 20 s."""
     world.rents_from(Late(world.cloud))
     job = world.submit(batch())

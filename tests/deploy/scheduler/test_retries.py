@@ -85,9 +85,7 @@ def test_an_end_that_was_refused_does_not_wait_behind_looks(world: World) -> Non
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.SUCCEEDED])
-def test_the_end_of_a_job_is_the_end_of_every_attempt_and_instance_of_it(
-    tmp_path: Path, state: JobState
-) -> None:
+def test_the_end_of_a_job_is_that_of_every_attempt_and_instance(tmp_path: Path, state: JobState) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
     job = world.submit(federated(20, A, B, epoch_s=60.0))
     while {task.phase for task in world.store.tasks.of_job(job)} != {Phase.RUNNING}:

@@ -94,9 +94,7 @@ def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("policy", ["expected_cost", "multicloud"])
-def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_where_it_is_cheap(
-    tmp_path: Path, policy: str
-) -> None:
+def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_cheaply(tmp_path: Path, policy: str) -> None:
     world = World(tmp_path, cheap_and_sure(), policy=policy)
     job = world.submit(batch(work_s=300.0, deadline_s=200.0))
     world.go(50)

@@ -195,9 +195,7 @@ _EXTREME_S = st.sampled_from([0.0, 1e-9, 1.0, 3600.0, 1e9])
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_extreme_but_allowed_numbers_are_answered_with_numbers(
-    data: st.DataObject, deciders: Deciders
-) -> None:
+def test_extreme_numbers_are_answered_with_numbers(data: st.DataObject, deciders: Deciders) -> None:
     draw = data.draw
     offers = [
         offer(

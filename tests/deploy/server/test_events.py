@@ -13,6 +13,8 @@ from deploy.security.tokens import AccessTokens, Role
 from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import NOW, Make, Service, one_line_error, serving
 
+Listening = tuple[Service, httpx.Client]
+
 
 def sequences(events: list[dict[str, Any]]) -> list[int]:
     return [event["sequence"] for event in events]
@@ -42,7 +44,7 @@ def test_pages_of_events_follow_each_other(service: Service, query: str, found: 
 
 
 @pytest.fixture
-def live(make: Make) -> Iterator[tuple[Service, httpx.Client]]:
+def live(make: Make) -> Iterator[Listening]:
     """A real listener: the transport of the other tests waits for the end of an answer."""
     with serving(make(poll_s=0.02, heartbeat_s=0.05, streams=2)) as one, one.client(Role.VIEWER) as client:
         yield one.service, client
@@ -78,7 +80,7 @@ def read(
     return found
 
 
-def test_a_stream_shows_each_event_as_it_comes(live: tuple[Service, httpx.Client]) -> None:
+def test_a_stream_shows_each_event_as_it_comes(live: Listening) -> None:
     service, client = live
     happen(service, 2)
     found = read(client, 3, then=lambda: happen(service, 3))
@@ -90,7 +92,7 @@ def test_a_stream_shows_each_event_as_it_comes(live: tuple[Service, httpx.Client
 
 
 @pytest.mark.real
-def test_a_stream_that_broke_is_taken_up_where_it_was(live: tuple[Service, httpx.Client]) -> None:
+def test_a_stream_that_broke_is_taken_up_where_it_was(live: Listening) -> None:
     service, client = live
     happen(service, 700)
     first = read(client, 2, "?after=0")
@@ -100,9 +102,7 @@ def test_a_stream_that_broke_is_taken_up_where_it_was(live: tuple[Service, httpx
 
 
 @pytest.mark.parametrize("ends", ["its token", "the service"])
-def test_a_stream_ends_with_its_token_and_with_the_service(
-    live: tuple[Service, httpx.Client], ends: str
-) -> None:
+def test_a_stream_ends_with_its_token_and_with_the_service(live: Listening, ends: str) -> None:
     service, client = live
     access = AccessTokens(service.store)
     token = access.create("leaver", Role.VIEWER, NOW)
@@ -118,7 +118,7 @@ def test_a_stream_ends_with_its_token_and_with_the_service(
         assert all(line in ("", ": still here") for line in lines), "the rest of the stream"
 
 
-def test_only_so_many_streams_at_once(live: tuple[Service, httpx.Client]) -> None:
+def test_only_so_many_streams_at_once(live: Listening) -> None:
     client = live[1]
     for last in ("x", "-1", str(2**63)):
         one_line_error(client.get("/v1/events/stream", headers={"Last-Event-ID": last}), 422)

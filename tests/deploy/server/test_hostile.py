@@ -188,9 +188,7 @@ def test_more_files_may_be_open_than_the_soft_limit_said(serve: Serve) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_when_no_more_files_can_be_opened_an_idle_connection_goes(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_files_an_idle_connection_goes(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.SelectorEventLoop
     accept, left = loop.sock_accept, [0]
 

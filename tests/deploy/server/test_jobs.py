@@ -107,9 +107,7 @@ def test_what_a_runner_refuses_is_refused_before_anything_is_kept(service: Servi
         b"[tool.flwr.app.components]\nserverapp = '" + b"a" * 5000 + b":app'",
     ],
 )
-def test_files_that_nobody_would_write_are_refused_in_one_line(
-    service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_projects_are_refused(service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(spec: JobSpec, folder: str) -> None:
         app.check(spec, Path(folder), lambda at, name: inspect(at / name, name))
 
@@ -246,9 +244,7 @@ def test_what_a_crash_left_half_way_is_swept_at_the_next_start(service: Service,
     assert service.folders() == [kept]
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_kept(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_nothing_is_kept(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies.Staged, "accept", failing(OSError(28, "No space left on device")))
     response = service.submit()
     assert "No space left" in one_line_error(response, 503)
@@ -273,9 +269,7 @@ def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(name: str) 
 @pytest.mark.real
 @settings(max_examples=50, deadline=None)
 @given(names=st.lists(st.text(NAMING, max_size=12), unique=True, max_size=4))
-def test_whatever_the_names_files_stay_in_the_jobs_folder(
-    names: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_files_stay_in_the_jobs_folder(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     files = {name: encoded(name.encode()) for name in names}
     try:
         check_names(files)

@@ -66,9 +66,7 @@ def test_whose_file_is_replaced_or_moved_away_holds_nothing(path: Path) -> None:
     assert not lock.held()
 
 
-def test_a_file_that_is_removed_before_it_is_locked_is_not_taken(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_removed_before_it_is_locked_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the opening and the locking another process removed it, and a third one locked a new one."""
     others: list[FileLock] = []
     lock_it = fcntl.flock
@@ -282,9 +280,7 @@ def test_a_row_that_is_gone_is_lost_too(stores: tuple[Store, Store]) -> None:
     assert not lease.held()
 
 
-def test_a_database_that_cannot_tell_is_no_loss(
-    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_database_is_no_loss(stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = stores
     lease = first.lead()
 
