@@ -94,7 +94,7 @@ def test_a_client_trains_where_its_data_are(tmp_path: Path, region: str | None, 
     world = TrainingWorld(tmp_path, offers, a=100.0)
     world.submit(federated(2, A.model_copy(update={"region": region}), epoch_s=100.0))
     world.until_all_end()
-    assert set(world.rented()) == {goes_to}
+    assert set(world.offers_taken()) == {goes_to}
 
 
 def test_data_where_the_job_may_not_run_are_a_mistake() -> None:

@@ -330,7 +330,7 @@ def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: P
     assert world.state(job) is JobState.SUCCEEDED
     assert world.events("task.stayed")
     assert world.events("task.moved") == []
-    assert world.rented() == ["sure"]
+    assert world.offers_taken() == ["sure"]
     world.check_nothing_is_left()
 
 
@@ -346,7 +346,7 @@ def test_what_a_notice_dooms_is_replaced_while_it_still_works(world: World) -> N
     assert world.events("task.lost") == []
     # Not to where the next one would be ended too.
     assert [event.data["to"] for event in world.events("task.moved")] == ["sure"]
-    assert world.rented() == ["spot", "sure"]
+    assert world.offers_taken() == ["spot", "sure"]
 
 
 @pytest.mark.real

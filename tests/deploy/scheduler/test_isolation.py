@@ -96,7 +96,7 @@ def test_a_job_that_always_raises_is_given_up(world: World, monkeypatch: pytest.
     monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
     monkeypatch.setattr(observer, "assignment_of", _raise_for(poison, observer.assignment_of))
     assert "set aside 10 times: reading a task: OverflowError" in world.why_failed(poison)
-    assert len(world.rented()) == quarantine.TIMES
+    assert len(world.offers_taken()) == quarantine.TIMES
 
 
 def test_one_fault_alone_sets_nobody_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_start_that_always_fails_is_given_up(world: World, kind: str) -> None:
     job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
     world.runner.ensure = _raise_for(job, world.runner.ensure, REFUSED_OR_RAISING[kind])  # type: ignore[method-assign]
     reason = world.why_failed(job)
-    assert len(world.rented()) == world.settings.failures_most + 1
+    assert len(world.offers_taken()) == world.settings.failures_most + 1
     assert world.state(honest) is JobState.SUCCEEDED
     assert "6 attempts in a row came to nothing" in reason
     assert ("the argument list is too long" if kind == "refused" else "OverflowError") in reason
@@ -226,15 +226,15 @@ def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(w
     for number in range(1, 100):
         world.cloud.hung_s[f"sim-{number}"] = 0.0
     assert "not ready" in world.why_failed(job)
-    assert len(world.rented()) == world.settings.failures_most
-    assert world.rented()[:2] == ["spot", "sure"], "after the first failure it tried elsewhere"
+    assert len(world.offers_taken()) == world.settings.failures_most
+    assert world.offers_taken()[:2] == ["spot", "sure"], "after the first failure it tried elsewhere"
 
 
 def test_an_attempt_that_is_lost_on_healthy_machines_counts(world: World) -> None:
     job = world.submit(batch(work_s=36_000.0))
     _reports(world, job, lambda report: replace(report, phase=Phase.LOST, message="the driver was killed"))
     assert "the driver was killed" in world.why_failed(job)
-    assert len(world.rented()) == world.settings.failures_most
+    assert len(world.offers_taken()) == world.settings.failures_most
 
 
 def test_failed_starts_of_one_job_do_not_close_offers_for_others(world: World) -> None:
@@ -366,7 +366,7 @@ def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(tmp_p
     (refused,) = world.events("instance.refused")
     assert "NewCodeOfAws: nobody knows it yet" in str(refused.data["error"])
     assert [event.data["lost"] for event in world.events("task.requeued")] == [False]
-    assert set(world.rented()) == {"sure"}
+    assert set(world.offers_taken()) == {"sure"}
 
 
 @pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])

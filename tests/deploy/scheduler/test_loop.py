@@ -31,7 +31,7 @@ def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(world: Wo
     job = world.submit(batch())
     world.ends_well(job)
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
-    assert world.rented() == ["spot"]
+    assert world.offers_taken() == ["spot"]
     told = kinds(world, job)
     order = ["task.decided", "instance.launched", "instance.ready", "task.started", "job.succeeded"]
     assert [told.index(kind) for kind in order] == sorted(told.index(kind) for kind in order)
@@ -46,7 +46,7 @@ def test_an_interruption_costs_what_no_checkpoint_held_and_the_job_ends_elsewher
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
     job = world.submit(batch())
     world.ends_well(job)
-    offers = world.rented()
+    offers = world.offers_taken()
     assert offers == ["spot", "sure"]
     assert "task.lost" in kinds(world, job)
     assert world.cloud.completions[TaskKey(job, "main")] == 1

@@ -38,7 +38,7 @@ def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> 
     world = WatchingWorld(tmp_path, cheap_and_sure(), mode=Mode.SHADOW)
     job = world.submit(batch(work_s=300.0))
     world.ends_well(job)
-    assert world.rented() == ["sure"]
+    assert world.offers_taken() == ["sure"]
     (decision,) = world.store.decisions.latest(10)
     assert (decision.mode, decision.policy, decision.chosen) == (Mode.SHADOW, "on_demand", "sure")
     assert (decision.shadow_policy, decision.shadow_choice) == ("cheapest", "spot")
@@ -106,7 +106,7 @@ def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_cheaply(tmp_path: 
     (event,) = world.events("task.hopeless")
     # 30 s of launch, 20 of set-up, 300 of work.
     assert event.data["reason"] == "the deadline is in 200 s and what is left takes 350 s at best"
-    assert set(world.rented()) == {"spot"}
+    assert set(world.offers_taken()) == {"spot"}
     assert world.metric("deadline_misses_total", kind="job") == 1
 
 

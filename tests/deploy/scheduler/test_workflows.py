@@ -343,7 +343,7 @@ def test_ten_tasks_under_interruptions_end_before_the_deadline_each_once(tmp_pat
     assert each_once(world, job, 10)
     # No task of 600 s ends on spot capacity that lasts for 240 s: all were interrupted or moved.
     assert len(world.events("task.lost")) >= 10
-    assert set(world.rented()) == {"spot", "sure"}
+    assert set(world.offers_taken()) == {"spot", "sure"}
 
 
 def test_the_net_takes_tasks_off_spot_capacity_in_time(tmp_path: Path) -> None:

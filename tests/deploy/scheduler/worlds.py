@@ -171,7 +171,7 @@ class World:
         assert job.ended_s is not None
         return job.ended_s - job.submitted_s
 
-    def rented(self) -> list[str]:
+    def offers_taken(self) -> list[str]:
         """The offers of all machines that ever were, in the order of their launches."""
         return [machine.report.offer_id for machine in self.cloud.machines.values()]
 

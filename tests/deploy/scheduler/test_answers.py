@@ -353,7 +353,7 @@ def test_a_job_runs_only_where_it_may_whatever_a_policy_answers(tmp_path: Path, 
     world = StubbornWorld(tmp_path, answer)
     job = world.submit(batch(places=Places(markets=("on_demand",))))
     world.ends_well(job)
-    assert set(world.rented()) == {"sure"}
+    assert set(world.offers_taken()) == {"sure"}
     assert world.metric("passes_failed_total") == 0
     (event,) = world.events("policy.invalid")
     fault = event.data["fault"]
@@ -389,7 +389,7 @@ def test_a_policy_that_is_only_watched_is_told_of_and_changes_nothing(tmp_path: 
     world = StubbornWorld(tmp_path, 999, mode=Mode.SHADOW)
     job = world.submit(batch())
     world.ends_well(job)
-    assert set(world.rented()) == {"spot"}
+    assert set(world.offers_taken()) == {"spot"}
     (event,) = world.events("policy.invalid")
     assert event.data["policy"] == "stubborn"
     assert world.metric("invalid_answers_total", policy="stubborn", fault="index") == 1
