@@ -130,7 +130,7 @@ def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any
         assert total.split()[1:] == line.split()[1:]
 
 
-def test_costs_of_more_jobs_than_are_listed_are_others(
+def test_costs_beyond_the_listed_jobs_are_others(
     run: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -151,7 +151,12 @@ def test_what_is_asked_for_too_fast_is_asked_again_when_it_is_time(
     quotas = Quotas(jobs_a_minute=2, live_jobs=4, free_disk_mib=0)
     service = make_service(tmp_path, store, rules, quotas=quotas)
     slept: list[float] = []
-    monkeypatch.setattr(client_module, "_sleep", lambda s: (slept.append(s), service.clock.sleep(s)))
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        service.clock.sleep(seconds)
+
+    monkeypatch.setattr(client_module, "_sleep", sleep)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
     with Listening(service.app, "127.0.0.1", 0) as listening:
         server = ("--server", f"http://127.0.0.1:{listening.port}")
@@ -195,9 +200,7 @@ def test_a_job_is_cancelled_and_what_cannot_be_is_told(run: Any, job_file: Path,
 
 @pytest.mark.real
 @pytest.mark.parametrize(("end", "code"), [(JobState.SUCCEEDED, 0), (JobState.FAILED, 1)])
-def test_waiting_tells_by_the_exit_code_how_it_ended(
-    run: Any, job_file: Path, store: Store, end: JobState, code: int
-) -> None:
+def test_an_exit_code_tells_the_end(run: Any, job_file: Path, store: Store, end: JobState, code: int) -> None:
     def finish() -> None:
         wait_until(lambda: store.jobs.live())
         with store.transaction():

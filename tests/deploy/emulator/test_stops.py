@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.emulator.chaos import agree
-from tests.deploy.emulator.worlds import CLOUDS, AwsWorld, OneCloud
+from tests.deploy.emulator.worlds import CLOUDS, AwsWorld, OneCloud, agree
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 from tests.deploy.providers.gcp.project import TYPE, ZONES, Project
 from tests.deploy.scheduler.worlds import batch
@@ -47,9 +47,7 @@ def running(world: OneCloud) -> int:
 @pytest.mark.real
 @pytest.mark.parametrize("world", CLOUDS, indirect=True)
 @pytest.mark.parametrize("instances", [1, 2])
-def test_the_task_of_a_stopped_instance_is_replaced_and_the_instance_ended(
-    world: OneCloud, instances: int
-) -> None:
+def test_the_task_of_a_stopped_instance_moves_and_the_instance_ends(world: OneCloud, instances: int) -> None:
     job_id = world.submit(on_demand(instances=instances))
     go_until(world, lambda: running(world) == instances)
     world.go(1800.0)
@@ -59,14 +57,14 @@ def test_the_task_of_a_stopped_instance_is_replaced_and_the_instance_ended(
     assert world.stop_one()
     world.clock.sleep(40.0)
     world.go(60.0)
-    (event,) = [one for one in world.store.events.after(0, 1000) if one.kind == "instance.stopped"]
+    (event,) = world.events("instance.stopped")
     told = world.store.instances.get(event.instance_id or "")
     assert (event.job_id, event.data) == (job_id, {"stopped_s": stopped_s})
     assert told.stops == ((stopped_s, None),)
     assert told.state in (InstanceState.STOPPING, InstanceState.TERMINATED)
     if instances == 1:
         assert told == world.store.instances.get(stopped.instance_id)
-        (requeued,) = [one for one in world.store.events.after(0, 1000) if one.kind == "task.requeued"]
+        (requeued,) = world.events("task.requeued")
         assert requeued.data["lost"]
     go_until(world, lambda: not world.store.jobs.live())
     world.go(3600.0)
@@ -95,22 +93,10 @@ def test_a_stopped_instance_that_nobody_knows_is_ended_too(world: OneCloud) -> N
     provider = world.rented["aws"]
     assert isinstance(provider, AwsProvider)
     ec2 = provider.clients.get("ec2", "us-east-1")
-    made = ec2.run_instances(
-        ImageId=mine.image_id,
-        InstanceType=AwsWorld.kind,
-        MinCount=1,
-        MaxCount=1,
-        TagSpecifications=[
-            {
-                "ResourceType": "instance",
-                "Tags": [
-                    {"Key": key, "Value": value}
-                    for key, value in theirs.items()
-                    if not key.startswith("aws:")
-                ],
-            }
-        ],
-    )["Instances"][0]["InstanceId"]
+    tags = [{"Key": key, "Value": value} for key, value in theirs.items() if not key.startswith("aws:")]
+    about = {"ResourceType": "instance", "Tags": tags}
+    asked = {"ImageId": mine.image_id, "InstanceType": AwsWorld.kind, "MinCount": 1, "MaxCount": 1}
+    made = ec2.run_instances(**asked, TagSpecifications=[about])["Instances"][0]["InstanceId"]
     stranger = world.emulator.world.instances[made]
     world.emulator.world.stop(stranger)
     world.go(600.0)
@@ -131,7 +117,7 @@ def test_one_that_is_ended_before_the_next_look_is_billed_until_its_stop(world: 
     provider.terminate([known.provider_id or ""])
     world.clock.sleep(60.0)
     world.go(3 * 3600.0)
-    (event,) = [one for one in world.store.events.after(0, 1000) if one.kind == "instance.stopped"]
+    (event,) = world.events("instance.stopped")
     assert (event.instance_id, event.data) == (known.instance_id, {"stopped_s": stopped_s})
     assert world.store.jobs.get(job_id).state is JobState.SUCCEEDED
     assert agree(world.store.costs.of_job(job_id, world.clock.now()), world.emulator.ledger())
@@ -186,10 +172,17 @@ def test_one_that_was_stopped_ran_until_then(
     else:
         world.stop(one.instance)
     one.project.emulator.advance(1000)
+    seen = by_id(one.project.provider().describe(DEPLOYMENT))[one.name]
+    assert (seen.state, seen.by_provider) == (InstanceState.STOPPED, by_provider)
+    assert seen.stopped_s == stopped_s + 5
     for report in one.ended():
         # It shuts down for 5 s, which are paid for; its disk is there for 1,000 s more.
         assert (report.stopped_s, report.ended_s) == (stopped_s + 5, stopped_s + 1005)
         assert (report.state, report.by_provider) == (InstanceState.TERMINATED, by_provider)
+    (entry,) = one.project.emulator.ledger()
+    # 106 s of insert and run, and 1,106 s of 50 GiB at 0.1 USD in June.
+    assert entry.seconds == 106
+    assert Fraction(entry.disk_micro_usd) == Fraction(5_000_000 * 1106, 30 * 86_400)
 
 
 def test_one_that_is_being_ended_was_stopped_before(tmp_path: Path) -> None:

@@ -1,31 +1,284 @@
-"""The live scheduler in an emulated AWS and an emulated Google Cloud, each with what it has of its own."""
+"""The live scheduler in emulated clouds, behind their real providers and clients: in virtual time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from deploy.emulator.aws.account import group_of, subnet_of
+import pytest
+from prometheus_client import CollectorRegistry
+
+from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
+from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.config import region_of as aws_region_of
 from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.emulator import Emulator
 from deploy.emulator.gcp.config import GcpEmulatorConfig, region_of
 from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.emulator.ledger import Entry
+from deploy.emulator.world import Instance
 from deploy.model.clock import VirtualClock
+from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names as aws_names
-from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.base import Provider, ProviderError
+from deploy.providers.calls import Calls
+from deploy.providers.config import ProviderConfig
 from deploy.providers.gcp import names
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.provider import GcpProvider
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.decisions import Mode
+from deploy.store.store import Store
 from tests.deploy.emulator.aws.conftest import IMAGE as AWS_IMAGE
+from tests.deploy.emulator.aws.conftest import region, renting
 from tests.deploy.emulator.aws.transport import in_process
-from tests.deploy.emulator.chaos import HOUR_S, Account, CloudWorld, Tags
 from tests.deploy.emulator.gcp.transport import InProcess
 from tests.deploy.emulator.traces import START_S
 from tests.deploy.providers.gcp.project import IMAGE, PROJECT, TYPE, prices
+from tests.deploy.scheduler.worlds import World
+
+LONGEST_S, SHORTEST_S, BUSY_S = 900.0, 20.0, 60.0
+"""Between two passes: at most, at least, and at most while something is to be done; see `pause_s`."""
+SETTINGS = SchedulerSettings(
+    period_s=LONGEST_S, ask_again_s=60.0, back_off_s=60.0, cool_down_s=120.0, ready_within_s=900.0
+)
+HOUR_S = 3600
+
+
+class Tags(NamedTuple):
+    """Under which a provider keeps what an instance is for."""
+
+    token: str
+    deployment: str
+    job: str
+
+
+class Account(NamedTuple):
+    """An emulated cloud, and how it is rented from.
+
+    Attributes:
+        rents: the provider's configuration.
+        open: a provider that knows nothing from memory.
+    """
+
+    emulator: Emulator
+    rents: ProviderConfig
+    open: Callable[[], Provider]
+    tags: Tags
+
+    def living(self) -> Sequence[Instance]:
+        """What is rented now."""
+        return self.emulator.world.living()
+
+
+class EmulatedCloud(SimulatedCloud):
+    """The simulated runner's view of machines that the emulators' instances are."""
+
+    def __init__(self, clock: VirtualClock, accounts: Sequence[Account]) -> None:
+        super().__init__(clock, ())
+        self.accounts = accounts
+        self._looked = [0] * len(accounts)
+        self._of: dict[str, tuple[Instance, Tags]] = {}
+
+    def settle(self) -> None:
+        for k, account in enumerate(self.accounts):
+            world, tags = account.emulator.world, account.tags
+            with world.lock:
+                world.settle()
+                fresh = list(world.instances.values())[self._looked[k] :]
+            self._looked[k] += len(fresh)
+            for instance in fresh:
+                name, token = instance.instance_id, instance.tags[tags.token]
+                machine = _Machine(_report(instance, tags), instance.launched_s, 1.0)
+                self.machines[name] = self._live[name] = machine
+                self._of[name] = instance, tags
+                self._by_token[token] = name
+                self._by_own_id[token.removeprefix(f"{instance.tags[tags.deployment]}-")] = name
+        for name, machine in list(self._live.items()):
+            machine.report = _report(*self._of[name])
+            if machine.report.state is InstanceState.TERMINATED:
+                del self._live[name]
+        for work in list(self._active.values()):
+            self._settle_work(work, self.clock.now())
+
+    def done_s(self) -> float | None:
+        """When the next attempt comes to its end, if nothing happens to it."""
+        ends = [work.began_s + (1.0 - work.saved_before) / work.share_per_s for work in self._active.values()]
+        return min(ends, default=None)
+
+
+def _in_turn(
+    self: Calls, kind: str, within_s: float, asks: Mapping[str, Callable[[], Any]]
+) -> tuple[dict[str, Any], dict[str, ProviderError]]:
+    answers: dict[str, Any] = {}
+    errors: dict[str, ProviderError] = {}
+    for where, ask in asks.items():
+        try:
+            answers[where] = ask()
+        except ProviderError as error:
+            errors[where] = error
+    return answers, errors
+
+
+def _report(one: Instance, tags: Tags) -> InstanceReport:
+    ended = one.state in ("shutting-down", "terminated")
+    states = {"pending": InstanceState.LAUNCHING, "running": InstanceState.RUNNING}
+    return InstanceReport(
+        instance_id=one.instance_id,
+        client_token=one.tags[tags.token],
+        offer_id=one.pool.zone,
+        address=one.address,
+        node_port=1,
+        state=states.get(one.state, InstanceState.TERMINATED),
+        launched_s=one.launched_s,
+        ended_s=one.ended_s if ended else None,
+    )
+
+
+class CloudWorld(World):
+    """A `World` whose cloud is an emulator, or several, behind their real providers.
+
+    Attributes:
+        tags: of the provider.
+        zones: in which it rents.
+        on_demand_usd_hour: of the one type that it rents.
+        regions: of the zones.
+        troubles: actions, answer and hours of what goes wrong for a while each time.
+    """
+
+    tags: Tags
+    zones: Sequence[str]
+    regions: Sequence[str]
+    on_demand_usd_hour: float
+    troubles: Sequence[tuple[str, str, float]] = ()
+
+    def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = VirtualClock(START_S)
+        # One region after the other, so that all runs are the same; nothing hangs in virtual time.
+        monkeypatch.setattr(Calls, "each", _in_turn)
+        # The clients' pauses between their attempts pass too, and count against the time that they try for.
+        monkeypatch.setattr(time, "sleep", self.clock.sleep)
+        monkeypatch.setattr(time, "monotonic", self.clock.now)
+        # Their jitter, and the names that the scheduler orders instances by, are the same in every run.
+        random.seed(1)
+        names_rng = random.Random(2)
+        monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: names_rng.randbytes(n_bytes).hex())
+        self.folder = folder
+        self.accounts = self.emulate({"clock": "virtual", "folder": folder, **emulated})
+        self.cloud = self.emulated = EmulatedCloud(self.clock, self.accounts)
+        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.policy, self.mode, self.settings = "cheapest", Mode.ACT, self.set_up()
+        self.passes = 0
+        self._opened: Store | None = None
+        self.restart()
+
+    def set_up(self) -> SchedulerSettings:
+        """Of the scheduler."""
+        return SETTINGS
+
+    @abstractmethod
+    def emulate(self, emulated: dict[str, Any]) -> Sequence[Account]:
+        """Make the emulators."""
+
+    @property
+    def emulator(self) -> Emulator:
+        """Of the only cloud."""
+        (account,) = self.accounts
+        return account.emulator
+
+    def restart(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
+        self.rented = {provider.name: provider for provider in (one.open() for one in self.accounts)}
+        runner = SimulatedRunner(self.cloud)
+        n_offers = 2 * len(self.zones)
+        market = load_market_policy(self.policy, n_offers)
+        self.scheduler = Scheduler(
+            self.store,
+            self.rented,
+            [runner],
+            Policies(Decider(market.policy, components=market.components), self.mode),
+            self.clock,
+            SimulatedNodes(self.cloud),
+            self.settings,
+            SchedulerMetrics(CollectorRegistry()),
+        )
+
+    def go(self, seconds: float) -> None:
+        end_s = self.clock.now() + seconds
+        while self.clock.now() < end_s:
+            self._notice()
+            self.scheduler.step()
+            self.passes += 1
+            self.clock.sleep(min(self.pause_s(), end_s - self.clock.now()))
+
+    def pause_s(self) -> float:
+        """Until the next pass: until something happens, or may be done.
+
+        A live loop looks every 5 s. Until the emulator, or a task, does something by itself, all those looks
+        would see the same world; what a scheduler does by the time alone, it does within its `period_s`
+        (budgets are computed for that), and what waits to be tried again is tried every minute.
+        """
+        now_s = self.clock.now()
+        tasks = [task for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)]
+        busy = self.store.intents.pending() or any(not task.instances for task in tasks)
+        moments = [now_s + (BUSY_S if busy else LONGEST_S)]
+        for at_s in (*(one.emulator.world.next_s() for one in self.accounts), self.emulated.done_s()):
+            if at_s is not None:
+                moments.append(at_s)
+        return max(SHORTEST_S, min(moments) - now_s)
+
+    def _notice(self) -> None:
+        """What the node agents read in the metadata service, they tell the scheduler."""
+        now_s = self.clock.now()
+        for one, tags in ((one, account.tags) for account in self.accounts for one in account.living()):
+            fate = one.fate
+            if fate.notice_s is None or fate.notice_s > now_s or one.state != "running":
+                continue
+            known = self.store.instances.by_client_token(one.tags[tags.token])
+            if known is not None and known.notice_s is None:
+                with self.store.transaction():
+                    self.store.instances.noticed(known.instance_id, fate.kill_s)
+
+    def stop_one(self) -> bool:
+        """A person stops an instance on demand, behind the scheduler's back. False if there is none."""
+        world = self.emulator.world
+        with world.lock:
+            world.settle()
+            for one in world.living():
+                if one.state == "running" and not one.spot:
+                    world.stop(one)
+                    return True
+        return False
+
+    def leaked(self) -> Sequence[Instance]:
+        """What runs although no job needs it."""
+        return [one for account in self.accounts for one in account.living()]
+
+
+def agree(bill: Bill, entries: Sequence[Entry]) -> bool:
+    """Whether a bill is that of a ledger: instances exactly; disks but for what is rounded of each day."""
+    unit = CHARGES_PER_USD // 1_000_000
+    instances = sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) * unit
+    disks = sum((Fraction(one.disk_micro_usd) for one in entries), Fraction(0)) * unit
+    days = sum(2 + (one.ended_s or one.launched_s) // 86_400 - one.launched_s // 86_400 for one in entries)
+    return bill.instance == instances and abs(bill.disk - disks) <= days
+
 
 ON_DEMAND_USD = 0.526
 NODE = {"scheduler_url": "https://scheduler.example:8443"}
@@ -36,22 +289,11 @@ def aws_account(clock: VirtualClock, emulated: dict[str, Any], zones: Sequence[s
     config = AwsEmulatorConfig.model_validate({"images": [{"image_id": AWS_IMAGE}], **emulated})
     emulator = AwsEmulator(config, clock)
     session = in_process(App(emulator))
-    regions = {
-        region: {
-            "image": AWS_IMAGE,
-            "security_group": group_of(region),
-            "subnets": {zone: subnet_of(zone) for zone in zones if aws_region_of(zone) == region},
-        }
-        for region in map(aws_region_of, zones)
-    }
-    rents = AwsConfig.model_validate(
-        {
-            "regions": regions,
-            "instance_types": {AwsWorld.kind: {"quota": 20}},
-            "node": NODE,
-            "prices_every_s": 300.0,
-            "launch_s": 30.0,
-        }
+    rents = renting(
+        regions={name: region(name, zones) for name in map(aws_region_of, zones)},
+        instance_types={AwsWorld.kind: {"quota": 20}},
+        prices_every_s=300.0,
+        launch_s=30.0,
     )
     return Account(emulator, rents, lambda: AwsProvider(rents, session, clock.now), AwsWorld.tags)
 

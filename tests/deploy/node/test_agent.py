@@ -393,7 +393,7 @@ def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> N
         assert (status.notice_s, status.rebalance, status.draining) == (ends_s, True, True)
 
 
-def test_a_node_with_notice_drains_from_the_same_heartbeat_on(
+def test_a_noticed_node_drains_from_that_heartbeat_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "adopt_orphans", lambda: None)  # would be this process's for good

@@ -34,9 +34,7 @@ HIDDEN = "(env -i setsid sleep {mark} &) ; (env -i setsid sh -c 'sleep {mark} & 
 
 @pytest.mark.real
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_hides_from_its_name_is_killed_with_its_process(
-    agent: AgentProcess, mark: str, restarted: bool
-) -> None:
+def test_what_hides_is_killed_with_its_process(agent: AgentProcess, mark: str, restarted: bool) -> None:
     # They left their session, their parent and their environment.
     hide = HIDDEN.format(mark=mark)
     agent.client.start_process(shell("p", f"trap '' TERM; {hide} while :; do sleep 0.05; done", grace_s=0.3))

@@ -1,9 +1,12 @@
-"""A node that knows only its user data gets its token once, and only with the right join token."""
+"""A node that knows only its user data gets its token once; what it asks Compute Engine's metadata server."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.node.join import JoinConfig, JoinError, join, load_join
-from deploy.node.metadata import VARIABLES
+from deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
+from deploy.providers.local.records import Fate
 from deploy.security.tls import node_certificate
 from deploy.security.tokens import join_token, may_join
 from deploy.yamlfile import ConfigError
+from tests.deploy.node.agents import loopback_address
 
 NODE_TOKEN = "n" * 32
 
@@ -87,9 +93,7 @@ def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
         yield make
 
 
-def test_a_node_joins_after_a_failure_and_knows_its_token_after_a_restart(
-    tmp_path: Path, joining: Services
-) -> None:
+def test_a_node_joins_after_a_failure_and_once_for_all_restarts(tmp_path: Path, joining: Services) -> None:
     server, config = joining([503])
     made = join(config, 30.0)
     assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
@@ -152,3 +156,56 @@ def test_a_join_token_opens_one_instance_while_it_is_young_and_silent() -> None:
     assert not allowed(age_s=1801.0)
     assert not allowed(live=False)
     assert not allowed(answered=True)
+
+
+@pytest.fixture
+def fates() -> list[Fate]:
+    return [Fate()]
+
+
+@pytest.fixture
+def url(fates: list[Fate], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    address = loopback_address()
+    metadata = {"name": "sw-1", "network-interfaces/0/ip": address}
+    server = GceMetadataServer({"address": address, "metadata": metadata}, lambda: fates[-1])
+    server.start()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield url_of("gce")
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_preemption_is_thirty_seconds_from_when_it_is_first_seen(url: str, fates: list[Fate]) -> None:
+    metadata = service("gce", url)
+    assert isinstance(metadata, GceMetadata)
+    assert metadata.instance_id() == "sw-1"
+    assert metadata.address() == url.removeprefix("http://").partition(":")[0]
+    assert metadata.interruption_s() is None
+    assert not metadata.rebalance()
+    now_s = time.time()
+    fates.append(Fate(notice_s=now_s, kill_s=now_s + 30))
+    ends_s = metadata.interruption_s()
+    assert ends_s is not None
+    assert now_s + 30 <= ends_s <= time.time() + 30
+    # The watcher tells of a notice once: it must stay the same.
+    assert metadata.interruption_s() == ends_s
+
+
+def test_host_maintenance_that_ends_the_instance_is_advice_to_leave(url: str, fates: list[Fate]) -> None:
+    metadata = service("gce", url)
+    assert not metadata.rebalance()
+    fates.append(Fate(rebalance_s=time.time()))
+    assert metadata.rebalance()
+    assert metadata.interruption_s() is None
+
+
+def test_whoever_does_not_say_what_he_asks_gets_nothing(url: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{url}{ROOT}name", timeout=5)
+
+
+def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLES["gce"], "127.0.0.1:1")
+    with pytest.raises(MetadataError, match="does not answer"):
+        GceMetadata(url_of("gce")).instance_id()

@@ -82,9 +82,7 @@ def test_plain_http_is_not_spoken(agent: AgentProcess) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nX: y"])
-def test_a_request_that_is_not_whole_in_time_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, said: bytes
-) -> None:
+def test_a_request_not_whole_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(server, "STRANGER_S", 0.3)
     with listening() as made, connect(made, said) as slow:
         began_s = time.monotonic()

@@ -32,6 +32,7 @@ from tests.deploy.providers.test_local_traces import write
 
 pytestmark = pytest.mark.real
 
+Running = tuple[str, NodeClient]
 OPEN, CLOSED, FIRM = "local/za/small/spot", "local/zb/small/spot", "local/za/small/on_demand"
 
 
@@ -125,7 +126,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 
 @pytest.fixture
-def running(world: LocalWorld) -> tuple[str, NodeClient]:
+def running(world: LocalWorld) -> Running:
     """An instance."""
     return world.running(request(OPEN))
 
@@ -241,7 +242,7 @@ def test_spot_ends_above_its_limit_and_on_demand_never(world: LocalWorld) -> Non
     assert limited.kill_s == pytest.approx(world.state.origin_s() + 1003.0)
 
 
-def test_a_rehearsed_interruption_with_notice(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+def test_a_rehearsed_interruption_with_notice(world: LocalWorld, running: Running) -> None:
     name, client = running
     world.local().interrupt(name, 2.0)
     assert world.report(name).rebalance
@@ -252,7 +253,7 @@ def test_a_rehearsed_interruption_with_notice(world: LocalWorld, running: tuple[
         world.local().interrupt(name, 2.0)
 
 
-def test_terminate_is_certain(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+def test_terminate_is_certain(world: LocalWorld, running: Running) -> None:
     """Of processes that leave their session, ignore every signal, and hide their variables."""
     name, client = running
     seconds = f"4242.{secrets.randbelow(10**9)}"
@@ -272,9 +273,7 @@ def test_terminate_is_certain(world: LocalWorld, running: tuple[str, NodeClient]
         assert procfs.kill_all(lambda _: hidden())
 
 
-def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(
-    world: LocalWorld, running: tuple[str, NodeClient]
-) -> None:
+def test_what_a_job_makes_of_its_agents_status_is_its_trouble(world: LocalWorld, running: Running) -> None:
     name, _ = running
     other = world.local().launch(request(OPEN)).instance_id
     status = world.state.workdir(name) / ".agent" / "status.json"
@@ -290,9 +289,7 @@ def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(
         assert reports[other].state.live
 
 
-def test_an_init_that_is_killed_takes_its_instance_with_it(
-    world: LocalWorld, running: tuple[str, NodeClient]
-) -> None:
+def test_an_init_that_is_killed_takes_its_instance_with_it(world: LocalWorld, running: Running) -> None:
     name, client = running
     client.start_process(sleeper())
     killed_s = time.time()
@@ -306,9 +303,7 @@ def test_an_init_that_is_killed_takes_its_instance_with_it(
     assert report.launched_s <= report.ended_s <= killed_s + 0.1
 
 
-def test_an_init_that_hangs_is_switched_off_by_whoever_looks(
-    world: LocalWorld, running: tuple[str, NodeClient]
-) -> None:
+def test_an_init_that_hangs_is_switched_off_by_whoever_looks(world: LocalWorld, running: Running) -> None:
     name, _ = running
     os.kill(world.init(name), signal.SIGSTOP)
     world.change(name, fate=world.known(name).fate.model_copy(update={"kill_s": time.time() - 60.0}))
@@ -328,7 +323,7 @@ def test_half_done_terminations_are_finished_with_their_cause(world: LocalWorld)
     assert not world.processes()
 
 
-def test_leaked_processes_are_found_by_their_tag(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+def test_leaked_processes_are_found_by_their_tag(world: LocalWorld, running: Running) -> None:
     name, _ = running
     world.local().terminate([name])
     tags = {"SPOTWEAVE_NODE_ID": name, "SPOTWEAVE_NODE_STATE": str(world.state.path)}
@@ -345,7 +340,7 @@ def test_leaked_processes_are_found_by_their_tag(world: LocalWorld, running: tup
             process.wait()
 
 
-def test_an_instance_is_born_once(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+def test_an_instance_is_born_once(world: LocalWorld, running: Running) -> None:
     name, _ = running
     init_file = world.state.folder(name) / "init.json"
 
@@ -391,9 +386,7 @@ def test_ended_instances_are_kept_an_hour_and_their_tokens_for_ever(world: Local
     assert not world.processes()
 
 
-def test_an_instance_whose_folder_is_lost_switches_itself_off(
-    world: LocalWorld, running: tuple[str, NodeClient]
-) -> None:
+def test_an_instance_whose_folder_is_lost_switches_itself_off(world: LocalWorld, running: Running) -> None:
     name, client = running
     client.start_process(sleeper())
     (world.state.folder(name) / "instance.json").unlink()
@@ -419,7 +412,7 @@ def test_secrets_are_private_and_in_no_argument_or_environment(
         assert "CLOUD_SECRET" not in procfs.environment(process.pid)
 
 
-def test_an_instance_has_its_cores(world: LocalWorld, running: tuple[str, NodeClient]) -> None:
+def test_an_instance_has_its_cores(world: LocalWorld, running: Running) -> None:
     name, client = running
     started = client.start_process(sleeper())
     cores = world.known(name).cpus

@@ -132,9 +132,7 @@ def test_a_list_of_changes_ends_at_its_last_row(tmp_path: Path) -> None:
         ("time_s,available\n", {}, "is empty"),
     ],
 )
-def test_a_bad_recording_is_named_in_one_line(
-    tmp_path: Path, rows: str, about: dict[str, object], says: str
-) -> None:
+def test_a_bad_recording_is_one_line(tmp_path: Path, rows: str, about: dict[str, object], says: str) -> None:
     with pytest.raises(TraceError) as caught:
         load_recording(write(tmp_path / "t", rows, **about), 1.0)
     assert says in str(caught.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.app import App
-from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
 from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
@@ -24,12 +24,16 @@ SPOT, ON_DEMAND = f"aws/{ZONE}/{TYPE}/spot", f"aws/{ZONE}/{TYPE}/on_demand"
 POOL = {"zone": ZONE, "instance_type": TYPE, "spot_usd_hour": 0.2, "on_demand_usd_hour": 0.526}
 
 
+def region(name: str, zones: Sequence[str]) -> dict[str, Any]:
+    """What a provider is told of one, and of those of the zones that lie there."""
+    subnets = {zone: subnet_of(zone) for zone in zones if region_of(zone) == name}
+    return {"image": IMAGE, "security_group": group_of(name), "subnets": subnets}
+
+
 def renting(**changes: Any) -> AwsConfig:
     """What a provider rents in the emulator's zones."""
-    subnets = {zone: subnet_of(zone) for zone in (ZONE, "us-east-1b")}
-    region = {"image": IMAGE, "security_group": group_of("us-east-1"), "subnets": subnets}
     content = {
-        "regions": {"us-east-1": region},
+        "regions": {"us-east-1": region("us-east-1", (ZONE, "us-east-1b"))},
         "instance_types": {TYPE: {"quota": 9}},
         "node": {"scheduler_url": "https://scheduler.example:8443"},
     }

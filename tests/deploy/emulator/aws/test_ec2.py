@@ -138,9 +138,7 @@ def test_filters_and_pages(cloud: Cloud) -> None:
         ("request_spot_instances", {"LaunchSpecification": {"ImageId": IMAGE}}),
     ],
 )
-def test_what_would_be_done_behind_the_emulators_back_is_refused(
-    cloud: Cloud, action: str, given: dict[str, Any]
-) -> None:
+def test_what_the_emulator_does_not_play_is_refused(cloud: Cloud, action: str, given: dict[str, Any]) -> None:
     with pytest.raises(ClientError, match="UnsupportedOperation"):
         getattr(cloud.ec2, action)(**given)
 
@@ -200,7 +198,7 @@ def test_no_capacity_while_the_recording_has_none(recorded: Recorded) -> None:
     cloud.spot()
 
 
-def test_a_bid_below_the_price_is_refused_and_without_one_the_on_demand_price_is_the_limit(
+def test_a_bid_below_the_price_is_refused_also_one_that_is_not_named(
     cloud: Cloud, recorded: Recorded
 ) -> None:
     assert refused(lambda: cloud.spot(MaxPrice="0.1999")) == "SpotMaxPriceTooLow"

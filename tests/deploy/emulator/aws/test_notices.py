@@ -108,9 +108,7 @@ def test_hibernation_begins_with_its_warning(cloud: Cloud, provider: AwsProvider
     assert seen(provider, name).notice_s == START_S
 
 
-def test_a_scheduler_that_dies_after_reading_reads_again(
-    cloud: Cloud, provider: AwsProvider, name: str
-) -> None:
+def test_who_dies_after_reading_reads_again(cloud: Cloud, provider: AwsProvider, name: str) -> None:
     announce(cloud, name, REBALANCE)
     assert seen(provider, name).rebalance
     left = waiting(cloud)
@@ -123,9 +121,7 @@ def test_a_scheduler_that_dies_after_reading_reads_again(
     assert waiting(cloud) == 0
 
 
-def test_what_concerns_an_instance_that_is_not_seen_yet_waits_for_it(
-    cloud: Cloud, provider: AwsProvider
-) -> None:
+def test_what_concerns_an_instance_not_seen_yet_waits_for_it(cloud: Cloud, provider: AwsProvider) -> None:
     announce(cloud, "i-0123456789abcdef0", WARNING)
     for seconds, left in ((121, 1), (0, 0)):
         provider.describe(DEPLOYMENT)
@@ -135,9 +131,7 @@ def test_what_concerns_an_instance_that_is_not_seen_yet_waits_for_it(
         _reappear(cloud)
 
 
-def test_a_message_that_is_no_event_is_read_once_and_harms_nobody(
-    cloud: Cloud, provider: AwsProvider, name: str
-) -> None:
+def test_a_message_that_is_no_event_is_read_once(cloud: Cloud, provider: AwsProvider, name: str) -> None:
     sqs, url = queue(cloud)
     for body in ("{", "[]", json.dumps({"detail-type": WARNING})):
         sqs.send_message(QueueUrl=url, MessageBody=body)
@@ -147,9 +141,7 @@ def test_a_message_that_is_no_event_is_read_once_and_harms_nobody(
     assert waiting(cloud) == 0
 
 
-def test_a_pass_asks_once_and_more_only_where_there_is_more(
-    cloud: Cloud, provider: AwsProvider, name: str
-) -> None:
+def test_a_pass_asks_once_unless_there_is_more(cloud: Cloud, provider: AwsProvider, name: str) -> None:
     provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
     cloud.emulator.calls.clear()

@@ -7,6 +7,7 @@ SDK from its own model of the service.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 import boto3
 from botocore.awsrequest import AWSResponse
 
+from deploy.model.clock import VirtualClock
 from deploy.providers.aws.config import AwsConfig
 
 REGION = "us-east-1"
@@ -41,6 +43,7 @@ class FakeAws:
         hidden: instances that describe does not show yet.
         answers: canned answers by operation.
         down: regions that answer nothing but errors.
+        clock: of providers, for those who hand it on to them.
     """
 
     prices: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
@@ -51,6 +54,7 @@ class FakeAws:
     hidden: set[str] = field(default_factory=set)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
+    clock: VirtualClock = field(default_factory=lambda: VirtualClock(time.time()))
 
     def session(self) -> Any:
         """A session of boto3 that talks to this account."""

@@ -159,9 +159,7 @@ def test_the_role_behind_a_session() -> None:
         ({"node": {"scheduler_url": "http://10.0.0.1:8443"}}, "scheduler_url"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_line(
-    aws: FakeAws, tmp_path: Path, changes: dict[str, Any], word: str
-) -> None:
+def test_a_mistake_is_one_line(aws: FakeAws, tmp_path: Path, changes: dict[str, Any], word: str) -> None:
     path = write_config(tmp_path, **changes)
     with pytest.raises(ConfigError, match=word) as caught:
         AwsConfig.load(path).prices()

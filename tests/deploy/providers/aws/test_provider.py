@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import json
 import time
 from dataclasses import replace
@@ -13,12 +14,12 @@ import boto3
 import pytest
 
 from deploy.billing import PriceSegment, Usage, bill
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, InstanceState, Offer
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import described
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from deploy.providers.userdata import NodeConfig, user_data
 from deploy.security.tokens import join_token
 from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
@@ -28,18 +29,13 @@ ON_DEMAND = f"aws/{REGION}a/{TYPE}/on_demand"
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock(time.time())
-
-
-@pytest.fixture
 def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
     return make_config(tmp_path, owner="ann", tags={"team": "rl"})
 
 
 @pytest.fixture
-def provider(aws: FakeAws, config: AwsConfig, clock: VirtualClock) -> AwsProvider:
-    return AwsProvider(config, aws.session(), clock.now)
+def provider(aws: FakeAws, config: AwsConfig) -> AwsProvider:
+    return AwsProvider(config, aws.session(), aws.clock.now)
 
 
 @pytest.fixture
@@ -98,11 +94,11 @@ def test_a_template_is_made_once_and_closes_what_it_can(aws: FakeAws, provider: 
     assert "UserData" not in data
 
 
-def test_a_template_that_is_there_is_used_and_one_that_is_gone_is_made_again(
-    aws: FakeAws, config: AwsConfig, provider: AwsProvider
+def test_a_template_is_used_again_and_one_that_is_gone_made_again(
+    aws: FakeAws, provider: AwsProvider
 ) -> None:
     provider.launch(request(SPOT))
-    AwsProvider(config, aws.session()).launch(request(SPOT))
+    AwsProvider(provider.config, aws.session()).launch(request(SPOT))
     ec2 = boto3.client("ec2", region_name=REGION)
     templates = ec2.describe_launch_templates()["LaunchTemplates"]
     assert len(templates) == 1
@@ -120,9 +116,7 @@ def test_the_lower_of_two_price_limits_is_sent(aws: FakeAws, tmp_path: Path) -> 
         assert aws.asked["RunInstances"][-1]["InstanceMarketOptions"]["SpotOptions"]["MaxPrice"] == sent
 
 
-def test_a_refusal_closes_its_zone_for_a_while_only(
-    aws: FakeAws, provider: AwsProvider, clock: VirtualClock
-) -> None:
+def test_a_refusal_closes_its_zone_for_a_while_only(aws: FakeAws, provider: AwsProvider) -> None:
     aws.failures["RunInstances"] = ["InsufficientInstanceCapacity"]
     with pytest.raises(CapacityError):
         provider.launch(request(SPOT))
@@ -132,7 +126,7 @@ def test_a_refusal_closes_its_zone_for_a_while_only(
     assert "InsufficientInstanceCapacity" in closed[SPOT].reason
     assert closed[f"aws/{REGION}b/{TYPE}/spot"].available
     assert closed[ON_DEMAND].available
-    clock.sleep(121)
+    aws.clock.sleep(121)
     again = offers(provider)[SPOT]
     assert again.available
     assert again.up_ratio < 1.0
@@ -160,9 +154,7 @@ def test_a_price_limit_of_one_request_says_nothing_of_the_offer(aws: FakeAws, pr
     assert all(offer.available for offer in provider.offers())
 
 
-def test_a_launch_that_failed_costs_nothing_on_demand_either(
-    config: AwsConfig, provider: AwsProvider, clock: VirtualClock
-) -> None:
+def test_a_launch_that_failed_costs_nothing_on_demand_either(provider: AwsProvider) -> None:
     launched = datetime(2026, 3, 1, 12, 0, 7, tzinfo=UTC)
     entry = {
         "InstanceId": "i-1",
@@ -173,7 +165,7 @@ def test_a_launch_that_failed_costs_nothing_on_demand_either(
         "StateTransitionReason": "Server.InternalError",
         "LaunchTime": launched,
     }
-    one = described(entry, REGION, config).report
+    one = described(entry, REGION, provider.config).report
     assert (one.state, one.by_provider) == (InstanceState.TERMINATED, True)
     assert one.launched_s == one.ended_s == launched.timestamp()
     offer = offers(provider)[ON_DEMAND]
@@ -186,17 +178,15 @@ def test_a_launch_that_failed_costs_nothing_on_demand_either(
         minimum_s=offer.billing_minimum_s,
         free_first_s=offer.free_first_s,
     )
-    assert bill(usage, clock.now()).cost == 0
+    assert bill(usage, time.time()).cost == 0
     # What ran for a second before the provider ended it is charged.
-    assert bill(replace(usage, ended_s=one.launched_s + 1), clock.now()).cost == 60 * 96_000
+    assert bill(replace(usage, ended_s=one.launched_s + 1), time.time()).cost == 60 * 96_000
 
 
-def test_an_instance_that_ec2_does_not_show_yet_is_there(
-    aws: FakeAws, provider: AwsProvider, clock: VirtualClock, launched: str
-) -> None:
+def test_an_instance_that_is_not_shown_is_there(aws: FakeAws, provider: AwsProvider, launched: str) -> None:
     aws.hidden.add(launched)
     assert reports(provider)[launched].state is not InstanceState.TERMINATED
-    clock.sleep(121)
+    aws.clock.sleep(121)
     # It was never seen: after a while it is not believed in any more.
     assert provider.describe(DEPLOYMENT) == []
     aws.hidden.clear()
@@ -207,7 +197,7 @@ def test_an_instance_that_ec2_does_not_show_yet_is_there(
 
 
 def test_an_ended_instance_is_reported_for_an_hour(
-    aws: FakeAws, provider: AwsProvider, clock: VirtualClock, launched: str
+    aws: FakeAws, provider: AwsProvider, launched: str
 ) -> None:
     provider.terminate([launched])
     ended = reports(provider)[launched]
@@ -219,19 +209,17 @@ def test_an_ended_instance_is_reported_for_an_hour(
     assert abs(ended.ended_s - time.time()) < 60
     assert not ended.by_provider
     aws.hidden.add(launched)
-    clock.sleep(3500)
+    aws.clock.sleep(3500)
     assert reports(provider)[launched] == ended
-    clock.sleep(200)
+    aws.clock.sleep(200)
     assert provider.describe(DEPLOYMENT) == []
 
 
-def test_an_interruption_ends_when_its_spot_request_says(
-    aws: FakeAws, provider: AwsProvider, clock: VirtualClock, launched: str
-) -> None:
+def test_an_interruption_ended_when_ec2_says(aws: FakeAws, provider: AwsProvider, launched: str) -> None:
     provider.describe(DEPLOYMENT)
-    ended_s = float(int(clock.now()) + 100)
+    ended_s = float(int(aws.clock.now()) + 100)
     aws.interrupt(launched, ended_s)
-    clock.sleep(150)
+    aws.clock.sleep(150)
     for _ in range(2):
         ended = reports(provider)[launched]
         assert (ended.by_provider, ended.ended_s) == (True, ended_s)
@@ -239,9 +227,7 @@ def test_an_interruption_ends_when_its_spot_request_says(
     assert "interrupted" in offers(provider)[SPOT].reason
 
 
-def test_a_new_instance_that_cannot_be_ended_yet_is_not_forgotten(
-    aws: FakeAws, provider: AwsProvider, launched: str
-) -> None:
+def test_what_cannot_be_ended_yet_is_remembered(aws: FakeAws, provider: AwsProvider, launched: str) -> None:
     aws.failures["TerminateInstances"] = ["InvalidInstanceID.NotFound"]
     with pytest.raises(ProviderError, match="not visible yet"):
         provider.terminate([launched])
@@ -253,3 +239,23 @@ def test_a_dead_region_is_no_empty_region(aws: FakeAws, provider: AwsProvider, l
     aws.failures["DescribeInstances"] = ["UnauthorizedOperation"]
     with pytest.raises(RefusedError, match="ec2:DescribeInstances"):
         provider.describe(DEPLOYMENT)
+
+
+NODE = NodeConfig(scheduler_url="https://scheduler.example:8443", address="public")
+
+
+def test_a_job_that_forks_or_eats_memory_does_not_end_the_agent() -> None:
+    request = LaunchRequest("token-1", "aws/us-east-1a/m5.large/spot", "test", "job", "main", "n" * 43)
+    content = json.loads(user_data(request, NODE, None, "ec2", 16384).partition("\n")[2])
+    (unit,) = [one["content"] for one in content["write_files"] if one["path"].endswith(".service")]
+    read = configparser.ConfigParser(interpolation=None)
+    read.read_string(unit)
+    service = read["Service"]
+    # By default systemd ends a service of which the kernel has killed one process for its memory.
+    assert service["OOMPolicy"] == "continue"
+    assert 1000 <= int(service["TasksMax"]) <= 30_000
+    assert (service["KillMode"], service["Restart"], service["User"]) == (
+        "process",
+        "on-failure",
+        "spotweave",
+    )

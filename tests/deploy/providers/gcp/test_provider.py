@@ -1,12 +1,13 @@
-"""What only Compute Engine has: operations, pages, announced preemptions, GPUs beside machines."""
+"""What only Compute Engine has: operations, announced preemptions, GPUs beside machines, permissions."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
+import google.auth
 import pytest
+from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
 from deploy.emulator.faults import FaultConfig
@@ -14,8 +15,11 @@ from deploy.model.instances import InstanceState
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
 from deploy.providers.calls import AGAIN_S
 from deploy.providers.gcp import names
+from deploy.providers.gcp.check import check, needed
+from deploy.providers.gcp.clients import VARIABLE, Clients
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 from tests.deploy.providers.gcp.project import GPU_TYPE, START_S, TYPE, ZONES, Project
+from tests.deploy.test_guides import granted
 
 OPEN = f"gcp/{ZONES[0]}/{TYPE}/spot"
 
@@ -27,12 +31,8 @@ def spell(**about: Any) -> FaultConfig:
 @pytest.mark.real
 def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: Path) -> None:
     zones = ("us-central1-a", "us-east1-b", "us-west1-c")
-    project = Project(
-        tmp_path,
-        {zone: [(0.0, 0.05)] for zone in zones},
-        {"instance_types": {TYPE: {"quota": 1000}}},
-        quota_vcpus=10_000,
-    )
+    rented = {"instance_types": {TYPE: {"quota": 1000}}}
+    project = Project(tmp_path, {zone: [(0.0, 0.05)] for zone in zones}, rented, quota_vcpus=10_000)
     for pool in project.emulator.config.pools:
         found = project.emulator.world.market.find(pool.zone, pool.instance_type)
         assert found is not None
@@ -40,21 +40,17 @@ def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: P
     rented = project.provider()
     asked = [request(f"gcp/{zones[n % 3]}/{TYPE}/spot") for n in range(1000)]
     for one in asked:
-        zone = one.offer_id.split("/")[1]
         body = rented._launcher.body(one, rented._places[one.offer_id])
-        rented.clients.instances.insert_unary(
-            project=project.content["project"], zone=zone, instance_resource=body
-        )
+        where = {"project": project.content["project"], "zone": one.offer_id.split("/")[1]}
+        rented.clients.instances.insert_unary(**where, instance_resource=body)
     project.emulator.advance(60)
     fresh = project.provider()
-    before, began_s = project.calls(), time.perf_counter()
+    before = project.calls()
     reports = by_id(fresh.describe(DEPLOYMENT))
-    took_s = time.perf_counter() - began_s
     assert {one.client_token for one in reports.values()} == {one.client_token for one in asked}
     assert {one.state for one in reports.values()} == {InstanceState.RUNNING}
-    # Two pages of instances; of operations, 1,000 inserts on two pages. The bars: 15 calls, 2 s.
+    # Two pages of instances; of operations, 1,000 inserts on two pages.
     assert project.calls() - before == 4
-    print(f"1,000 instances: {project.calls() - before} calls, {took_s:.2f} s")
 
 
 def test_a_stock_out_and_a_full_quota_are_told_by_the_operation(tmp_path: Path) -> None:
@@ -119,32 +115,11 @@ def test_an_instance_that_is_preempted_runs_on_for_its_last_seconds(tmp_path: Pa
         assert ended.ended_s == now_s + 35
 
 
-def test_one_that_stops_when_preempted_keeps_its_disk_until_it_is_ended(tmp_path: Path) -> None:
-    project = Project(tmp_path, rented={"when_preempted": "stop"})
-    provider = project.provider()
-    name = provider.launch(request(OPEN)).instance_id
-    project.emulator.advance(100)
-    project.emulator.world.interrupt(project.emulator.world.instances[name], 0)
-    stopped = by_id(provider.describe(DEPLOYMENT))[name]
-    assert (stopped.state, stopped.by_provider) == (InstanceState.STOPPED, True)
-    assert stopped.stopped_s == project.emulator.world.now_s()
-    project.emulator.advance(1000)
-    provider.terminate([name])
-    ended = by_id(provider.describe(DEPLOYMENT))[name]
-    assert ended.ended_s == project.emulator.world.now_s()
-    (entry,) = project.emulator.ledger()
-    # 101 s of insert and run, and 1,101 s of 50 GiB at 0.1 USD in June: 5,000,000 * 1,101 / 2,592,000.
-    assert entry.seconds == 101
-    assert entry.disk_micro_usd == "229375/108"
-
-
 @pytest.mark.real
 def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
-    spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
-    project = Project(tmp_path, spot)
-    provider = project.provider()
-    here = provider.launch(request(OPEN)).instance_id
-    there = provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot")).instance_id
+    project = Project(tmp_path, {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]})
+    provider, far = project.provider(), f"gcp/us-east1-b/{TYPE}/spot"
+    here, there = (provider.launch(request(one)).instance_id for one in (OPEN, far))
     provider.describe(DEPLOYMENT)
     project.emulator.faults.change(spell(regions=["us-east1"], answer="backendError"))
     with pytest.raises(PartialError) as caught:
@@ -152,29 +127,24 @@ def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
     assert [one.instance_id for one in caught.value.reports] == [here]
     assert list(caught.value.silent) == ["us-east1"]
     offers = {one.offer_id: one for one in provider.offers()}
-    assert "its region is silent" in offers[f"gcp/us-east1-b/{TYPE}/spot"].reason
+    assert "its region is silent" in offers[far].reason
     assert offers[OPEN].available
     with pytest.raises(ProviderError, match="nothing is launched where nothing is seen"):
-        provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot"))
+        provider.launch(request(far))
     # It is left alone for a minute: the other region's zone is asked for instances and for operations.
     asked = project.calls()
     with pytest.raises(PartialError):
         provider.describe(DEPLOYMENT)
     assert project.calls() - asked == 2
+    # After a restart it does not keep launches from the others either.
+    fresh = project.provider()
+    second = fresh.launch(request(OPEN))
+    assert second.state is InstanceState.LAUNCHING
+    with pytest.raises(ProviderError, match="us-east1-b"):
+        fresh.launch(request(far))
     project.emulator.faults.change(FaultConfig())
     project.clock.sleep(AGAIN_S)
-    assert set(by_id(provider.describe(DEPLOYMENT))) == {here, there}
-
-
-@pytest.mark.real
-def test_after_a_restart_a_dark_region_does_not_keep_launches_from_the_others(tmp_path: Path) -> None:
-    spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
-    project = Project(tmp_path, spot)
-    project.emulator.faults.change(spell(regions=["us-east1"], answer="backendError"))
-    provider = project.provider()
-    assert provider.launch(request(OPEN)).state is InstanceState.LAUNCHING
-    with pytest.raises(ProviderError, match="us-east1-b"):
-        provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot"))
+    assert set(by_id(provider.describe(DEPLOYMENT))) == {here, there, second.instance_id}
 
 
 @pytest.mark.parametrize(
@@ -183,12 +153,9 @@ def test_after_a_restart_a_dark_region_does_not_keep_launches_from_the_others(tm
         ({"token": "another"}, "does not accept these credentials, or they have expired"),
         (
             {"disabled": ["compute.googleapis.com"]},
-            "compute.googleapis.com is not enabled: gcloud services enable",
+            "is not enabled: gcloud services enable compute.googleapis",
         ),
-        (
-            {"denied": ["compute.instances.create"]},
-            "may not compute.instances.create on projects/spotweave-emulated: grant",
-        ),
+        ({"denied": ["compute.instances.create"]}, "may not compute.instances.create on projects/spotweave-"),
         ({"project": "another-project"}, "The resource 'projects/spotweave-emulated' was not found"),
     ],
 )
@@ -260,3 +227,51 @@ def test_names_say_whose_an_ended_instance_was(tmp_path: Path) -> None:
     hidden = names.instance_name(request(OPEN, token="Has_Other_Letters" * 5))
     assert len(hidden) <= 63
     assert names.token_of(hidden, DEPLOYMENT, places) is None
+
+
+def expired(**_: Any) -> Any:
+    return Expired(), None  # type: ignore[no-untyped-call]
+
+
+class Expired(google.auth.credentials.Credentials):
+    """A token that has run out, and whose owner has withdrawn the rest."""
+
+    def refresh(self, request: object) -> None:
+        raise RefreshError("invalid_grant: Token has been expired or revoked.")  # type: ignore[no-untyped-call]
+
+
+def none(**_: Any) -> Any:
+    raise DefaultCredentialsError("Your default credentials were not found.")  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        (expired, "the credentials have expired or were withdrawn: gcloud auth"),
+        (none, "no Google credentials: gcloud auth application-default login"),
+    ],
+)
+def test_credentials_that_are_no_good_are_one_line_and_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: Any, words: str
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr("google.auth.default", chain)
+    prices, found = check(Project(tmp_path).config(), Clients())
+    assert prices.what == "prices"
+    assert (found.verdict, found.what) == ("missing", "us-central1 project")
+    assert words in found.text
+    assert "\n" not in found.text
+
+
+def test_only_permissions_that_the_configuration_makes_use_of_are_asked_for(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    role = granted("role.yaml")
+    plain = set(needed(project.config()))
+    others = {"acceleratorTypes.get", "instances.setServiceAccount", "subnetworks.useExternalIp"}
+    assert role - plain == {f"compute.{one}" for one in others}
+    full = project.config(
+        instance_types={TYPE: {"quota": 1}, GPU_TYPE: {"quota": 1}},
+        service_account="nodes@spotweave-emulated.iam.gserviceaccount.com",
+        node={"scheduler_url": "https://scheduler.example:8443", "address": "public"},
+    )
+    assert set(needed(full)) == role
