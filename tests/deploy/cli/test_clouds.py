@@ -15,8 +15,6 @@ import yaml
 
 from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.server import Server
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
@@ -29,13 +27,13 @@ from envs.environments import make
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import TYPE, Emulated, Make, emulating
-from tests.deploy.providers.gcp.project import IMAGE, PROJECT, prices
+from tests.deploy.providers.gcp.project import TYPE as GCP_TYPE
+from tests.deploy.providers.gcp.project import Project
 from tests.deploy.scheduler.worlds import batch
 
 pytestmark = pytest.mark.real
 
 BUCKET = "spotweave-kept"
-GCP_TYPE = "n1-standard-4"
 GCP_SPOT = {"us-central1-a": 0.05, "us-central1-b": 0.09}
 GCP_ZONE = "us-central1-a"
 Changes = dict[str, Any] | None
@@ -76,26 +74,17 @@ class Gcp:
         self._opened = opened
 
     def deployment(self, account: Changes = None, rented: Changes = None, bucket: str = "") -> Path:
-        about = {"instance_type": GCP_TYPE, "n_vcpus": 4, "on_demand_usd_hour": 0.19}
-        pools = [{"zone": zone, "spot_usd_hour": usd, **about} for zone, usd in GCP_SPOT.items()]
-        quick = {"launch_s": 0, "shutdown_s": 0, "operation_s": 0}
-        content = {"pools": pools, "buckets": [BUCKET], **quick, **(account or {})}
-        self.emulator = GcpEmulator(GcpEmulatorConfig.model_validate(content))
+        quick = {"clock": "real", "launch_s": 0, "shutdown_s": 0, "operation_s": 0, "buckets": [BUCKET]}
+        listed = {zone: [(0.0, usd)] for zone, usd in GCP_SPOT.items()}
+        node = {"scheduler_url": "http://127.0.0.1:8421"}
+        rents = {"instance_types": {GCP_TYPE: {"quota": 5}}, "node": node, **(rented or {})}
+        project = Project(self.folder, listed, rents, **{**quick, **(account or {})})
+        self.emulator = project.emulator
         server = Server(self.emulator)
         server.start()
         self._opened.callback(server.close)
         self._patch.setenv(VARIABLE, server.url)
-        listed = prices(self.folder, {zone: [(0.0, usd)] for zone, usd in GCP_SPOT.items()})
-        rents = {
-            "project": PROJECT,
-            "regions": {"us-central1": {"zones": list(GCP_SPOT)}},
-            "instance_types": {GCP_TYPE: {"quota": 5}},
-            "image": IMAGE,
-            "node": {"scheduler_url": "http://127.0.0.1:8421"},
-            "prices_file": str(listed),
-            **(rented or {}),
-        }
-        (self.folder / "gcp.yaml").write_text(yaml.safe_dump(rents))
+        (self.folder / "gcp.yaml").write_text(yaml.safe_dump(project.content))
         kept = {"checkpoints": {"flower": f"gs://{bucket}/a"}} if bucket else {}
         runners = {"trust_submitters": True, **kept}
         return deployment(self.folder, providers={"gcp": "gcp.yaml"}, runners=runners)
@@ -219,9 +208,8 @@ def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> No
     assert printed.exit_code == 0, printed.output
     with open_store(DeploymentConfig.load(config), time.time()) as store:
         deployment_id = store.deployment_id
-    ends = next(
-        one for one in json.loads(printed.stdout)["Statement"] if "ec2:TerminateInstances" in one["Action"]
-    )
+    parts = json.loads(printed.stdout)["Statement"]
+    (ends,) = [one for one in parts if "ec2:TerminateInstances" in one["Action"]]
     assert ends["Resource"] == ["arn:aws:ec2:us-east-1:123456789012:instance/*"]
     assert ends["Condition"]["StringEquals"] == {
         "aws:ResourceTag/spotweave:deployment": deployment_id,

@@ -159,15 +159,11 @@ def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: L
         "provider = LocalProvider(LocalConfig.load(Path(sys.argv[1])))\n"
         "print('now', flush=True)\n"
         "provider.launch(request(sys.argv[2], sys.argv[3]))\n"
-        "print('launched', flush=True)\n"
     )
+    command = [sys.executable, "-c", script, str(world.folder / "config.json"), OPEN]
     for delay_s in (0.0, 0.005, 0.02, 0.05, 0.1, 0.3):
         token = secrets.token_hex(8)
-        with subprocess.Popen(
-            [sys.executable, "-c", script, str(world.folder / "config.json"), OPEN, token],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-        ) as scheduler:
+        with subprocess.Popen([*command, token], cwd=ROOT, stdout=subprocess.PIPE) as scheduler:
             assert scheduler.stdout is not None
             assert scheduler.stdout.readline() == b"now\n"
             time.sleep(delay_s)
@@ -183,10 +179,11 @@ def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: L
 
 def test_two_threads_with_one_token_get_one_instance(world: LocalWorld) -> None:
     asked, found = request(OPEN), []
-    threads = [
-        threading.Thread(target=lambda: found.append(world.local().launch(asked).instance_id))
-        for _ in range(4)
-    ]
+
+    def launch() -> None:
+        found.append(world.local().launch(asked).instance_id)
+
+    threads = [threading.Thread(target=launch) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

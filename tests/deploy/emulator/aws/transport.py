@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -48,39 +49,42 @@ class _Transport:
             status, headers = int(line.split(" ", 1)[0]), dict(given)
 
         try:
-            content = b"".join(self._app(_environ(request), start_response))
+            environ = environ_of(str(request.method), request.url, dict(request.headers), _body(request))
+            content = b"".join(self._app(environ, start_response))
         except LostAnswerError as error:
             raise ConnectionClosedError(endpoint_url=request.url) from error
         return AWSResponse(request.url, status, headers, MockRawResponse(content))
 
 
-def _environ(request: AWSPreparedRequest) -> WSGIEnvironment:
-    url = urlsplit(request.url)
+def _body(request: AWSPreparedRequest) -> bytes:
     body = request.body or b""
-    if hasattr(body, "read"):
-        body = body.read()
-    if isinstance(body, str):
-        body = body.encode()
+    content: bytes | str = body.read() if hasattr(body, "read") else body
+    return content.encode() if isinstance(content, str) else content
+
+
+def environ_of(method: str, url: str, headers: Mapping[str, Any], body: bytes) -> WSGIEnvironment:
+    """What a server makes of a request."""
+    parts = urlsplit(url)
     environ: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
+        "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
-        "PATH_INFO": url.path or "/",
-        "RAW_URI": f"{url.path or '/'}{'?' + url.query if url.query else ''}",
-        "QUERY_STRING": url.query,
-        "SERVER_NAME": url.hostname or "localhost",
-        "SERVER_PORT": str(url.port or (443 if url.scheme == "https" else 80)),
+        "PATH_INFO": parts.path or "/",
+        "RAW_URI": f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}",
+        "QUERY_STRING": parts.query,
+        "SERVER_NAME": parts.hostname or "localhost",
+        "SERVER_PORT": str(parts.port or (443 if parts.scheme == "https" else 80)),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.url_scheme": url.scheme,
+        "wsgi.url_scheme": parts.scheme,
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": io.StringIO(),
         "wsgi.version": (1, 0),
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
-        "HTTP_HOST": url.netloc,
+        "HTTP_HOST": parts.netloc,
     }
-    for name, value in request.headers.items():
+    for name, value in headers.items():
         if name.lower() == "transfer-encoding":
             # The body is whole here.
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import requests
 import urllib3
@@ -12,6 +12,7 @@ from requests.adapters import BaseAdapter
 
 from deploy.emulator.faults import LostAnswerError
 from deploy.providers.gcp.clients import Clients
+from tests.deploy.emulator.aws.transport import environ_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -54,19 +55,10 @@ class _Adapter(BaseAdapter):
         self._app = app
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
-        url = urlsplit(str(request.url))
         body: Any = request.body or b""
         content = body.encode() if isinstance(body, str) else body
-        environ: dict[str, Any] = {
-            "REQUEST_METHOD": request.method,
-            "PATH_INFO": unquote(url.path),
-            "QUERY_STRING": url.query,
-            "CONTENT_LENGTH": str(len(content)),
-            "wsgi.input": io.BytesIO(content),
-        }
-        for name, value in {"Host": url.netloc, **request.headers}.items():
-            key = name.upper().replace("-", "_")
-            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
+        environ = environ_of(str(request.method), str(request.url), request.headers, content)
+        environ["PATH_INFO"] = unquote(environ["PATH_INFO"])
         answer = requests.Response()
         answer.request, answer.url = request, str(request.url)
 

@@ -199,33 +199,27 @@ def client_error(code: str, message: str = "It said.", operation: str = "RunInst
     return sdk.ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
 
+KINDS: dict[type[ProviderError], str] = {
+    CapacityError: (
+        "InsufficientInstanceCapacity SpotMaxPriceTooLow InsufficientVolumeCapacity "
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    ),
+    QuotaError: (
+        "SpotInstanceCountExceeded NetworkInterfaceLimitExceeded MaxSpotInstanceCountExceeded "
+        "VcpuLimitExceeded InstanceLimitExceeded"
+    ),
+    RefusedError: (
+        "OperationNotPermitted UnauthorizedOperation AuthFailure InvalidAMIID.NotFound "
+        "Unsupported RequestExpired ExpiredToken IdempotentParameterMismatch "
+        "InvalidParameterValue"
+    ),
+    ThrottledError: "RequestLimitExceeded Throttling",
+    ProviderError: "InternalError 503 SomethingNew",
+}
+
+
 @pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("InsufficientInstanceCapacity", CapacityError),
-        ("SpotMaxPriceTooLow", CapacityError),
-        ("InsufficientVolumeCapacity", CapacityError),
-        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", CapacityError),
-        ("SpotInstanceCountExceeded", QuotaError),
-        ("NetworkInterfaceLimitExceeded", QuotaError),
-        ("OperationNotPermitted", RefusedError),
-        ("MaxSpotInstanceCountExceeded", QuotaError),
-        ("VcpuLimitExceeded", QuotaError),
-        ("InstanceLimitExceeded", QuotaError),
-        ("RequestLimitExceeded", ThrottledError),
-        ("Throttling", ThrottledError),
-        ("UnauthorizedOperation", RefusedError),
-        ("AuthFailure", RefusedError),
-        ("InvalidAMIID.NotFound", RefusedError),
-        ("Unsupported", RefusedError),
-        ("RequestExpired", RefusedError),
-        ("ExpiredToken", RefusedError),
-        ("IdempotentParameterMismatch", RefusedError),
-        ("InvalidParameterValue", RefusedError),
-        ("InternalError", ProviderError),
-        ("503", ProviderError),
-        ("SomethingNew", ProviderError),
-    ],
+    ("code", "kind"), [(code, kind) for kind, codes in KINDS.items() for code in codes.split()]
 )
 def test_a_code_has_its_kind_and_one_line(code: str, kind: type[ProviderError]) -> None:
     made = translated(client_error(code), "aws us-east-1a: launch of m5.large")
@@ -245,9 +239,7 @@ def test_the_missing_permission_is_named_without_the_encoded_screenful() -> None
     text = str(translated(error, "here"))
     assert "may not iam:PassRole" in text
     assert "AAAA" not in text
-
-
-def test_a_permission_that_is_not_said_is_the_calls_own() -> None:
+    # One that is not said is the call's own.
     assert denied_permission(client_error("UnauthorizedOperation")) == "ec2:RunInstances"
     assert denied_permission(client_error("AccessDenied", operation="GetProducts")) == "pricing:GetProducts"
 

@@ -87,9 +87,9 @@ def _operate(aws: FakeAws, config: AwsConfig) -> None:
     assert [one.verdict for one in check_bucket(Clients(session=aws.session()), BUCKET)] == ["right"]
     provider = AwsProvider(config, aws.session())
     config.details(provider, provider.offers(), time.time())
-    asked = [provider.clients.get(service, REGION) for service in ("pricing", "ec2")]
+    pricing, ec2 = (provider.clients.get(service, REGION) for service in ("pricing", "ec2"))
     with pytest.raises((ValueError, ProviderError)):
-        refreshed(*asked, [REGION], [TYPE], date(2026, 1, 1))
+        refreshed(pricing, ec2, [REGION], [TYPE], date(2026, 1, 1))
 
 
 @pytest.mark.real

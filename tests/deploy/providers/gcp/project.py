@@ -91,7 +91,7 @@ class Project:
         content = {"clock": "virtual", "start_s": START_S, "pools": pools, "launch_s": 20, "shutdown_s": 0}
         self.clock = VirtualClock(START_S)
         config = GcpEmulatorConfig.model_validate({**content, "folder": folder, **changes})
-        self.emulator = GcpEmulator(config, self.clock)
+        self.emulator = GcpEmulator(config, self.clock if config.clock == "virtual" else None)
         self.app = self.emulator.app()
         regions: dict[str, Any] = {}
         for zone in spot:

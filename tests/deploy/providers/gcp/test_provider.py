@@ -31,8 +31,8 @@ def spell(**about: Any) -> FaultConfig:
 @pytest.mark.real
 def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: Path) -> None:
     zones = ("us-central1-a", "us-east1-b", "us-west1-c")
-    rented = {"instance_types": {TYPE: {"quota": 1000}}}
-    project = Project(tmp_path, {zone: [(0.0, 0.05)] for zone in zones}, rented, quota_vcpus=10_000)
+    many = {"instance_types": {TYPE: {"quota": 1000}}}
+    project = Project(tmp_path, {zone: [(0.0, 0.05)] for zone in zones}, many, quota_vcpus=10_000)
     for pool in project.emulator.config.pools:
         found = project.emulator.world.market.find(pool.zone, pool.instance_type)
         assert found is not None
