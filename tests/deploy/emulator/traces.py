@@ -8,14 +8,18 @@ from pathlib import Path
 START_S = 1_750_000_000
 
 
+def write(folder: Path, rows: str, **about: object) -> Path:
+    """A market trace of one spot zone."""
+    head = {"format": "spotweave-market-trace", "format_version": 1, "polarity": "available", "tick_s": 100}
+    head |= {"provider": "aws", "region": "r", "zone": "ra", "instance_type": "t", "market": "spot"}
+    head |= {"start_utc": "2023-02-15T22:08:16Z", "source": "by hand", "licence": "Apache-2.0"}
+    folder.mkdir(exist_ok=True)
+    (folder / "trace.json").write_text(json.dumps(head | about))
+    (folder / "series.csv").write_text(rows)
+    return folder
+
+
 def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
     """A recording of (seconds, available, price); the last row says where it ends."""
-    place = folder / name
-    place.mkdir()
-    about = {"provider": "aws", "region": "us-east-1", "zone": "", "instance_type": "t", "market": "spot"}
-    about |= {"start_utc": "2026-01-01T00:00:00Z", "source": "by hand", "licence": ""}
-    about |= {"format": "spotweave-market-trace", "polarity": "available"}
-    (place / "trace.json").write_text(json.dumps({**about, "format_version": 1}))
     lines = ["time_s,available,price_usd_hour", *(f"{at},{up},{price}" for at, up, price in rows)]
-    (place / "series.csv").write_text("\n".join(lines) + "\n")
-    return name
+    return write(folder / name, "\n".join(lines) + "\n", tick_s=None).name

@@ -210,7 +210,7 @@ def test_logs_are_read_in_pieces(agent: AgentProcess) -> None:
     assert agent.client.log("p", offset=10**9) == b""
 
 
-def test_files_come_and_go_whole_and_no_link_or_pipe_is_followed(agent: AgentProcess, tmp_path: Path) -> None:
+def test_files_are_read_by_whole_and_no_link_or_pipe_is_followed(agent: AgentProcess, tmp_path: Path) -> None:
     big = os.urandom(5_000_000)
     (tmp_path / "big").write_bytes(big)
     agent.client.put_file("data/big file", tmp_path / "big")

@@ -26,9 +26,9 @@ from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
 from deploy.providers.local.records import Record, StateFolder, instance_id
 from deploy.yamlfile import ConfigError
+from tests.deploy.emulator.traces import write
 from tests.deploy.node.agents import ROOT, alive, command, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
-from tests.deploy.providers.test_local_traces import write
 
 pytestmark = pytest.mark.real
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,33 +14,13 @@ from deploy.providers.local.traces import RecordedMarket, load_recording
 from envs.traces.bundle import load_bundle
 from envs.traces.market import load_trace
 from envs.traces.storage import TraceError
+from tests.deploy.emulator.traces import write
 
 DAY_S = 86400.0
 FOLDER = Path(local.__file__ or "").parent / "recorded"
 ZONES = sorted(path.parent.name for path in FOLDER.glob("*/trace.json"))
 # Up for 100 s, down for 50 s, up and dear for 50 s; 200 s a round.
 RECORDING = RecordedMarket((0.0, 100.0, 150.0), (True, False, True), (1.0, 1.0, 3.0), 200.0)
-
-
-def write(folder: Path, rows: str, **about: object) -> Path:
-    head = {
-        "format": "spotweave-market-trace",
-        "format_version": 1,
-        "provider": "aws",
-        "region": "r",
-        "zone": "ra",
-        "instance_type": "t",
-        "market": "spot",
-        "start_utc": "2023-02-15T22:08:16Z",
-        "source": "by hand",
-        "licence": "Apache-2.0",
-        "polarity": "available",
-        "tick_s": 100,
-    }
-    folder.mkdir(exist_ok=True)
-    (folder / "trace.json").write_text(json.dumps(head | about))
-    (folder / "series.csv").write_text(rows)
-    return folder
 
 
 def test_the_circle_by_hand() -> None:

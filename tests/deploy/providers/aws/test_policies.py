@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from deploy.providers.aws.policies import LONGEST, Scope, actions, length, node,
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
 from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
-from tests.deploy.providers.aws.iam import allowed
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
@@ -38,6 +38,42 @@ OURS = {"aws:RequestedRegion": REGION, "aws:ResourceAccount": ACCOUNT}
 EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}:"
 Request = tuple[str, str, dict[str, str]]
 """Action, resource, context."""
+
+
+# IAM's evaluation of one identity policy, as much as our policies use. moto does not look at conditions.
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+
+_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
+    "StringEquals": lambda given, wanted: given == wanted,
+    "StringLike": fnmatchcase,
+    "Bool": lambda given, wanted: given.lower() == wanted.lower(),
+    "NumericLessThanEquals": lambda given, wanted: float(given) <= float(wanted),
+}
+
+
+def allowed(policy: Mapping[str, Any], action: str, resource: str, context: Mapping[str, str]) -> bool:
+    """Whether a request on one resource is allowed; a launch is one for each resource that it touches."""
+    effects = {
+        part["Effect"]
+        for part in policy["Statement"]
+        if any(fnmatchcase(action.lower(), one.lower()) for one in part["Action"])
+        and any(fnmatchcase(resource, one) for one in part["Resource"])
+        and _holds(part.get("Condition", {}), context)
+    }
+    return effects == {"Allow"}
+
+
+def _holds(condition: Mapping[str, Mapping[str, Any]], context: Mapping[str, str]) -> bool:
+    """All operators and keys must hold; of a key's values one. A key that a request lacks never holds."""
+    return all(
+        key in context and any(_OPERATORS[name](context[key], one) for one in _listed(wanted))
+        for name, keys in condition.items()
+        for key, wanted in keys.items()
+    )
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
 
 
 @pytest.fixture

@@ -34,7 +34,9 @@ def provider(aws: FakeAws, config: AwsConfig) -> AwsProvider:
 
 
 @pytest.mark.real
-def test_reports_of_others_are_there_and_the_silent_one_is_named(aws: FakeAws, provider: AwsProvider) -> None:
+def test_the_reports_of_the_others_are_there_and_the_silent_one_is_named(
+    aws: FakeAws, provider: AwsProvider
+) -> None:
     near, far = provider.launch(request(HERE)), provider.launch(request(THERE))
     assert by_id(provider.describe(DEPLOYMENT)).keys() == {near.instance_id, far.instance_id}
     aws.down = {WEST}
