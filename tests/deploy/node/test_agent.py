@@ -124,6 +124,10 @@ def test_a_drain_asks_each_process_once_and_refuses_new_ones(agent: AgentProcess
     assert caught.value.code == 409
     assert agent.client.process("p").state == "running"
     assert agent.client.log("p") == b"up\nasked\nmore\n"
+    # A drain outlives the agent.
+    agent.kill(signal.SIGTERM)
+    agent.start()
+    assert agent.client.status().draining
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.003, 0.01])

@@ -60,6 +60,25 @@ def test_no_id_comes_twice_though_everything_else_repeats(make: Make) -> None:
     assert first == again != later
 
 
+def test_an_instance_takes_its_time(cloud: Cloud) -> None:
+    name = cloud.run()["InstanceId"]
+    cloud.after(19)
+    assert cloud.state(name) == "pending"
+    cloud.after(1)
+    assert cloud.state(name) == "running"
+    cloud.ec2.terminate_instances(InstanceIds=[name])
+    assert cloud.state(name) == "shutting-down"
+    cloud.after(5)
+    seen = cloud.see(name)
+    assert seen["State"]["Name"] == "terminated"
+    assert seen["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    assert seen["StateTransitionReason"] == "User initiated (2025-06-15 15:07:00 GMT)"
+    assert "PrivateIpAddress" not in seen
+    cloud.after(3600)
+    with pytest.raises(ClientError, match="InvalidInstanceID"):
+        cloud.see(name)
+
+
 def test_a_price_above_the_bid_interrupts(recorded: Recorded) -> None:
     cloud = recorded([(0, 1, 0.2), (1000, 1, 0.3), (2000, 1, 0.2), (3000, 1, 0.2)])
     low, high = cloud.spot(MaxPrice="0.25"), cloud.spot()
@@ -122,6 +141,13 @@ def test_filters_and_pages(cloud: Cloud) -> None:
 def test_what_the_emulator_does_not_play_is_refused(cloud: Cloud, action: str, given: dict[str, Any]) -> None:
     with pytest.raises(ClientError, match="UnsupportedOperation"):
         getattr(cloud.ec2, action)(**given)
+
+
+def test_a_client_token_is_for_one_request(cloud: Cloud) -> None:
+    cloud.run(ClientToken="x")
+    assert refused(lambda: cloud.run(ClientToken="x", InstanceType="g4dn.2xlarge")) == (
+        "IdempotentParameterMismatch"
+    )
 
 
 # Prices, capacity and limits.
@@ -289,6 +315,22 @@ def test_in_a_spell_nothing_is_described_and_then_everything_again(make: Make) -
     cloud.after(900)
     assert cloud.emulator.faults.counts == {"empty": 1}
     assert cloud.state(name) == "terminated"
+
+
+@pytest.mark.real
+def test_a_spell_is_over_a_region_and_answers_with_any_code(make: Make) -> None:
+    spells = [
+        {"regions": ["us-west-2"], "actions": ["ec2:*"], "answer": "Unavailable"},
+        {"actions": ["ec2:RunInstances"], "end_s": START_S + 60, "answer": "SomethingThatIsNew"},
+    ]
+    cloud = make(faults={"spells": spells})
+    west = cloud.session.client("ec2", "us-west-2")
+    assert refusal(west.describe_instances)[:2] == ("Unavailable", 503)
+    assert refusal(cloud.run)[:2] == ("SomethingThatIsNew", 400)
+    assert cloud.ec2.describe_instances()["Reservations"] == []
+    cloud.after(60)
+    cloud.run()
+    assert refused(west.describe_instances) == "Unavailable"
 
 
 @pytest.mark.parametrize(
