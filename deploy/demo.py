@@ -33,7 +33,7 @@ from deploy.config import DeploymentConfig
 from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import JobState
 from deploy.runners.spark.settings import find_spark
-from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.retries import end_job
 from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.events import Event

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from deploy.model.instances import Offer
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Application, Client, Market

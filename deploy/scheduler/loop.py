@@ -17,11 +17,10 @@ from deploy.runners.base import Runner
 from deploy.scheduler.act.actions import Actions
 from deploy.scheduler.act.settling import Ending
 from deploy.scheduler.decide.chooser import Chooser, Policies
-from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards import Budgets
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.observe.observer import Nodes, Observer
-from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import Cooldowns, Retries
+from deploy.scheduler.observer import Nodes, Observer
+from deploy.scheduler.retries import Cooldowns, Quarantine, Retries
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store

@@ -14,9 +14,9 @@ from deploy.model.instances import Offer
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.decider import Decision as PolicyDecision
 from deploy.scheduler.decide.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
-from deploy.scheduler.guards.guards import Guards, Standing
+from deploy.scheduler.guards import Guards, Standing
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import snapshot_of
 from deploy.server.schemas import (
     DECISION_EXAMPLE,

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from deploy.scheduler import loop
+from deploy.scheduler import loop, observer, retries
 from deploy.scheduler.act import actions
 from deploy.scheduler.decide import chooser
-from deploy.scheduler.observe import observer
-from deploy.scheduler.retries import quarantine
 from deploy.store.store import Store
 
 
@@ -26,9 +24,9 @@ def _no_error_goes_by(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         yield
         structlog.reset_defaults()
         return
-    for part in (actions, chooser, loop, observer, quarantine):
+    for part in (actions, chooser, loop, observer, retries):
         monkeypatch.setattr(part.log, "exception", _raise, raising=False)
-    monkeypatch.setattr(quarantine.log, "error", _raise, raising=False)
+    monkeypatch.setattr(retries.log, "error", _raise, raising=False)
     yield
 
 

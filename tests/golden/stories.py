@@ -16,7 +16,7 @@ from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
 from deploy.model.jobs import Bag, BagTask, FlowerClient, JobSpec, JobState, Places, SparkStreaming
 from deploy.providers.base import CapacityError
-from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.retries import end_job
 from tests.deploy.scheduler.training import RoundsRunner, Training, federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 from tests.deploy.workflows import step, workflow

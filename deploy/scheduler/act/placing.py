@@ -16,7 +16,7 @@ from deploy.model.instances import InstanceState, Offer
 from deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
 from deploy.model.transfers import Transfers
 from deploy.model.workflows import Workflow
-from deploy.scheduler.retries.retries import attempt_id, requeue
+from deploy.scheduler.retries import attempt_id, requeue
 from deploy.store.intents import Intent, IntentKind
 from deploy.store.schema import Json
 from deploy.store.store import Store

@@ -17,17 +17,14 @@ from deploy.scheduler.act.placing import cancel_move, intend_move, place
 from deploy.scheduler.decide.decider import Decider, Decision
 from deploy.scheduler.decide.plans import Plans
 from deploy.scheduler.decide.policies import Appraisals
-from deploy.scheduler.decide.records import Records, Watched
+from deploy.scheduler.decide.questions import Records, Watched
 from deploy.scheduler.decide.roster import Asked, Roster
-from deploy.scheduler.guards.budgets import Budgets, leave, pays_nowhere, starts_nowhere
-from deploy.scheduler.guards.guards import Guards, Outcome
-from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import Cooldowns, end_job, requeue
+from deploy.scheduler.guards import Budgets, Guards, Outcome, leave, pays_nowhere, starts_nowhere
+from deploy.scheduler.retries import Cooldowns, Quarantine, end_job, requeue
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.occupancy import Occupancy
-from deploy.scheduler.snapshot.view import View
-from deploy.scheduler.snapshot.writer import observe
+from deploy.scheduler.snapshot.writer import View, observe
 from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.schema import Json

@@ -17,8 +17,8 @@ from agents.policy import Policy
 from agents.rules.appraisal import appraise
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import Row, observe, snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.guards.rules import GuardRules, GuardsConfig

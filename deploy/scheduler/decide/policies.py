@@ -16,7 +16,7 @@ from agents.stored import load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
 from deploy.scheduler.decide.decider import WINDOW
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.view import View
+from deploy.scheduler.snapshot.writer import View
 from envs.simulation.snapshot import Observation, encode
 from envs.simulation.world import WorldSpec
 

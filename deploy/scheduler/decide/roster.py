@@ -16,10 +16,8 @@ from deploy.model.workflows import Workflow
 from deploy.scheduler.act.placing import moves, regions_of
 from deploy.scheduler.decide.plans import Plans, stands_of
 from deploy.scheduler.decide.questions import Questions, Urgency, doomed
-from deploy.scheduler.guards.budgets import Budgets
-from deploy.scheduler.guards.guards import Standing, standing_of
-from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import Cooldowns
+from deploy.scheduler.guards import Budgets, Standing, standing_of
+from deploy.scheduler.retries import Cooldowns, Quarantine
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.estimates import Lateness, Learned, missed, need_of
 from deploy.scheduler.snapshot.memberships import Memberships, Pass

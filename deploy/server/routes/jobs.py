@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from deploy.model.jobs import JobSpec, JobState
-from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.retries import end_job
 from deploy.security.tokens import Role
 from deploy.server import bodies
 from deploy.server.access import Caller

@@ -32,9 +32,9 @@ from deploy.scheduler.decide.policies import (
     load_market_policy,
     load_round_policy,
 )
-from deploy.scheduler.decide.records import INVALID_S
+from deploy.scheduler.decide.questions import INVALID_S
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import snapshot_of
 from deploy.server.deciding import Deciders
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest

@@ -13,7 +13,7 @@ from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
 from deploy.model.transfers import Transfers
 from deploy.scheduler.act.placing import of_start, place
-from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards import Budgets
 from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

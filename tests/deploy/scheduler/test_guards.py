@@ -15,10 +15,10 @@ from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import LaunchRequest, Market, Offer
 from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
 from deploy.providers.base import CapacityError
-from deploy.scheduler.guards.guards import Guards, Standing, mean_usd_hour
+from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig

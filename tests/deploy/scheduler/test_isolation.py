@@ -15,12 +15,11 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
+from deploy.scheduler import observer, retries
 from deploy.scheduler.act import settling
 from deploy.scheduler.decide import roster
-from deploy.scheduler.observe import observer
-from deploy.scheduler.observe.observer import bounded
-from deploy.scheduler.retries import quarantine
-from deploy.scheduler.retries.quarantine import FAULTS, FIRST_S
+from deploy.scheduler.observer import bounded
+from deploy.scheduler.retries import FAULTS, FIRST_S
 from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
@@ -93,10 +92,10 @@ def test_a_job_is_set_aside_for_longer_each_time(world: World, monkeypatch: pyte
 @pytest.mark.real
 def test_a_job_that_always_raises_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     poison = world.submit(batch("poison", work_s=36_000.0))
-    monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
+    monkeypatch.setattr(retries, "QUARANTINE_MOST_S", 120.0)
     monkeypatch.setattr(observer, "assignment_of", _raise_for(poison, observer.assignment_of))
     assert "set aside 10 times: reading a task: OverflowError" in world.why_failed(poison)
-    assert len(world.offers_taken()) == quarantine.TIMES
+    assert len(world.offers_taken()) == retries.TIMES
 
 
 def test_one_fault_alone_sets_nobody_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
 from deploy.scheduler.decide.policies import MARKET_COMPONENTS
-from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.retries import end_job
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.training import federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure

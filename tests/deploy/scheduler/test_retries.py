@@ -13,7 +13,7 @@ from deploy.model.jobs import JobState
 from deploy.model.tasks import Phase
 from deploy.providers.base import CapacityError, ThrottledError
 from deploy.scheduler.loop import PRUNE_S
-from deploy.scheduler.retries.retries import attempt_id, end_job
+from deploy.scheduler.retries import attempt_id, end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.intents import IntentKind
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of

@@ -17,9 +17,8 @@ from deploy.model.strategies import FedAsync, FedAvg, Strategy
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
-from deploy.scheduler.snapshot.memberships import Membership
+from deploy.scheduler.snapshot.memberships import SAMPLE_S, Membership, Occupancy
 from deploy.scheduler.snapshot.needs import Round
-from deploy.scheduler.snapshot.occupancy import SAMPLE_S, Occupancy
 from deploy.scheduler.snapshot.rounds import Look, Rounds
 from deploy.scheduler.snapshot.writer import snapshot_of
 from deploy.store.instances import Instance

@@ -16,8 +16,8 @@ from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
 from deploy.scheduler.snapshot.estimates import Learned
+from deploy.scheduler.snapshot.memberships import Occupancy
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from deploy.store.decisions import Mode
 from envs.simulation.guards.rules import GuardsConfig

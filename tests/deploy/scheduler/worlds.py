@@ -27,7 +27,7 @@ from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.events import Event

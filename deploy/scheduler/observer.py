@@ -16,8 +16,7 @@ from deploy.model.jobs import Flower, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import attempt_id, end
+from deploy.scheduler.retries import Quarantine, attempt_id, end
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance

@@ -1,1 +1,0 @@
-"""What bounds every choice: the guards of the simulation, and budgets."""

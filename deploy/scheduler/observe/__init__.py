@@ -1,1 +1,0 @@
-"""What really is: offers, instances, nodes, and what runners say of tasks."""

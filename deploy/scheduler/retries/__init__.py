@@ -1,1 +1,0 @@
-"""What came to nothing: when and where it is tried again."""
