@@ -124,10 +124,18 @@ def test_a_refused_node_says_so_and_does_not_ask_again(tmp_path: Path, joining: 
     assert not (tmp_path / "work" / ".agent" / "config.json").exists()
 
 
-def test_a_silent_scheduler_is_named_in_the_end(joining: Services) -> None:
+@pytest.mark.parametrize("silent", ["scheduler", "metadata service"])
+def test_who_is_silent_is_given_up_in_the_end(
+    joining: Services, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
     _, config = joining([])
+    nobody = "http://127.0.0.1:1"
+    if silent == "scheduler":
+        config = config.model_copy(update={"scheduler_url": nobody})
+    else:
+        monkeypatch.setenv(VARIABLES["ec2"], nobody)
     with pytest.raises(JoinError, match="could not join within"):
-        join(config.model_copy(update={"scheduler_url": "http://127.0.0.1:1"}), 0.5)
+        join(config, 0.5)
 
 
 def test_a_join_file_is_private_and_checked(tmp_path: Path) -> None:

@@ -79,14 +79,28 @@ def test_an_instance_takes_its_time(cloud: Cloud) -> None:
         cloud.see(name)
 
 
-def test_a_price_above_the_bid_interrupts(recorded: Recorded) -> None:
-    cloud = recorded([(0, 1, 0.2), (1000, 1, 0.3), (2000, 1, 0.2), (3000, 1, 0.2)])
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        pytest.param((1000, 1, 0.3), "instance-terminated-by-price", id="a price above a bid"),
+        pytest.param((1000, 0, 0.2), "instance-terminated-no-capacity", id="no capacity"),
+    ],
+)
+def test_an_interruption_is_told_by_its_request(
+    recorded: Recorded, row: tuple[int, int, float], why: str
+) -> None:
+    cloud = recorded([(0, 1, 0.2), row, (2000, 1, 0.2), (3000, 1, 0.2)])
     low, high = cloud.spot(MaxPrice="0.25"), cloud.spot()
-    cloud.after(1010)
-    assert (cloud.state(low), cloud.state(high)) == ("terminated", "running")
-    by_price = [{"Name": "status-code", "Values": ["instance-terminated-by-price"]}]
-    requests = cloud.ec2.describe_spot_instance_requests(Filters=by_price)["SpotInstanceRequests"]
-    assert [one["InstanceId"] for one in requests] == [low]
+    request = cloud.see(low)["SpotInstanceRequestId"]
+    told = (("active", "fulfilled"), ("active", "marked-for-termination"), ("closed", why))
+    for seconds, status in zip((879, 1, 120), told, strict=True):
+        cloud.after(seconds)
+        by_status = [{"Name": "status-code", "Values": [status[1]]}]
+        requests = cloud.ec2.describe_spot_instance_requests(Filters=by_status)["SpotInstanceRequests"]
+        (seen,) = [one for one in requests if one["SpotInstanceRequestId"] == request]
+        assert (seen["State"], seen["Status"]["Code"]) == status
+    cloud.after(5)
+    assert (cloud.state(low), cloud.state(high)) == ("terminated", "running" if row[1] else "terminated")
 
 
 def test_what_is_stopped_by_the_market_comes_back(recorded: Recorded) -> None:

@@ -147,6 +147,12 @@ def test_a_full_quota_holds_the_offer_until_something_ends(aws: FakeAws, provide
     assert offers(provider)[SPOT].available
 
 
+def test_what_has_no_price_is_not_available(aws: FakeAws, provider: AwsProvider) -> None:
+    aws.prices.pop((f"{REGION}b", TYPE))
+    offer = offers(provider)[f"aws/{REGION}b/{TYPE}/spot"]
+    assert (offer.available, offer.reason) == (False, f"EC2 names no spot price for {TYPE} in {REGION}b")
+
+
 def test_a_price_limit_of_one_request_says_nothing_of_the_offer(aws: FakeAws, provider: AwsProvider) -> None:
     aws.failures["RunInstances"] = ["SpotMaxPriceTooLow"]
     with pytest.raises(CapacityError):
