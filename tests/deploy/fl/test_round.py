@@ -196,9 +196,7 @@ def test_a_long_training_tells_of_its_latest_rounds(
 
 
 @pytest.mark.parametrize("when", ["before the evaluation", "before it is told"])
-def test_a_round_that_was_saved_and_not_told_is_told_by_the_next_run(
-    folder: Path, grid: FakeGrid, when: str
-) -> None:
+def test_a_round_that_was_not_told_is_told_by_the_next_run(folder: Path, grid: FakeGrid, when: str) -> None:
     """The ServerApp is killed after the first round's checkpoint."""
     setup(folder, rounds=3).save(folder / "setup.json")
     patch = pytest.MonkeyPatch()

@@ -93,9 +93,7 @@ def test_a_long_update_is_scaled_down_to_the_norm_that_the_job_sets(
 
 
 @pytest.mark.parametrize(("available", "train"), [(2, 5), (5, 2)])
-def test_a_strategy_that_wants_more_clients_than_there_are_fails_at_once(
-    folder: Path, available: int, train: int
-) -> None:
+def test_a_strategy_that_wants_more_clients_fails(folder: Path, available: int, train: int) -> None:
     setup(folder)
     strategy = FedAvg(min_available_nodes=available, min_train_nodes=train)
     with pytest.raises(RuntimeError, match="the strategy needs 5 clients and 2 are left"):

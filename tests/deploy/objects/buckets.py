@@ -54,9 +54,9 @@ class S3:
         """Those below the prefix `here`."""
         return S3Objects(self.clients, Bucket(bucket, "here"))
 
-    def check(self, bucket: str = BUCKET) -> Iterator[Finding]:
+    def check(self) -> Iterator[Finding]:
         """Whether they can be used."""
-        return check_bucket(self.clients, Bucket(bucket, "here"))
+        return check_bucket(self.clients, Bucket(BUCKET, "here"))
 
     def copy(self, name: str, others: list[str]) -> None:
         """Make many objects of one, without the interface."""
@@ -106,6 +106,6 @@ class Gcs(S3):
         """See S3."""
         self.kept.update({f"here/{other}": self.kept[f"here/{name}"] for other in others})
 
-    def check(self, bucket: str = BUCKET) -> Iterator[Finding]:
+    def check(self) -> Iterator[Finding]:
         """Whether they can be used."""
-        return check_gcs_bucket(self.project, Bucket(bucket, "here", "gs"))
+        return check_gcs_bucket(self.project, Bucket(BUCKET, "here", "gs"))

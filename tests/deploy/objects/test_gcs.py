@@ -31,9 +31,7 @@ def test_the_published_crc32c_is_what_is_compared(project: Gcs) -> None:
     assert project.kept["here/job/a"].crc32c == "ipE2qg=="
 
 
-def test_what_arrives_otherwise_than_it_was_sent_is_not_kept(
-    project: Gcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_arrives_otherwise_is_not_kept(project: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
     # As if a byte was changed on the way: the service calculates another CRC32C than the client has sent.
     place = "google.cloud.storage._media._helpers.prepare_checksum_digest"
     monkeypatch.setattr(place, lambda digest: "AAAAAA==")

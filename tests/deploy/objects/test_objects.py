@@ -55,9 +55,7 @@ def test_more_names_than_fit_a_page(made: type[S3]) -> None:
 
 
 @pytest.mark.parametrize("faults", [{"error": 1.0, "most": 3}, {"lost": 1.0, "most": 2}])
-def test_it_is_put_whole_though_the_cloud_fails_or_its_answers_are_lost(
-    cloud: S3, faults: dict[str, Any]
-) -> None:
+def test_it_is_put_whole_though_the_cloud_fails(cloud: S3, faults: dict[str, Any]) -> None:
     cloud.fail(actions=[cloud.put], **faults)
     cloud.objects().put("job/a", CONTENT)
     # What follows a lost answer of Cloud Storage is a refusal, and the emulator loses no refusal.
@@ -122,9 +120,7 @@ class _Raw:
         return [self._content]
 
 
-def test_what_is_read_back_otherwise_does_not_count_as_put(
-    cloud: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_back_otherwise_is_not_put(cloud: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = cloud.objects()
     real = objects.get
     monkeypatch.setattr(objects, "get", lambda name: (real(name) or b"")[:-1])
@@ -196,9 +192,7 @@ GCS_RIGHTS = [f"storage.objects.{verb}" for verb in ("list", "create", "get", "d
         (Gcs, {"token": "another"}, "missing", "does not accept these credentials, or they have"),
     ],
 )
-def test_what_is_missing_is_one_line(
-    made: type[S3], changes: dict[str, Any], verdict: str, words: str
-) -> None:
+def test_what_is_missing_is_said(made: type[S3], changes: dict[str, Any], verdict: str, words: str) -> None:
     (found,) = made(**changes).check()
     assert found.verdict == verdict
     assert words in found.text

@@ -21,9 +21,7 @@ def tokens(store: Store) -> AccessTokens:
     return AccessTokens(store)
 
 
-def test_a_token_gives_access_and_is_not_in_the_store(
-    tokens: AccessTokens, store: Store, tmp_path: Path
-) -> None:
+def test_a_token_gives_access_and_is_not_stored(tokens: AccessTokens, store: Store, tmp_path: Path) -> None:
     assert not tokens.any_valid(NOW)
     made = tokens.create("ana's laptop", Role.SUBMITTER, NOW)
     assert tokens.any_valid(NOW)
@@ -129,9 +127,7 @@ def test_a_validity_that_is_none_is_refused(tokens: AccessTokens, valid_s: float
         tokens.create("x", Role.VIEWER, NOW, valid_s)
 
 
-def test_a_token_is_checked_also_while_another_thread_writes_for_long(
-    tokens: AccessTokens, store: Store
-) -> None:
+def test_a_token_is_checked_while_another_thread_writes(tokens: AccessTokens, store: Store) -> None:
     made = tokens.create("ana", Role.ADMIN, NOW)
     writes, goes_on = threading.Event(), threading.Event()
 

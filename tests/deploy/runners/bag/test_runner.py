@@ -16,7 +16,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import Asked
 
 pytestmark = [pytest.mark.real]
 KEY = TaskKey("sums-1", "one")
@@ -41,7 +41,7 @@ def spec(command: list[str], checkpoint: list[str] | None = None, **changes: Any
     return JobSpec.model_validate_json(json.dumps({"name": "sums", "work": work, **changes}))
 
 
-class Story:
+class Story(Asked[BagRunner]):
     """One task, its job's folder and the runner of the moment."""
 
     def __init__(self, folder: Path, job: JobSpec) -> None:
@@ -57,16 +57,8 @@ class Story:
     def on(self, agent: AgentProcess, attempt: int = 1, **node: Any) -> Assignment:
         return Assignment(KEY, attempt, self.job, (replace(agent.node(), **node),), str(self.workdir))
 
-    def ensure(self, agent: AgentProcess, attempt: int = 1, **node: Any) -> Assignment:
-        assignment = self.on(agent, attempt, **node)
-        insist(lambda: self.runner.ensure(assignment))
-        return assignment
-
-    def stop(self, assignment: Assignment) -> None:
-        insist(lambda: self.runner.stop(assignment))
-
-    def report(self, assignment: Assignment) -> TaskReport:
-        return self.runner.reports([assignment])[0]
+    def start(self, agent: AgentProcess, attempt: int = 1, **node: Any) -> Assignment:
+        return self.ensure(self.on(agent, attempt, **node))
 
     def until(self, assignment: Assignment, true: Callable[[TaskReport], bool]) -> TaskReport:
         told: list[TaskReport] = []
@@ -78,9 +70,6 @@ class Story:
         wait_until(look)
         return told[-1]
 
-    def ended(self, assignment: Assignment) -> TaskReport:
-        return self.until(assignment, lambda report: report.phase.ended)
-
 
 def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> None:
     story = Story(tmp_path, spec(["sh", "run.sh", "data", "$HOME"], env={"GREETING": "hello"}))
@@ -89,8 +78,8 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
     (story.workdir / "data" / "words").write_text("a b c\n")
     (story.workdir / "other").write_text("not named")
     with AgentProcess(tmp_path) as agent:
-        at = story.ensure(agent)
-        story.ensure(agent)  # again: the same attempt
+        at = story.start(agent)
+        story.start(agent)  # again: the same attempt
         report = story.ended(at)
         assert (report.phase, report.progress, report.saved) == (Phase.SUCCEEDED, 1.0, 1.0)
         # No shell reads the words of the command.
@@ -99,9 +88,9 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
         work = agent.workdir / "bag" / "sums-1.one.1" / "work"
         assert sorted(os.listdir(work)) == ["data", "run.sh"]
         # A later attempt does not do it again.
-        assert story.report(story.ensure(agent, 2)).phase is Phase.SUCCEEDED
+        assert story.report(story.start(agent, 2)).phase is Phase.SUCCEEDED
         assert len(agent.client.status().processes) == 1
-        insist(lambda: story.runner.forget("sums-1"))
+        story.forget("sums-1")
     assert not (tmp_path / "state" / "jobs" / "sums-1").exists()
 
 
@@ -116,12 +105,10 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
         (["sh", "-c", "kill -9 $$"], "sh ended with exit code 137"),
     ],
 )
-def test_what_fails_is_told_in_one_line_with_its_command_and_exit_code(
-    tmp_path: Path, command: list[str], message: str
-) -> None:
+def test_what_fails_is_told_in_one_line(tmp_path: Path, command: list[str], message: str) -> None:
     story = Story(tmp_path, spec(command))
     with AgentProcess(tmp_path) as agent:
-        at = story.ensure(agent)
+        at = story.start(agent)
         report = story.ended(at)
         assert report.phase is Phase.FAILED
         assert report.message.startswith(f"task one: {message}")
@@ -135,7 +122,7 @@ def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(t
     story = Story(tmp_path, spec(["python", "count.py", str(go)], copy))
     (story.workdir / "count.py").write_text(COUNT)
     with agents(tmp_path, 2) as (first, second):
-        at = story.ensure(first)
+        at = story.start(first)
         here = first.workdir / "bag" / "sums-1.one.1" / "work" / "here"
         wait_until(lambda: here.exists() and here.read_text() == "2")
         story.runner.drain(at, [first.instance_id], 30.0)
@@ -149,13 +136,13 @@ def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(t
         # A node that does not answer decides nothing: the scheduler knows what has ended.
         assert story.report(at).phase in (Phase.STARTING, Phase.RUNNING)
         go.write_text("9")
-        later = story.ensure(second, 2)
+        later = story.start(second, 2)
         assert story.ended(later).phase is Phase.SUCCEEDED
         log = (story.workdir / "logs" / "one-2.log").read_text().splitlines()
         assert log == ["begins with 2", "counted 5 on attempt 2"]
         objects = tmp_path / "state" / "checkpoints" / "sums-1" / "one"
         assert os.listdir(objects) == ["000001-000001.tar"]
-        insist(lambda: story.runner.forget("sums-1"))
+        story.forget("sums-1")
         assert os.listdir(objects) == []
 
 
@@ -165,7 +152,7 @@ def test_every_interval_a_checkpoint_and_a_failing_one_is_told_and_does_not_coun
     story = Story(tmp_path, spec(["sleep", "600"], check, profile={"checkpoint_interval_s": 1}))
     with AgentProcess(tmp_path) as agent:
         # Twice as fast as the reference: each second of it is two of the expected 60.
-        at = story.ensure(agent, speed=2.0)
+        at = story.start(agent, speed=2.0)
         report = story.until(at, lambda report: report.details["checkpoints"] == "2")
         # The second was begun after 2 s at the earliest: 4 s of work of 60.
         assert report.saved >= 4 / 60
@@ -185,7 +172,7 @@ def test_an_attempt_that_was_stopped_before_it_began_never_begins(tmp_path: Path
     with AgentProcess(tmp_path) as agent:
         at = story.on(agent)
         story.stop(at)
-        story.ensure(agent)
+        story.start(agent)
         assert story.report(at).phase is Phase.LOST
         assert agent.client.status().processes == ()
 
@@ -195,7 +182,7 @@ def test_a_checkpoint_that_is_too_large_is_not_kept_and_said_so(tmp_path: Path) 
     story = Story(tmp_path, spec(["sleep", "600"], check))
     story.restart(checkpoint_most_bytes=1 << 20)
     with AgentProcess(tmp_path) as agent:
-        at = story.ensure(agent)
+        at = story.start(agent)
         story.until(at, lambda report: report.phase is Phase.RUNNING)
         wait_until(lambda: (agent.workdir / "bag" / "sums-1.one.1" / "saved").exists())
         story.runner.drain(at, [agent.instance_id], 30.0)

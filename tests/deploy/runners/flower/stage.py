@@ -20,11 +20,9 @@ from deploy.runners.flower.superlink import Run, SuperLinkDown
 from tests.deploy.runners.flower.world import job_spec
 from tests.deploy.runners.patience import insist
 
-SPEC = job_spec("mean", 4, {"a": {}, "b": {}})
-FAILED = {"a": Phase.FAILED, "b": Phase.FAILED}
-LOST = {"a": Phase.LOST, "b": Phase.LOST}
-RUNNING = {"a": Phase.RUNNING, "b": Phase.RUNNING}
-SUCCEEDED = {"a": Phase.SUCCEEDED, "b": Phase.SUCCEEDED}
+FAILED, LOST, RUNNING, SUCCEEDED = (
+    {"a": phase, "b": phase} for phase in (Phase.FAILED, Phase.LOST, Phase.RUNNING, Phase.SUCCEEDED)
+)
 
 
 class Clock:
@@ -66,17 +64,18 @@ class PlayedSuperLink:
     """As `SuperLink`."""
 
     played: Played
+    address = "127.0.0.1:1"
+    log = Path("/nonexistent")
 
-    def __init__(self, *_: object) -> None:
-        self.address = "127.0.0.1:1"
-        self.log = Path("/nonexistent")
+    def __init__(self, *_: object) -> None: ...
+    def forgive(self) -> None: ...
+    def forget_connection(self) -> None: ...
+    def trim_log(self) -> None: ...
 
     def running(self) -> bool:
         return self.played.alive
 
-    def start(
-        self, workdir: Path, setup: Path, env: Mapping[str, str], *_: object, fresh: bool = False
-    ) -> None:
+    def start(self, *_: object, **__: object) -> None:
         self.played.starts += 1
         self.played.alive = True
 
@@ -86,14 +85,8 @@ class PlayedSuperLink:
     def last_line(self) -> str:
         return self.played.said or "no such option"
 
-    def forgive(self) -> None:
-        pass
-
     def end(self) -> None:
         self.played.alive = False
-
-    def forget_connection(self) -> None:
-        pass
 
     def _answer(self) -> Played:
         assert self.played.slow.wait(60)
@@ -115,13 +108,8 @@ class PlayedSuperLink:
         return list(self._answer().list)
 
     def stop_run(self, run_id: int) -> None:
-        self._answer().list = [
-            Run(run.run_id, True, False, "stopped") if run.run_id == run_id else run
-            for run in self.played.list
-        ]
-
-    def trim_log(self) -> None:
-        pass
+        stopped = Run(run_id, True, False, "stopped")
+        self._answer().list = [stopped if run.run_id == run_id else run for run in self.played.list]
 
     def start_run(self, name: str, content: bytes, config: Mapping[str, object]) -> int:
         if self._answer().refuse:
@@ -141,8 +129,7 @@ class PlayedNode:
     def __enter__(self) -> PlayedNode:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def __exit__(self, *_: object) -> None: ...
 
     def _mine(self) -> dict[str, ProcessStatus]:
         assert self.played.slow_nodes.wait(60)
@@ -151,21 +138,15 @@ class PlayedNode:
         return self.played.processes.setdefault(self.address, {})
 
     def status(self) -> NodeStatus:
-        return NodeStatus(
-            instance_id=self.address,
-            address=self.address,
-            workdir="/node",
-            now_s=0.0,
-            processes=tuple(self._mine().values()),
-        )
+        here = {"instance_id": self.address, "address": self.address, "workdir": "/node", "now_s": 0.0}
+        return NodeStatus.model_validate({**here, "processes": tuple(self._mine().values())})
 
     def put_file(self, path: str, content: Path) -> None:
         assert content.exists()
 
     def start_process(self, spec: ProcessSpec) -> ProcessStatus:
-        return self._mine().setdefault(
-            spec.process_id, ProcessStatus(process_id=spec.process_id, pid=1, state="running", started_s=0.0)
-        )
+        started = ProcessStatus(process_id=spec.process_id, pid=1, state="running", started_s=0.0)
+        return self._mine().setdefault(spec.process_id, started)
 
     def process(self, process_id: str) -> ProcessStatus:
         try:
@@ -195,11 +176,12 @@ class Stage:
         self.folder = folder
         self.played = played
         self.clock = clock
-        self.settings = FlowerSettings(folder / "state")
+        # A machine that is busy needs more than the usual seconds for a look.
+        self.settings = FlowerSettings(folder / "state", reports_within_s=60.0)
         self.runner = FlowerRunner(self.settings)
         self.runner.start()
         self.attempts = {"a": 1, "b": 1}
-        self.spec = SPEC
+        self.spec = job_spec("mean", 4, {"a": {}, "b": {}})
 
     @property
     def flower(self) -> Path:
@@ -214,9 +196,8 @@ class Stage:
     def assignment(self, name: str) -> Assignment:
         attempt = self.attempts[name]
         node = Node(f"i-{name}{attempt}", f"127.0.{attempt}.{ord(name)}", 1, "token", 1, 1.0)
-        return Assignment(
-            TaskKey("job", f"client-{name}"), attempt, self.spec, (node,), str(self.folder / "work")
-        )
+        key = TaskKey("job", f"client-{name}")
+        return Assignment(key, attempt, self.spec, (node,), str(self.folder / "work"))
 
     def address(self, name: str) -> str:
         return self.assignment(name).nodes[0].address

@@ -17,8 +17,9 @@ from deploy.jobfile import read_job
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase
 from tests.deploy.node.agents import ROOT
-from tests.deploy.runners.flower.test_stories import command_line, left_behind
+from tests.deploy.runners.flower.test_stories import command_line
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
+from tests.deploy.runners.patience import left_behind
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
@@ -52,7 +53,7 @@ def test_three_clients_and_two_brokers_learn_to_read_digits(tmp_path: Path) -> N
         for task in here.assignments:
             here.stop(task)
         here.forget()
-        assert not left_behind(tmp_path)
+        assert not left_behind(tmp_path / "state")
 
 
 def used_weights(here: World) -> list[float]:
@@ -69,7 +70,7 @@ def trained(folder: Path, name: str) -> int:
 
 def kill(here: World, program: bytes) -> None:
     """End one of the scheduler's processes of the job, without a warning."""
-    lines = {one.pid: command_line(one.pid) for one in left_behind(here.folder)}
+    lines = {pid: command_line(pid) for pid in left_behind(here.folder / "state")}
     (pid,) = [pid for pid, line in lines.items() if program in line and b"launcher" not in line]
     os.kill(pid, signal.SIGKILL)
 

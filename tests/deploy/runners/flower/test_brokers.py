@@ -69,9 +69,7 @@ def pids(folder: Path) -> list[int]:
     return [found[number] for number in sorted(found)]
 
 
-def test_brokers_that_are_killed_or_hang_come_back_with_what_they_know(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_brokers_that_are_killed_or_hang_come_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "_LOOK_S", 0.5)
     monkeypatch.setattr(under_test, "_RESTART_S", 0.5)
     ports = free_ports("127.0.0.1", 2, but=0)

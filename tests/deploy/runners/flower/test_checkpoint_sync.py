@@ -136,9 +136,7 @@ def test_broken_objects_are_passed_over(store: Store, tmp_path: Path) -> None:
     assert newest(tmp_path / "flower")[0] == 2
 
 
-def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replaced(
-    store: Store, tmp_path: Path
-) -> None:
+def test_only_what_is_newer_or_broken_here_is_fetched(store: Store, tmp_path: Path) -> None:
     keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
     assert fetched(keeper, tmp_path) == 0
     assert checkpoints.load(here) is None

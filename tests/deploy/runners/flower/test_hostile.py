@@ -148,9 +148,7 @@ def test_a_job_whose_record_is_broken_is_lost_alone_and_can_be_forgotten(stage: 
     assert not stage.state.exists()
 
 
-def test_an_exception_of_the_runner_itself_is_that_jobs_loss(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_of_the_runner_is_that_jobs_loss(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     next_to_another(stage)
 
     def fail(*_: object) -> None:
@@ -293,11 +291,8 @@ def test_a_supernode_that_never_comes_online_is_given_up(stage: Stage) -> None:
 
 
 def owe(stage: Stage, asked_s: float = 5.0, last_epoch_s: float | None = 10.0, delivered: int = 1) -> None:
-    clients = {
-        "a": Participation(owes=True, asked_s=asked_s, last_epoch_s=last_epoch_s, delivered=delivered),
-        "b": Participation(owes=False, delivered=2),
-    }
-    stage.say(run=1, completed=1, clients=clients)
+    a = Participation(owes=True, asked_s=asked_s, last_epoch_s=last_epoch_s, delivered=delivered)
+    stage.say(run=1, completed=1, clients={"a": a, "b": Participation(owes=False, delivered=2)})
 
 
 def test_a_client_that_hangs_in_a_round_is_given_up(stage: Stage) -> None:
@@ -373,11 +368,12 @@ def test_the_app_is_the_one_that_came_with_the_job(stage: Stage, monkeypatch: py
     """Its ServerApp may write into its own folder: what a later run is made of must not be what it likes."""
     given: list[bytes] = []
 
+    start = PlayedSuperLink.start_run
+
     def start_run(self: PlayedSuperLink, name: str, content: bytes, config: Mapping[str, object]) -> int:
         given.append(content)
         return start(self, name, content, config)
 
-    start = PlayedSuperLink.start_run
     monkeypatch.setattr(PlayedSuperLink, "start_run", start_run)
     stage.until_running()
     app = stage.folder / "work/mean"
@@ -430,9 +426,7 @@ def test_a_checkpoint_that_cannot_be_kept_holds_up_no_end(
     assert "job job: given up after 2 s: checkpoints are not kept: s3://b/a: AWS failed" in caplog.text
 
 
-def test_a_store_that_is_down_does_not_keep_nodes_for_ever(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_down_does_not_keep_nodes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     class Unlisted(FolderObjects):
         def names(self, start: str) -> list[str]:
             raise ObjectsError("s3://b/a: AWS failed")
@@ -528,9 +522,7 @@ def test_a_server_app_that_waits_for_more_clients_than_there_are_fails_the_job(s
     assert stage.messages() == ["its ServerApp waits for 5 clients, and the job has 2 left"] * 2
 
 
-def test_a_server_app_that_makes_no_progress_fails_the_job_unless_a_client_owes_a_result(
-    stage: Stage,
-) -> None:
+def test_a_server_app_without_progress_fails_the_job_unless_a_client_owes_a_result(stage: Stage) -> None:
     stage.until_running()
     delivered = {"a": {"owes": False}, "b": {"owes": False}}
     stage.say(run=1, completed=1, clients={**delivered, "a": {"owes": True}})

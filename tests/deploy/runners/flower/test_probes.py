@@ -56,9 +56,7 @@ def ask(words: bool = False) -> liveness.Probe:
     return found
 
 
-def test_a_process_that_runs_is_asked_for_its_words_only_where_they_are_wanted(
-    node: type[AskedNode],
-) -> None:
+def test_last_words_of_what_runs_are_asked_for_where_wanted(node: type[AskedNode]) -> None:
     node.state = "running"
     assert ask().words == ""
     assert ask(words=True).words == "ImportError: no module"

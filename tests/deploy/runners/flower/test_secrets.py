@@ -70,9 +70,7 @@ def test_a_second_time_changes_nothing(identity: Identity) -> None:
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("127.0.0.1", True), ("127.0.0.2", False)])
-def test_nodes_trust_this_superlink_at_this_address_only(
-    identity: Identity, host: str, trusted: bool
-) -> None:
+def test_nodes_trust_it_at_its_address_only(identity: Identity, host: str, trusted: bool) -> None:
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(identity.shown_certificate, identity.shown_key)
     client_side = ssl.create_default_context(cafile=str(identity.authority))
@@ -134,6 +132,6 @@ OUTSIDE, HERE, LOOPBACK = "10.0.0.9", "10.0.0.1", "127.0.0.1"
         ("/docs", HERE, "secret", False),
     ],
 )
-def test_only_nodes_reach_a_superlink_from_outside(path: str, client: str, token: str, allowed: bool) -> None:
+def test_only_nodes_reach_it_from_outside(path: str, client: str, token: str, allowed: bool) -> None:
     assert Guard(nothing, token="secret").allows(scope(path, client, token)) is allowed
     assert not Guard(nothing, token="secret").allows({"type": "websocket", "path": path})

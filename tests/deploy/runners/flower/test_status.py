@@ -122,9 +122,7 @@ KEY_ERROR = Status(run=2, error="KeyError: 'x'")
         (f"{RAISED}the SuperLink was lost: ConnectError: refused", Status(run=1), 1, ""),
     ],
 )
-def test_a_failure_is_the_apps_if_it_or_flower_says_so(
-    details: str, status: Status | None, run: int, reason: str
-) -> None:
+def test_whose_fault_it_was(details: str, status: Status | None, run: int, reason: str) -> None:
     assert server_failure(details, status, run) == reason
 
 
@@ -156,9 +154,7 @@ INFO: sent
         pytest.param([(True, 0), (False, 3600), (False, 3602)], [0, 15, 17], id="not while nobody looked"),
     ],
 )
-def test_silence_lasts_as_far_as_somebody_looked(
-    looks: list[tuple[bool, float]], silent_s: list[float]
-) -> None:
+def test_how_long_it_is_silent(looks: list[tuple[bool, float]], silent_s: list[float]) -> None:
     silence = Silence()
     assert [silence.note(good, now_s) for good, now_s in looks] == pytest.approx(silent_s)
 

@@ -15,11 +15,11 @@ from deploy.fl import checkpoints
 from deploy.jobfile import read_job
 from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
-from deploy.runners.detached import TAG
 from deploy.runners.flower.superlink import shown_folder
 from tests.deploy.node.agents import ROOT, tagged
 from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import EXAMPLE, MEAN, World, job_spec, world
+from tests.deploy.runners.patience import left_behind
 
 pytestmark = pytest.mark.real
 
@@ -35,16 +35,6 @@ def weights(here: World) -> dict[int, float]:
 
 def after_rounds(*rounds: int) -> object:
     return pytest.approx({number: AFTER_ROUNDS[number] for number in rounds})
-
-
-def left_behind(folder: Path) -> list[procfs.Process]:
-    """What still runs of any job in this folder."""
-    state = str((folder / "state").resolve())
-    return [
-        one
-        for one in procfs.scan()
-        if one.alive and procfs.environment(one.pid).get(TAG, "").startswith(state)
-    ]
 
 
 @pytest.mark.nightly
@@ -63,7 +53,7 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         for task in here.assignments:
             here.stop(task)
         here.forget()
-        assert not left_behind(tmp_path)
+        assert not left_behind(tmp_path / "state")
         assert not (tmp_path / "state/story").exists()
         assert [len(agent.client.status().processes) for agent in here.agents.values()] == [1, 1, 1]
         assert checkpoints.load(here.workdir / "flower/checkpoints") is not None
@@ -153,9 +143,7 @@ def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) ->
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("cloud", [S3, Gcs])
-def test_another_machine_goes_on_with_the_round_after_the_one_that_the_bucket_has(
-    tmp_path: Path, cloud: type[S3]
-) -> None:
+def test_another_machine_goes_on_after_the_round_that_is_kept(tmp_path: Path, cloud: type[S3]) -> None:
     spec = job_spec("mean", 4, TWO, epoch_s="1.0")
     objects = cloud().objects()
     with world(tmp_path, spec, MEAN, checkpoints=objects) as here:
@@ -185,7 +173,7 @@ def command_line(pid: int) -> bytes:
 
 def superlinks(folder: Path) -> list[int]:
     """PIDs of the SuperLinks that run."""
-    return [one.pid for one in left_behind(folder) if b"flower.guarded" in command_line(one.pid)]
+    return [pid for pid in left_behind(folder / "state") if b"flower.guarded" in command_line(pid)]
 
 
 def test_users_errors_fail_with_their_messages(tmp_path: Path) -> None:

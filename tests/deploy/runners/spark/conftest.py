@@ -9,23 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node import procfs
-from deploy.runners.detached import TAG
+from deploy.model.tasks import Assignment
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import JOB, batch
 from tests.deploy.runners.spark.fake_spark import install, master_knows
 
 FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
-Outcome = tuple[Phase, str]
 
 
 @dataclass
-class World:
+class World(Asked[SparkRunner]):
     """One node, the folder of one job, and the runner of the moment."""
 
     runner: SparkRunner
@@ -49,27 +46,13 @@ class World:
         wait_until((self.workdir / "up").exists)
         return assignment
 
-    def report(self, assignment: Assignment) -> TaskReport:
-        (found,) = self.runner.reports([assignment])
-        return found
-
-    def ended(self, assignment: Assignment) -> TaskReport:
-        wait_until(lambda: self.report(assignment).phase.ended)
-        return self.report(assignment)
-
-    def outcome(self, assignment: Assignment) -> Outcome:
-        found = self.ended(assignment)
-        return found.phase, found.message
-
-    def stop(self, assignment: Assignment) -> None:
-        insist(lambda: self.runner.stop(assignment))
-
-    def forget(self) -> None:
-        insist(lambda: self.runner.forget(JOB))
-
     def restart(self) -> None:
         """What follows knows only what is on the disk and in the processes."""
         self.runner = SparkRunner(self.settings)
+
+    def drivers(self) -> list[str]:
+        """Those of the job that live."""
+        return [tag for tag in left_behind(self.settings.state).values() if JOB in tag]
 
     def master_knows(self, assignment: Assignment, states: dict[str, str]) -> None:
         master_knows(self.home, assignment, states)
@@ -90,13 +73,6 @@ class World:
         return [self.runner._master.secret.encode(), self.agent.token.encode()]
 
 
-def drivers(settings: SparkSettings, of: str = "") -> list[int]:
-    """Everything alive that a runner with this state has started on this machine."""
-    state = str(settings.state.resolve())
-    tags = {one.pid: procfs.environment(one.pid).get(TAG, "") for one in procfs.scan() if one.alive}
-    return [pid for pid, tag in tags.items() if tag.startswith(state) and of in tag]
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkHome:
     found = install(tmp_path / "spark home")
@@ -114,7 +90,7 @@ def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
     made = SparkRunner(settings)
     yield made
     insist(made.shutdown)
-    assert not drivers(settings)
+    assert not left_behind(settings.state)
 
 
 @pytest.fixture

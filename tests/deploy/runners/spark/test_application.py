@@ -177,9 +177,7 @@ SLOW = {
 
 @pytest.mark.real
 @pytest.mark.parametrize("act", SLOW.values(), ids=SLOW)
-def test_a_driver_that_takes_its_time_is_cut_off_and_then_left_alone(
-    act: Callable[[socket.socket], None],
-) -> None:
+def test_a_slow_driver_is_cut_off_and_left_alone(act: Callable[[socket.socket], None]) -> None:
     with hostile(act) as port:
         applications = Applications()
         began_s = time.monotonic()

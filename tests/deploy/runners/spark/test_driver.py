@@ -194,9 +194,7 @@ def test_javas_version_is_read(told: str, version: int | None) -> None:
     assert java_version(told) == version
 
 
-def test_without_java_or_with_an_old_one_there_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_java_or_with_an_old_one_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="need Java 17 or newer, and there is none on PATH: install one"):

@@ -16,14 +16,12 @@ import httpx
 import pytest
 
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node import procfs
-from deploy.runners.detached import TAG
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.application import Application
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.spark.worker import known_states
 from tests.deploy.node.agents import agents, loopback_address
-from tests.deploy.runners.patience import PATIENCE_S, insist
+from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, streaming
 
 pytestmark = pytest.mark.real
@@ -44,12 +42,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
         yield made
     finally:
         insist(made.shutdown)
-    left = [process for process in procfs.scan() if process.alive and _is_ours(process.pid, settings)]
-    assert left == []
-
-
-def _is_ours(pid: int, settings: SparkSettings) -> bool:
-    return procfs.environment(pid).get(TAG, "").startswith(str(settings.state.resolve()))
+    assert not left_behind(settings.state)
 
 
 def report(runner: SparkRunner, assignment: Assignment) -> TaskReport:
@@ -116,9 +109,7 @@ assert session.sparkContext.parallelize(range(10), 2).sum() == 45
 
 
 @pytest.mark.nightly
-def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
-    runner: SparkRunner, tmp_path: Path
-) -> None:
+def test_a_batch_job_outlives_scheduler_master_and_a_node(runner: SparkRunner, tmp_path: Path) -> None:
     workdir = tmp_path / "shuffle"
     with agents(tmp_path, 3) as (one, two, other):
         # Given a job on two nodes, and a third node whose worker belongs to another attempt,
@@ -220,9 +211,7 @@ session.streams.addListener(Listener())
 
 
 @pytest.mark.nightly
-def test_a_stream_resumes_from_its_checkpoint_and_its_misses_are_counted(
-    runner: SparkRunner, tmp_path: Path
-) -> None:
+def test_a_stream_resumes_and_its_misses_are_counted(runner: SparkRunner, tmp_path: Path) -> None:
     workdir = tmp_path / "stream"
 
     def told(name: str) -> list[dict[str, Any]]:

@@ -81,8 +81,6 @@ def test_long_reasons_are_cut() -> None:
         (NO_MASTER, True, True),
     ],
 )
-def test_the_clusters_fault_is_a_lost_node_without_a_users_error_or_no_master(
-    log: str, if_nodes_stay: bool, if_nodes_are_lost: bool
-) -> None:
+def test_when_it_is_the_clusters_fault(log: str, if_nodes_stay: bool, if_nodes_are_lost: bool) -> None:
     assert by_cluster(log, nodes_lost=False) is if_nodes_stay
     assert by_cluster(log, nodes_lost=True) is if_nodes_are_lost

@@ -23,7 +23,7 @@ from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import alive, insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
-from tests.deploy.runners.spark.conftest import FOREVER, World, drivers
+from tests.deploy.runners.spark.conftest import FOREVER, World
 
 pytestmark = pytest.mark.real
 RUNS = "open('runs', 'a').write('x')\n"
@@ -88,7 +88,7 @@ def test_what_is_called_lost_cannot_complete_any_more(world: World) -> None:
     world.agent.destroy()
     world.master_knows(assignment, {world.agent.address: "DEAD"})
     assert world.ended(assignment).phase is Phase.LOST
-    assert drivers(world.settings, JOB) == []
+    assert world.drivers() == []
 
 
 def test_silence_alone_is_not_a_loss(world: World) -> None:
@@ -234,9 +234,7 @@ def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ende
     assert world.outcome(assignment) == (Phase.LOST, "all its nodes are drained")
 
 
-def test_progress_is_kept_while_the_driver_does_not_answer(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_kept_while_the_driver_is_silent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assignment = world.start(FOREVER)
     answers = iter([Application("url", "app-1", (world.agent.address,), 3, 4, 0), None])
     monkeypatch.setattr(Applications, "ask", lambda *_: next(answers))
@@ -284,14 +282,14 @@ time.sleep(600)
     found = world.ended(second)
     # then the job ends by itself, and nothing was forgotten.
     assert (found.phase, found.executions_done, found.misses) == (Phase.SUCCEEDED, 4, 2)
-    assert drivers(world.settings, JOB) == []
+    assert world.drivers() == []
 
 
 def test_a_job_that_is_over_is_forgotten_but_its_log_stays(world: World) -> None:
     assignment = world.start("print('a result')")
     world.ended(assignment)
-    world.forget()
-    world.forget()
+    world.forget(JOB)
+    world.forget(JOB)
     assert world.worker_state(assignment) == "exited"
     assert not (world.settings.state / "jobs" / JOB).exists()
     assert (world.workdir / "logs" / "driver-1.log").read_text() == "a result\n"
@@ -323,7 +321,7 @@ while True: time.sleep(600)
 def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(world: World, over: bool) -> None:
     assignment = world.start_and_wait(STUBBORN)
     if over:
-        world.forget()
+        world.forget(JOB)
     else:
         with pytest.raises(RunnerError, match="still ends"):
             world.runner.stop(assignment)
@@ -349,7 +347,7 @@ def test_nothing_secret_is_left_of_a_job_that_is_over(world: World) -> None:
     # Given a driver that makes its own folder hard to remove,
     code = "import os\nat = os.environ['SPARK_LOCAL_DIRS']\nos.makedirs(at + '/a/b')\nos.chmod(at, 0)"
     world.ended(world.start(code))
-    world.forget()
+    world.forget(JOB)
     for file in world.settings.state.rglob("*"):
         if file.is_file() and not file.is_relative_to(world.settings.state / "master"):
             assert not any(secret in file.read_bytes() for secret in world.secrets), file
@@ -398,7 +396,7 @@ def test_damaged_records_are_one_jobs_matter_and_it_can_be_ended(
     assert first.phase.ended
     assert second.phase is Phase.SUCCEEDED
     world.stop(two_jobs[0])
-    world.forget()
+    world.forget(JOB)
     assert not (world.settings.state / "jobs" / JOB).exists()
 
 

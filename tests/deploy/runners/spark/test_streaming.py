@@ -180,9 +180,7 @@ def test_more_queries_than_anybody_has_are_not_counted(log: BatchLog) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"done": "x"}', '{"done": 1, "more": 2}'])
-def test_a_damaged_record_begins_again_with_the_logs_that_are_left(
-    log: BatchLog, tmp_path: Path, content: str
-) -> None:
+def test_a_damaged_record_begins_again(log: BatchLog, tmp_path: Path, content: str) -> None:
     write(log, progress(0, 100) + progress(1, 100))
     assert log.read().done == 2
     (tmp_path / "batches.json").write_text(content)

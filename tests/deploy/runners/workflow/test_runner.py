@@ -13,14 +13,12 @@ import pytest
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node import procfs
 from deploy.runners.base import RunnerError
-from deploy.runners.detached import TAG
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.fake_spark import install
 from tests.deploy.workflows import file, step, workflow
 
@@ -52,7 +50,7 @@ FLOW = (
 FILES = (file("numbers", "n", stays=True), file("open", "n"))
 
 
-class Story:
+class Story(Asked[WorkflowRunner]):
     """A job's folder, the data of two clusters, and the runner of the moment."""
 
     def __init__(self, folder: Path, spec: JobSpec) -> None:
@@ -78,16 +76,8 @@ class Story:
         node = replace(agent.node(), region=region)
         return Assignment(TaskKey(JOB, task), attempt, self.spec, (node,), str(self.workdir))
 
-    def report(self, assignment: Assignment) -> TaskReport:
-        return self.runner.reports([assignment])[0]
-
-    def ended(self, assignment: Assignment) -> TaskReport:
-        wait_until(lambda: self.report(assignment).phase.ended)
-        return self.report(assignment)
-
     def run(self, assignment: Assignment) -> TaskReport:
-        insist(lambda: self.runner.ensure(assignment))
-        return self.ended(assignment)
+        return self.ended(self.ensure(assignment))
 
     def kept(self, region: str, name: str) -> Path:
         return self.workdir / "workspace" / f"at-{region}" / "files" / name
@@ -104,8 +94,7 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     told = Story(tmp_path, workflow(*FLOW, files=FILES))
     yield told
     insist(told.runner.shutdown)
-    state = str((tmp_path / "the state").resolve())
-    assert not [one for one in procfs.scan() if procfs.environment(one.pid).get(TAG, "").startswith(state)]
+    assert not left_behind(tmp_path / "the state")
 
 
 @pytest.fixture
@@ -130,7 +119,7 @@ def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story,
     assert [one.parts[-3] for one in masters] == ["at-n", "at-s"]
     assert len({one.read_text() for one in masters}) == 2
     assert [one for one in story.workdir.rglob("*") if one.is_file() and one.read_text() == "1 2 3"] == []
-    insist(lambda: story.runner.forget(JOB))
+    story.forget(JOB)
     assert story.kept("s", "sum").exists()
     assert list((story.folder / "the state" / "jobs").iterdir()) == []
 
@@ -171,8 +160,7 @@ def test_what_is_not_what_was_written_is_not_computed_with(story: Story, nodes: 
 def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story, nodes: Nodes) -> None:
     north, south = nodes
     (story.workdir / "hold").touch()
-    first = story.on(south, "add", "s")
-    insist(lambda: story.runner.ensure(first))
+    first = story.ensure(story.on(south, "add", "s"))
     assert story.report(first).phase is not Phase.SUCCEEDED
     story.restart()
     assert not story.report(first).phase.ended
@@ -187,14 +175,11 @@ def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story,
     assert not story.kept("n", "sum").exists()
 
 
-def test_an_interrupted_step_starts_over_elsewhere_without_its_half_written_files(
-    story: Story, nodes: Nodes
-) -> None:
+def test_an_interrupted_step_starts_over_elsewhere(story: Story, nodes: Nodes) -> None:
     north, south = nodes
     (story.workdir / "hold").touch()
-    first = story.on(south, "add", "s")
-    insist(lambda: story.runner.ensure(first))
-    insist(lambda: story.runner.stop(first))
+    first = story.ensure(story.on(south, "add", "s"))
+    story.stop(first)
     assert story.report(first).phase is Phase.LOST
     (story.workdir / "hold").unlink()
     told = story.run(story.on(north, "add", "n", 2))
@@ -207,7 +192,7 @@ def test_an_interrupted_step_starts_over_elsewhere_without_its_half_written_file
 def test_a_step_that_was_stopped_before_it_began_never_begins(story: Story) -> None:
     with AgentProcess(story.folder) as agent:
         at = story.on(agent, "split", "n")
-        insist(lambda: story.runner.stop(at))
+        story.stop(at)
         assert story.report(at).phase is Phase.LOST
         assert not agent.client.status().processes
     assert not story.kept("n", "parts").exists()
@@ -217,10 +202,8 @@ def test_a_step_that_does_not_write_its_file_has_failed_and_runs_again(story: St
     (story.workdir / "split.py").write_text("open('ran', 'a').write('x')")
     with AgentProcess(story.folder) as agent:
         told = story.run(story.on(agent, "split", "n"))
-        assert (told.phase, told.message) == (
-            Phase.FAILED,
-            "step 'split' ended well and did not write 'parts': use {parts} in its args",
-        )
+        assert told.phase is Phase.FAILED
+        assert told.message == "step 'split' ended well and did not write 'parts': use {parts} in its args"
         assert story.run(story.on(agent, "split", "n", 2)).phase is Phase.FAILED
         assert (story.workdir / "ran").read_text() == "xx"
         # A link would have the scheduler read, and move, what the job itself may not.
@@ -254,9 +237,7 @@ def split(**changes: object) -> dict[str, Any]:
         ({"env": {"SPARK_HOME": "x"}}, "step 'split': env sets SPARK_HOME"),
     ],
 )
-def test_what_cannot_run_is_refused_with_one_line(
-    story: Story, changes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_run_is_refused(story: Story, changes: dict[str, Any], message: str) -> None:
     given = {"files": FILES, **changes}
     steps = given.pop("steps", FLOW)
     with pytest.raises(ValueError) as refused:
