@@ -9,7 +9,6 @@ changed, and exit code 1 says that a page does not hold what is stored next to i
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,11 +24,12 @@ from training.progress import play_progress
 from training.studies.evaluations import Keeper
 from training.studies.federated.playing import METRICS, Study, find_learned
 from training.studies.federated.sections import PAGES, SECTIONS
-from training.studies.page import filled, marked_experiments
+from training.studies.page import DIFFERS, Page
 
 DOCS = Path("docs") / "results"
 KEPT = Path("results") / "federated"
-DIFFERS = FAILED = 1
+COMMAND = "python training/results_fl.py only=[{name}]"
+FAILED = 1
 
 
 @dataclass
@@ -52,11 +52,6 @@ class ResultsSettings:
     check: bool = False
 
 
-def command_of(name: str) -> str:
-    """What makes one section."""
-    return f"python training/results_fl.py only=[{name}]"
-
-
 def settings_of(name: str, study: Study) -> dict[str, Any]:
     """What a section depends on besides the code."""
     section = SECTIONS[name]
@@ -67,13 +62,10 @@ def settings_of(name: str, study: Study) -> dict[str, Any]:
     }
 
 
-def stored(folder: Path, name: str) -> dict[str, Any] | None:
-    """A section's document next to its page; None where there is none."""
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        return None
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return document
+def page_of(path: Path, folder: Path) -> Page:
+    """The page, filled with what is stored in a folder."""
+    sections = {name: section for name, section in SECTIONS.items() if section.page == path.stem}
+    return Page(path, COMMAND, sections, folder)
 
 
 def measure(name: str, study: Study, out: Path) -> bool:
@@ -82,13 +74,14 @@ def measure(name: str, study: Study, out: Path) -> bool:
     Raises:
         WriteError, CheckpointError, UsageError: one line each.
     """
-    page = SECTIONS[name].page
-    folder = prepare_directory(out / page)
+    section = SECTIONS[name]
+    folder = prepare_directory(out / section.page)
+    page = page_of(DOCS / f"{section.page}.md", folder)
     made_with = settings_of(name, study)
-    before = stored(folder, name)
+    before = page.stored(name)
     if before is not None and before["made_with"] == made_with:
         return False
-    made = SECTIONS[name].make(study)
+    made = section.make(study)
     for file, content in made.pop("pictures", {}).items():
         write_bytes(folder / file, content)
     if episodes := made.pop("episodes", None):
@@ -97,38 +90,27 @@ def measure(name: str, study: Study, out: Path) -> bool:
             for case, policy, metrics in episodes
             for number, values in enumerate(zip(*(metrics[metric] for metric in METRICS), strict=True))
         )
-        write_csv(folder / f"{name}.csv", ["case", "policy", "episode", *METRICS], rows)
+        write_csv(page.file(name, "csv"), ["case", "policy", "episode", *METRICS], rows)
     head = {
         **provenance(),
-        "command": command_of(name),
-        "page": page,
+        "command": COMMAND.format(name=name),
+        "page": section.page,
         "checkpoint": made_with["checkpoint"],
         "made_with": made_with,
     }
     # Last, as it says that all the rest is there.
-    write_json(folder / f"{name}.json", {**head, **made})
+    write_json(page.file(name), {**head, **made})
     return True
 
 
 def body(folder: Path, name: str) -> str:
     """What belongs between a section's markers."""
-    document = stored(folder, name)
-    if document is None:
-        return f"Not measured yet: `{command_of(name)}`."
-    return SECTIONS[name].body(document)
+    return page_of(DOCS / f"{SECTIONS[name].page}.md", folder).body(name)
 
 
-def page_text(page: Path, folder: Path) -> str:
-    """The page with all its blocks regenerated from what is stored in a folder.
-
-    Raises:
-        UsageError: if a marker is broken, or names no section of this page.
-    """
-    text = page.read_text(encoding="utf-8")
-    wanted = [name for name, section in SECTIONS.items() if section.page == page.stem]
-    if sorted(marked_experiments(text)) != sorted(wanted):
-        raise UsageError(f"{page} has the markers {', '.join(marked_experiments(text))}: expected {wanted}")
-    return filled(text, lambda name: body(folder, name))
+def page_text(path: Path, folder: Path) -> str:
+    """The page with all its blocks regenerated. Raises UsageError for a marker that does not fit."""
+    return page_of(path, folder).text()
 
 
 def check() -> int:

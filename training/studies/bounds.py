@@ -16,10 +16,9 @@ from training.config import UsageError, world_config
 from training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import EpisodeResult, Progress, Suite
 from training.evaluation.tables import arrow, number, signed
-from training.studies.cells import Summary, difference_cell, share_cell, table
+from training.studies.cells import Summary, difference_cell, metric_name, share_cell, table
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ClairvoyantSettings
-from training.studies.metric_names import metric_name
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from training.evaluation.tables import number, signed
 
 Summary = Mapping[str, Any]
+Columns = Sequence[tuple[str, str]]
+"""The heading of each column and the format of its cells, e.g. "{means[cost_usd]:.2f}"."""
+
+_NAMES = {
+    "tmdl": "TMDL",
+    "ajer": "AJER",
+    "ajdr": "AJDR",
+    "s_log": "S_log",
+    "s": "S",
+    "eval_app": "Eval_app",
+    "weighted_cost": "0.02 TMDL + AJDR",
+}
+_UNITS = {"tmdl": "missed deadlines", "ajer": "% of standard time", "ajdr": "% of standard time"}
+
+
+def metric_name(metric: str) -> str:
+    """The name in Liu 2022; a metric that is not listed keeps its own."""
+    return _NAMES.get(metric, metric)
+
+
+def axis_label(metric: str, higher_is_better: bool) -> str:
+    """A metric with its unit, if it has one, and the thesis's letter: (L)ower or (H)igher is better."""
+    unit = f", {_UNITS[metric]}" if metric in _UNITS else ""
+    return f"{metric_name(metric)}{unit} ({'H' if higher_is_better else 'L'})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first column is text, all others are numbers."""
     lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def columns_table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table by its columns, whose formats are filled from the fields of each row."""
+    return table(
+        [heading for heading, _ in columns], [[cell.format_map(row) for _, cell in columns] for row in rows]
+    )
+
+
+def interval_cell(measured: Summary, form: str = "+.1f") -> str:
+    """`+1.2 % [+0.9, +1.5]`."""
+    low, high = measured["interval"]
+    return f"{measured['mean']:{form}} % [{low:{form}}, {high:{form}}]"
 
 
 def spread_cell(measured: Summary) -> str:

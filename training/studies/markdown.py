@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from training.evaluation.tables import arrow, number
 from training.studies.bounds import overview_tables
-from training.studies.cells import Summary, difference_cell, share_cell, spread_cell, table
-from training.studies.metric_names import metric_name
+from training.studies.cells import Summary, difference_cell, metric_name, share_cell, spread_cell, table
 
 SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}
 

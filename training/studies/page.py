@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -123,6 +124,8 @@ def differing(page: Path) -> list[str]:
 # A page of results whose blocks are measured one by one: `python -m MODULE [NAME ...] [--check]`.
 
 DIFFERS = 1
+Names = Annotated[list[str] | None, typer.Argument(help="sections; all if left out")]
+Check = Annotated[bool, typer.Option("--check", help="only say whether the page agrees")]
 
 
 @dataclass(frozen=True)
@@ -134,48 +137,71 @@ class Section:
         body: the block's Markdown, from such a document alone.
     """
 
-    make: Callable[[], dict[str, Any]]
+    make: Callable[..., dict[str, Any]]
     body: Callable[[Mapping[str, Any]], str]
 
 
+def origin(document: Mapping[str, Any]) -> str:
+    """The command behind a block, and what it was measured on."""
+    parts = [f"`{document['command']}`"]
+    if "suite" in document:
+        parts.append(f"suite `{document['suite']['name']}`, {document['suite']['episodes']} episodes")
+    elif "runs" in document:
+        parts.append(f"{document['seeds']} sets of {document['runs']} runs")
+    return "; ".join([*parts, f"commit {document['commit'][:12]}"])
+
+
 @dataclass(frozen=True)
-class FilledPage:
-    """A page, its sections and the module whose command fills it; documents lie in a folder of its name."""
+class Page:
+    """A page that is made of sections.
 
-    page: Path
-    module: str
+    Attributes:
+        path: the page.
+        command: what makes a section; `{name}` stands for its name.
+        sections: by name, which is also the block's marker and its files' name.
+        folder: where documents are; None: next to the page, in a folder of its name.
+    """
+
+    path: Path
+    command: str
     sections: Mapping[str, Section]
+    folder: Path | None = None
 
-    def command_of(self, name: str) -> str:
-        """What makes one section."""
-        return f"python -m {self.module} {name}"
+    def file(self, name: str, ending: str = "json") -> Path:
+        """Where a section's document is, or its picture or episodes."""
+        return (self.folder or self.path.with_suffix("")) / f"{name}.{ending}"
+
+    def stored(self, name: str) -> dict[str, Any] | None:
+        """A section's document; None if it is not measured."""
+        file = self.file(name)
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
     def measure(self, name: str) -> None:
-        """Make one section and store it next to the page. Raises WriteError."""
-        document = {**provenance(), "command": self.command_of(name), **self.sections[name].make()}
-        write_json(prepare_directory(self.page.with_suffix("")) / f"{name}.json", document)
+        """Make one section and store it. Raises WriteError."""
+        command = self.command.format(name=name)
+        prepare_directory(self.file(name).parent)
+        document = {**provenance(), "command": command, **self.sections[name].make()}
+        write_json(self.file(name), document)
 
     def text(self) -> str:
-        """The page with all its blocks regenerated from what is stored next to it.
+        """The page with all its blocks regenerated from the stored documents.
 
         Raises:
             UsageError: if a marker is broken or missing, or names no section.
         """
-        text = self.page.read_text(encoding="utf-8")
+        text = self.path.read_text(encoding="utf-8")
         if sorted(marked_experiments(text)) != sorted(self.sections):
             raise UsageError(
-                f"{self.page} has the markers {marked_experiments(text)}: expected {list(self.sections)}"
+                f"{self.path} has the markers {marked_experiments(text)}: expected {list(self.sections)}"
             )
         return filled(text, self.body)
 
     def body(self, name: str) -> str:
         """What belongs between a section's markers."""
-        file = self.page.with_suffix("") / f"{name}.json"
-        if not file.is_file():
-            return f"Not measured yet: `{self.command_of(name)}`."
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        origin = f"`{document['command']}`; commit {document['commit'][:12]}"
-        return f"{self.sections[name].body(document)}\n\n{origin}"
+        document = self.stored(name)
+        if document is None:
+            return f"Not measured yet: `{self.command.format(name=name)}`."
+        return f"{self.sections[name].body(document)}\n\n{origin(document)}"
 
     def run(self, names: Sequence[str], check: bool) -> None:
         """Measure the sections named, or all, and fill the page; or only say whether it agrees.
@@ -183,10 +209,11 @@ class FilledPage:
         Raises:
             typer.Exit: with DIFFERS where it does not agree, with 2 after a mistake, told in one line.
         """
-        try:
+        with one_line_errors():
             if check:
-                if self.text() != self.page.read_text(encoding="utf-8"):
-                    print(f"{self.page} does not hold what is stored next to it: run {self.command_of('')}")
+                if self.text() != self.path.read_text(encoding="utf-8"):
+                    command = self.command.format(name="")
+                    print(f"{self.path} does not hold what is stored next to it: run {command}")
                     raise typer.Exit(DIFFERS)
                 return
             for name in names:
@@ -194,8 +221,15 @@ class FilledPage:
                     raise UsageError(f"there is no section {name!r}: use {', '.join(self.sections)}")
             for name in names or self.sections:
                 self.measure(name)
-                write_text(self.page, self.text())
+                write_text(self.path, self.text())
                 print(f"measured: {name}", flush=True)
-        except (ValueError, OSError) as error:
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-            raise typer.Exit(2) from error
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Say a user's mistake in one line, with exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise typer.Exit(2) from error

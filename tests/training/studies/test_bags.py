@@ -13,15 +13,15 @@ from envs.simulation.bags.cases import uniform_job
 from envs.simulation.bags.model import Environment
 from training.studies.bags import __main__ as command
 from training.studies.bags import quality
-from training.studies.bags.sections import SECTIONS
-from training.studies.page import DIFFERS, FilledPage
+from training.studies.bags.__main__ import SECTIONS
+from training.studies.page import DIFFERS, Page
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_holds_what_is_stored() -> None:
     page = ROOT / command.PAGE
-    filled = FilledPage(page, command.MODULE, SECTIONS)
+    filled = Page(page, command.COMMAND, SECTIONS)
     assert filled.text() == page.read_text(encoding="utf-8")
     assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
 

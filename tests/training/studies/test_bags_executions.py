@@ -10,7 +10,7 @@ import pytest
 from envs.simulation.bags.plan import violations
 from envs.simulation.bags.scenarios import SCENARIOS
 from training.bags.simulating import execute
-from training.studies.bags import chapter_7, chapter_9, table_7_4, table_7_5, table_9_6
+from training.studies.bags import chapter_7, chapter_9
 
 
 def test_the_printed_savings_are_those_of_the_printed_costs() -> None:
@@ -29,7 +29,7 @@ def test_the_printed_rows_of_table_9_6_have_the_printed_mean() -> None:
         "missed": 0,
     }
     jobs = {name: {f"s_{k}": cell for k in range(1, 6)} for name in chapter_9.JOBS}
-    text = table_9_6.body({"jobs": jobs})
+    text = chapter_9.table_9_6_body({"jobs": jobs})
     assert "Burst-HADS is *25.87 %* shorter in the print, 10.00 % here." in text
     assert "| J60 s_1 | *0.119* | 0.100 | *0.091* | 0.100 | *1274* | 900 | *2620* | 1000 |" in text
     assert "| *51.4 %* | 10.0 % [9.0, 12.0] | 0 |" in text
@@ -47,13 +47,13 @@ def test_the_first_plan_is_on_the_printed_vms_and_leaves_the_spare_time(name: st
 
 
 def test_costs_and_makespans_without_hibernation_are_near_the_print() -> None:
-    document = table_7_4.make()
+    document = chapter_7.make_table_7_4()
     for name in ("J60", "J80", "J100"):
         job, ours = chapter_7.JOBS[name], document["jobs"][name]
         minutes, seconds = job.makespan.split(":")
         assert ours["makespan_s"] == pytest.approx(60 * int(minutes) + int(seconds), rel=0.10)
         assert ours["spot_usd"] == pytest.approx(job.spot_usd, rel=0.15)
-    assert table_7_4.body(document).count("\n") == 5
+    assert chapter_7.table_7_4_body(document).count("\n") == 5
 
 
 def test_order_of_the_scenarios_and_the_world_with_the_printed_hibernations() -> None:
@@ -66,7 +66,7 @@ def test_order_of_the_scenarios_and_the_world_with_the_printed_hibernations() ->
     }
     assert costs["sc_3"] < costs["sc_4"] < costs["sc_2"]
     published = chapter_7.JOBS["J60"].scenarios[3]
-    matched = table_7_5._matched(plan, SCENARIOS["sc_4"], published)
+    matched = chapter_7.matched_scenario(plan, SCENARIOS["sc_4"], published)
     hibernations = [
         outcome.counts.hibernations for outcome in execute(plan, environment, matched, "hads", 12, 180.0)
     ]

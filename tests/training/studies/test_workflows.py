@@ -14,18 +14,18 @@ from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profi
 from envs.simulation.workflows.problem import problem_of
 from tests.agents.test_workflow_planners import brute_force_s
 from tests.workflow_cases import drawn
-from training.studies.page import FilledPage
+from training.studies.page import Page
 from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, wordcount
+from training.studies.workflows.__main__ import SECTIONS
 from training.studies.workflows.bound import PRECISION, lower_bound_s
-from training.studies.workflows.sections import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_holds_what_is_stored() -> None:
     page = ROOT / command.PAGE
-    filled = FilledPage(page, command.MODULE, SECTIONS)
+    filled = Page(page, command.COMMAND, SECTIONS)
     assert filled.text() == page.read_text(encoding="utf-8")
     assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
 

@@ -6,20 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
+from spotweave.documents import read_document
 from training.federated.asynchronous.outcomes import summarise_trainings
 from training.federated.asynchronous.pictures import draw_experiment
 from training.federated.asynchronous.scenario import read_scenario
 from training.federated.asynchronous.simulate_async import ratio, spread
 from training.studies.asynchronous.runs import Runs
-from training.studies.cells import table
+from training.studies.cells import Columns, columns_table, table
 
 EXAMPLES = Path("examples") / "asynchronous"
+PRINTED: dict[str, Any] = read_document(Path(__file__).with_name("printed.yaml"))
+
+COLUMNS: Columns = (
+    ("method", "{name}"),
+    ("accuracy", "{accuracy}"),
+    ("*printed*", "{print.accuracy}"),
+    ("training time (slices)", "{slices:.4g}"),
+    ("*printed*", "{print.slices}"),
+    ("speed-up", "{speed_up}"),
+    ("*printed*", "{print.speed_up}"),
+    ("at equal accuracy of", "{at}"),
+    ("speed-up", "{speed_up_at}"),
+    ("staleness", "{staleness:.1f}"),
+    ("EI", "{ei:.3f}"),
+)
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(NamedTuple):
     """What the thesis prints of one method; empty where it prints nothing."""
 
     accuracy: str = ""
@@ -54,40 +69,25 @@ class Comparison:
 
     def body(self, document: Mapping[str, Any]) -> str:
         """Two tables and the picture, from such a document alone."""
-        header = [
-            "method",
-            "accuracy",
-            "*printed*",
-            "training time (slices)",
-            "*printed*",
-            "speed-up",
-            "*printed*",
-            "at equal accuracy of",
-            "speed-up",
-            "staleness",
-            "EI",
-        ]
         rows = []
         for name, measured in document["methods"].items():
-            printed = self.printed.get(name, Printed())
             at = measured["at_milestone"]
+            printed = self.printed.get(name, Printed())
             rows.append(
-                [
-                    name,
-                    spread(measured["accuracy"], "{:.3f}".format),
-                    _italic(printed.accuracy),
-                    f"{fmean(measured['training_slices']):.4g}",
-                    _italic(printed.slices),
-                    ratio(measured["speed_up"]),
-                    _italic(printed.speed_up),
-                    "" if at is None else f"{at['accuracy']:g}",
-                    "" if at is None else ratio(at["speed_up"]),
-                    f"{fmean(measured['staleness']):.1f}",
-                    f"{fmean(measured['ei']):.3f}",
-                ]
+                {
+                    "name": name,
+                    "print": Printed(*(f"*{text}*" if text else "" for text in printed)),
+                    "accuracy": spread(measured["accuracy"], "{:.3f}".format),
+                    "slices": fmean(measured["training_slices"]),
+                    "speed_up": ratio(measured["speed_up"]),
+                    "at": "" if at is None else f"{at['accuracy']:g}",
+                    "speed_up_at": "" if at is None else ratio(at["speed_up"]),
+                    "staleness": fmean(measured["staleness"]),
+                    "ei": fmean(measured["ei"]),
+                }
             )
         picture = f"![{document['title']}](liu2022-async/{document['picture']})"
-        return "\n\n".join([table(header, rows), self._milestones(document), picture])
+        return "\n\n".join([columns_table(COLUMNS, rows), self._milestones(document), picture])
 
     def _milestones(self, document: Mapping[str, Any]) -> str:
         methods = document["methods"]
@@ -106,7 +106,3 @@ def _moment(slices: list[float | None]) -> str:
         return "never"
     text = f"{fmean(reached):.3g}"
     return text if len(reached) == len(slices) else f"{text} ({len(reached)} of {len(slices)} seeds)"
-
-
-def _italic(text: str) -> str:
-    return f"*{text}*" if text else ""

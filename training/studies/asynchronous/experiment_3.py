@@ -10,7 +10,7 @@ from typing import Any
 from training.federated.asynchronous.pictures import draw_staleness
 from training.federated.asynchronous.scenario import read_scenario
 from training.federated.asynchronous.virtual_time import Training, milestone_slices
-from training.studies.asynchronous.comparisons import EXAMPLES
+from training.studies.asynchronous.comparisons import EXAMPLES, PRINTED
 from training.studies.asynchronous.runs import Runs, with_method
 from training.studies.cells import table
 from training.studies.figures.canvas import panels, save
@@ -19,18 +19,10 @@ RATES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 VALIDATION_SEED = 100
 """Rates are chosen with it; the times that are reported are those of other seeds."""
 
-PRINTED: dict[tuple[int, int], tuple[float, str]] = {
-    (5, 3): (0.1, "5.30e3"),
-    (10, 3): (0.2, "3.45e3"),
-    (20, 3): (0.3, "2.66e3"),
-    (5, 7): (0.1, "2.66e3"),
-    (10, 7): (0.1, "2.03e3"),
-    (20, 7): (0.05, "2.20e3"),
-    (5, 11): (0.05, "2.63e3"),
-    (10, 11): (0.05, "2.44e3"),
-    (5, 15): (0.05, "2.60e3"),
+RATES_PRINTED: dict[tuple[int, int], tuple[float, str]] = {
+    (needed, multiple): (rate, time) for needed, multiple, rate, time in PRINTED["table_7_2"]
 }
-"""Rate (Table 7.2) and time of the 0.98 milestone (Table 7.3) by (M_L, C)."""
+"""Rate and time of the milestone by (M_L, C)."""
 
 
 def make(runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
@@ -39,7 +31,7 @@ def make(runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
     (milestone,) = scenario.milestones
     cells = []
     drawn: dict[str, list[Training]] = {}
-    for needed, multiple in PRINTED:
+    for needed, multiple in RATES_PRINTED:
         times = {}
         for rate in RATES:
             method = with_method(scenario, rate=rate, round_updates=needed, at_once=multiple * needed)
@@ -78,9 +70,9 @@ def body(document: Mapping[str, Any]) -> str:
     sizes = sorted({needed for needed, _ in cells})
     multiples = sorted({multiple for _, multiple in cells})
     head = ["", *(text for needed in sizes for text in (f"M_L = {needed}", "*printed*"))]
-    rates, times, staleness = [], [], []
+    lines = []
     for multiple in multiples:
-        line: list[list[str]] = [[f"C = {multiple}"] for _ in range(3)]
+        line = [[f"C = {multiple}"] for _ in range(3)]
         for needed in sizes:
             cell = cells.get((needed, multiple))
             if cell is None:
@@ -88,14 +80,13 @@ def body(document: Mapping[str, Any]) -> str:
                 line[1] += ["-", "-"]
                 line[2] += ["-"]
                 continue
-            rate, printed = PRINTED[needed, multiple]
+            rate, printed = RATES_PRINTED[needed, multiple]
             line[0] += ["none" if cell["rate"] is None else f"{cell['rate']:g}", f"*{rate:g}*"]
             reached = [time for time in cell["slices"] if time is not None]
             line[1] += [f"{fmean(reached):.3g}" if reached else "never", f"*{printed}*"]
             line[2] += [f"{fmean(cell['staleness']):.1f}" if cell["staleness"] else "-"]
-        rates.append(line[0])
-        times.append(line[1])
-        staleness.append(line[2])
+        lines.append(line)
+    rates, times, staleness = zip(*lines, strict=True)
     return "\n\n".join(
         [
             "Best learning rate (Table 7.2):",

@@ -28,7 +28,7 @@ from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES
 from training.studies.asynchronous.runs import Runs
-from training.studies.cells import table
+from training.studies.cells import Columns, columns_table, interval_cell
 from training.studies.evaluations import code_hash
 from training.studies.federated.playing import Learned, estimate, find_learned, paired
 
@@ -61,6 +61,16 @@ CONTESTANTS = (
 )
 OURS = Contestant("syn", "mtdqn")
 """What differences are against: our policy with synchronous rounds."""
+
+COLUMNS: Columns = (
+    ("USD", "{cost_usd[mean]:.1f}"),
+    (f"against {OURS.name}", "{against[cost_usd]}"),
+    ("hours", "{hours[mean]:.1f}"),
+    (f"against {OURS.name}", "{against[hours]}"),
+    ("epochs", "{epochs[mean]:.0f}"),
+    ("interruptions", "{interruptions[mean]:.1f}"),
+    ("reached", "{reached} %"),
+)
 
 
 class Zones(NamedTuple):
@@ -107,35 +117,18 @@ class Zones(NamedTuple):
         rows = []
         for name, measured in document["contestants"].items():
             against = measured["against_ours"]
-            rows.append(
-                [
-                    name,
-                    f"{measured['cost_usd']['mean']:.1f}",
-                    "" if name == OURS.name else _percent(against["cost_usd"]),
-                    f"{measured['hours']['mean']:.1f}",
-                    "" if name == OURS.name else _percent(against["hours"]),
-                    f"{measured['epochs']['mean']:.0f}",
-                    f"{measured['interruptions']['mean']:.1f}",
-                    f"{round(100 * measured['reached']['mean'])} %",
-                ]
-            )
-        header = [
-            f"{document['title']}, to an accuracy of {document['accuracy']:g}",
-            "USD",
-            f"against {OURS.name}",
-            "hours",
-            f"against {OURS.name}",
-            "epochs",
-            "interruptions",
-            "reached",
-        ]
+            share = {key: "" if name == OURS.name else interval_cell(against[key], "+.0f") for key in against}
+            reached = round(100 * measured["reached"]["mean"])
+            rows.append({**measured, "name": name, "against": share, "reached": reached})
+        title = f"{document['title']}, to an accuracy of {document['accuracy']:g}"
         picture = f"![{document['title']}](liu2022-async/{document['picture']})"
-        return "\n\n".join([table(header, rows), f"{document['episodes']} test episodes.", picture])
-
-
-def _percent(measured: Mapping[str, Any]) -> str:
-    low, high = measured["interval"]
-    return f"{measured['mean']:+.0f} % [{low:+.0f}, {high:+.0f}]"
+        return "\n\n".join(
+            [
+                columns_table([(title, "{name}"), *COLUMNS], rows),
+                f"{document['episodes']} test episodes.",
+                picture,
+            ]
+        )
 
 
 def application_of(scenario: Scenario, key: EpisodeKey) -> Application:
@@ -185,7 +178,4 @@ def _played(
     return runs.keep(identity, make)
 
 
-@cache
-def _world_code() -> str:
-    """What an application's course depends on besides the training."""
-    return code_hash()
+_world_code = cache(code_hash)  # what an application's course depends on besides the training

@@ -18,7 +18,7 @@ from envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from training.bags.playing import OnePlan, play, policy_named, unplanned
 from training.bags.simulating import execute
 from training.studies.bags import chapter_7, chapter_9
-from training.studies.cells import table
+from training.studies.cells import interval_cell, table
 from training.studies.federated.playing import paired
 
 SEEDS, FIRST_SEED = 30, 100
@@ -114,21 +114,16 @@ def _chapter(jobs: Mapping[str, Any]) -> str:
             players, against = cell["players"], cell["against"]
             row = [f"{job} {scenario}"]
             for name in names:
-                row += _money_and_time(players[name]) if name in players else ["", ""]
+                player = players.get(name)
+                row += [f"{player['cost_usd']:.3f}", f"{player['makespan_s']:.0f}"] if player else ["", ""]
             for name in ours:
-                low, high = against[name]["interval"]
-                row.append(f"{against[name]['mean']:+.1f} % [{low:+.1f}, {high:+.1f}]")
-                row.append(str(round(players[name]["missed"] * SEEDS)))
+                row += [interval_cell(against[name]), str(round(players[name]["missed"] * SEEDS))]
             rows.append(row)
     return table(header, rows) + "\n\n" + _means(jobs, names, ours)
 
 
 def _title(name: str) -> str:
     return THEIRS.get(name, f"`{name}`")
-
-
-def _money_and_time(player: Mapping[str, float]) -> list[str]:
-    return [f"{player['cost_usd']:.3f}", f"{player['makespan_s']:.0f}"]
 
 
 def _means(jobs: Mapping[str, Any], names: Sequence[str], ours: Sequence[str]) -> str:

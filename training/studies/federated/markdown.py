@@ -10,31 +10,19 @@ from training.studies.cells import table
 
 Document = Mapping[str, Any]
 MISSING = "No learned policy was released when this was measured, so its rows are missing."
-_PUBLISHED = {"time_min": 0, "cost_usd": 2, "saving_percent": 2}
-_PRINTED = {"time_min": "time_min", "cost_usd": "cost_usd", "saving_percent": "savings_percent"}
-
-
-def origin(document: Document) -> str:
-    """The command behind a block, and what it was measured on."""
-    parts = [f"`{document['command']}`"]
-    if "suite" in document:
-        parts.append(f"suite `{document['suite']['name']}`, {document['suite']['episodes']} episodes")
-    elif "seeds" in document:
-        parts.append(f"{document['seeds']} sets of {document['runs']} runs")
-    return "; ".join([*parts, f"commit {document['commit'][:12]}"])
+_PRINTED = {"time_min": "*{:.0f}*", "cost_usd": "*{:.2f}*", "savings_percent": "*{:.2f}*"}
 
 
 def _finish(parts: Sequence[str], document: Document) -> str:
-    missing = [MISSING] if document["checkpoint"] is None else []
-    return "\n\n".join([*parts, *missing, origin(document)])
+    return "\n\n".join(parts if document["checkpoint"] else [*parts, MISSING])
 
 
-def value(measured: Document | None, places: int = 2, scale: float = 1.0) -> str:
+def value(measured: Document | None, places: int = 2) -> str:
     """`12.34 [12.01, 12.66]`; the mean alone where it has no width."""
     if measured is None:
         return ""
-    low, high = (_number(end * scale, places) for end in measured["interval"])
-    mean = _number(measured["mean"] * scale, places)
+    low, high = (_number(end, places) for end in measured["interval"])
+    mean = _number(measured["mean"], places)
     return mean if low == high == mean else f"{mean} [{low}, {high}]"
 
 
@@ -56,41 +44,67 @@ def _title(policy: Document) -> str:
     return f"**{policy['title']}**" if policy["ours"] else str(policy["title"])
 
 
+def _compared(
+    policies: Mapping[str, Document],
+    means: Mapping[str, tuple[str, int]],
+    counts: Mapping[str, str],
+    pair: str,
+    differences: Mapping[str, tuple[str, int]],
+) -> list[str]:
+    """A table of every policy, then one of ours against others.
+
+    Args:
+        policies: by name.
+        means: by heading: a metric and its places.
+        counts: by heading: a format of the policy's fields.
+        pair: what a row of the second table is called, from two titles.
+        differences: by heading: a metric and its places.
+    """
+    rows = [
+        [
+            _title(policy),
+            *(value(policy["means"][metric], places) for metric, places in means.values()),
+            *(form.format_map(policy) for form in counts.values()),
+        ]
+        for policy in policies.values()
+    ]
+    against = [
+        [
+            pair.format(_title(policy), policies[other]["title"]),
+            *(difference(changes[metric], places) for metric, places in differences.values()),
+        ]
+        for policy in policies.values()
+        for other, changes in policy["against"].items()
+    ]
+    return [table(["policy", *means, *counts], rows), table(["", *differences], against)]
+
+
 def table_one_body(document: Document) -> str:
     """Table I: for each data set the means next to the print, then the differences to FedCostAware."""
     parts = []
     for case in document["cases"].values():
         policies = case["policies"]
+        references = ("fed_cost_aware", "fed_cost_aware_ready")
         rows, against = [], []
         for name, policy in policies.items():
             means, printed = policy["means"], policy["published"] or {}
             time = "" if name == "least" else value(means["time_min"], 1)
             cells = [_title(policy), time, value(means["cost_usd"]), value(means["saving_percent"])]
-            cells += [
-                f"*{printed[key]:.{_PUBLISHED[metric]}f}*" if key in printed else ""
-                for metric, key in _PRINTED.items()
-            ]
+            cells += [form.format(printed[key]) if key in printed else "" for key, form in _PRINTED.items()]
             rows.append([*cells, value(policy["left_points"])])
             if policy["against"]:
-                pairs = [policy["against"].get(other) for other in ("fed_cost_aware", "fed_cost_aware_ready")]
-                against.append([_title(policy), *_pairs(pairs, name == "least")])
+                cells = [_title(policy)]
+                for pair in (policy["against"].get(other, {}) for other in references):
+                    cells.append(difference(pair.get("saving_percent")))
+                    cells.append("" if name == "least" else difference(pair.get("time_min")))
+                against.append(cells)
         header = ["policy", "time (min)", "cost (USD)", "savings (%)"]
         header += ["published: time", "cost", "savings", "points left"]
-        parts += [f"**{case['title']}**", table(header, rows)]
-        titles = [policies[other]["title"] for other in ("fed_cost_aware", "fed_cost_aware_ready")]
-        columns = [
-            f"{what} {title}, 95 %" for title in titles for what in ("savings (points) −", "time (%) against")
-        ]
-        parts.append(table(["policy", *columns], against))
+        columns = ["policy"]
+        for title in (policies[other]["title"] for other in references):
+            columns += [f"savings (points) − {title}, 95 %", f"time (%) against {title}, 95 %"]
+        parts += [f"**{case['title']}**", table(header, rows), table(columns, against)]
     return _finish(parts, document)
-
-
-def _pairs(pairs: Sequence[Document | None], no_time: bool) -> list[str]:
-    cells = []
-    for pair in pairs:
-        cells.append("" if pair is None else difference(pair["saving_percent"]))
-        cells.append("" if pair is None or no_time else difference(pair["time_min"]))
-    return cells
 
 
 def sensitivity_body(document: Document) -> str:
@@ -126,42 +140,32 @@ def _figure(document: Document, what: str) -> str:
     for policy in document["policies"].values():
         parts.append(f"![{policy['title']}]({document['page']}/{policy['file']})")
         captions.append(
-            f"{policy['title']} ({policy['time_min']:.1f} min, {policy['cost_usd']:.2f} USD, "
-            f"{policy['instances']} instances)"
+            "{title} ({time_min:.1f} min, {cost_usd:.2f} USD, {instances} instances)".format_map(policy)
         )
     ours = "the learned policy" if document["ours"] == "learned" else f"the rule `{document['ours']}`"
-    parts.append(f"{what}, from above: {', '.join(captions)}. Spotweave is {ours}.")
-    return "\n\n".join([*parts, origin(document)])
+    return "\n\n".join([*parts, f"{what}, from above: {', '.join(captions)}. Spotweave is {ours}."])
 
 
 def zones_body(document: Document) -> str:
     """Recorded zones: means, what must be none, and the differences to the rules."""
-    rows, against = [], []
-    policies = document["policies"]
-    for policy in policies.values():
-        means, totals = policy["means"], policy["totals"]
-        rows.append(
-            [
-                _title(policy),
-                value(means["cost_percent"], 1),
-                value(means["delay_percent"], 1),
-                value(means["cost_usd"]),
-                value(means["interruptions"], 1),
-                *(f"{totals[key]:.0f}" for key in ("budgets_exceeded", "rounds_lost", "left", "work_lost")),
-            ]
-        )
-        for other, pair in policy["against"].items():
-            against.append(
-                [
-                    f"{_title(policy)} − {policies[other]['title']}",
-                    difference(pair["cost_percent"]),
-                    difference(pair["delay_percent"]),
-                ]
-            )
-    header = ["policy", "cost (%)", "delay (%)", "cost (USD)", "interruptions"]
-    header += ["budgets exceeded", "rounds lost", "clients that left", "epochs lost by leaving"]
-    columns = ["", "cost (points), 95 %", "delay (points), 95 %"]
-    return _finish([table(header, rows), table(columns, against)], document)
+    parts = _compared(
+        document["policies"],
+        {
+            "cost (%)": ("cost_percent", 1),
+            "delay (%)": ("delay_percent", 1),
+            "cost (USD)": ("cost_usd", 2),
+            "interruptions": ("interruptions", 1),
+        },
+        {
+            "budgets exceeded": "{totals[budgets_exceeded]:.0f}",
+            "rounds lost": "{totals[rounds_lost]:.0f}",
+            "clients that left": "{totals[left]:.0f}",
+            "epochs lost by leaving": "{totals[work_lost]:.0f}",
+        },
+        "{} − {}",
+        {"cost (points), 95 %": ("cost_percent", 2), "delay (points), 95 %": ("delay_percent", 2)},
+    )
+    return _finish(parts, document)
 
 
 def mapping_body(document: Document) -> str:
@@ -191,7 +195,7 @@ def mapping_body(document: Document) -> str:
         f"{proved} optimal placements were found again and proved; their objectives and those of the printed "
         f"ones {equal}."
     )
-    return "\n\n".join([*parts, origin(document)])
+    return "\n\n".join(parts)
 
 
 def scaling_body(document: Document) -> str:
@@ -202,7 +206,7 @@ def scaling_body(document: Document) -> str:
         rows.append([row["name"].strip(), f"{row['value']:.3g} {row['unit']}", bar, row["note"]])
     machine = document["machine"]
     where = f"`{document['benchmark']}`, on one core of a machine with {machine['cores']} ({machine['cpu']})."
-    return "\n\n".join([table(["what", "measured", "bar", ""], rows), where, origin(document)])
+    return "\n\n".join([table(["what", "measured", "bar", ""], rows), where])
 
 
 def revocations_body(document: Document) -> str:
@@ -222,35 +226,20 @@ def revocations_body(document: Document) -> str:
         )
     text = render_multi_fedls(document).strip().replace("### Table", "#### Table")
     left_out = "The revocations of *counted* are the printed ones and are left out."
-    return "\n\n".join([text, f"{', '.join(counts)}. {left_out}", origin(document)])
+    return "\n\n".join([text, f"{', '.join(counts)}. {left_out}"])
 
 
 def spot_cases_body(document: Document) -> str:
     """Each case: means of all policies, then ours against every scheduler."""
     parts = []
     for case in document["cases"].values():
-        policies = case["policies"]
-        rows, against = [], []
-        for policy in policies.values():
-            means = policy["means"]
-            rows.append(
-                [
-                    _title(policy),
-                    value(means["time_min"], 1),
-                    value(means["cost_usd"]),
-                    value(means["interruptions"]),
-                    f"{policy['rounds_lost']:.0f}",
-                ]
-            )
-            for other, pair in policy["against"].items():
-                against.append(
-                    [
-                        f"{_title(policy)} against: {policies[other]['title']}",
-                        difference(pair["cost_usd"], 1),
-                        difference(pair["time_min"], 1),
-                    ]
-                )
-        header = ["policy", "time (min)", "cost (USD)", "revocations", "rounds lost"]
-        parts += [f"**{case['title']}**", table(header, rows)]
-        parts.append(table(["", "cost (%), 95 %", "time (%), 95 %"], against))
+        means = {
+            "time (min)": ("time_min", 1),
+            "cost (USD)": ("cost_usd", 2),
+            "revocations": ("interruptions", 2),
+        }
+        differences = {"cost (%), 95 %": ("cost_usd", 1), "time (%), 95 %": ("time_min", 1)}
+        counts = {"rounds lost": "{rounds_lost:.0f}"}
+        parts.append(f"**{case['title']}**")
+        parts += _compared(case["policies"], means, counts, "{} against: {}", differences)
     return _finish(parts, document)

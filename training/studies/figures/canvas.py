@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from training.files import write_bytes
-from training.studies.metric_names import metric_with_unit
 
 # Okabe and Ito (2008), which colour-blind readers can tell apart; the last two are Tol's wine and olive.
 COLOURS = (
@@ -46,11 +45,6 @@ def panels(rows: int, columns: int, polar: bool = False) -> tuple[Figure, list[l
         for axis in (axis for row in axes for axis in row):
             axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def label(metric: str, higher_is_better: bool) -> str:
-    """A metric as axes call it, with its unit and the thesis's letter: (L)ower or (H)igher is better."""
-    return f"{metric_with_unit(metric)} ({'H' if higher_is_better else 'L'})"
 
 
 def colours(names: Sequence[str], reference: str) -> dict[str, str]:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
 from training.evaluation.episodes import find_suite
+from training.studies.cells import axis_label, metric_name
 from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.figures.canvas import colours, draw_band, label, legend_below, letter_panels, panels
+from training.studies.figures.canvas import colours, draw_band, legend_below, letter_panels, panels
 from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
 from training.studies.figures.training_curves import draw_training_curves, read_curve
 from training.studies.measuring import Player, best_seed
-from training.studies.metric_names import metric_name
 from training.studies.scenario import Measured, ScenarioResult, mean_interval
 from training.studies.trained import Trained
 
@@ -43,7 +43,7 @@ def draw_sorted_episodes(
             for name in names:
                 table = result.policies[name].table(metric)[:, order]
                 draw_band(axis, episodes, table, colour[name], settings.title_of(name))
-            axis.set_ylabel(label(metric, result.higher_is_better(metric)), fontsize=8)
+            axis.set_ylabel(axis_label(metric, result.higher_is_better(metric)), fontsize=8)
             axis.set_title(settings.scenarios[scenario].title)
             axis.set_xlabel("test episode, sorted", fontsize=8)
     letter_panels(axes)
@@ -143,7 +143,7 @@ def draw_dominance(
         for name in names:
             table = -np.sort(-result.policies[name].table("s_log"), axis=1)
             draw_band(row[0], episodes, table, colour[name], settings.title_of(name))
-        row[0].set_ylabel(label("s_log", True), fontsize=8)
+        row[0].set_ylabel(axis_label("s_log", True), fontsize=8)
         row[0].set_title("each sorted by itself")
         agents = [name for name in names if name != settings.reference]
         for k, name in enumerate(agents):

@@ -14,9 +14,10 @@ from omegaconf import OmegaConf
 
 from envs.simulation.slices.metrics import LEAST_COST
 from training.config import UsageError
+from training.studies.cells import axis_label
 from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.figures.canvas import colours, draw_band, label, legend_below, letter_panels, panels
+from training.studies.figures.canvas import colours, draw_band, legend_below, letter_panels, panels
 from training.studies.scenario import ScenarioResult
 
 RULE_STYLES = ("--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (3, 1, 1, 1)))
@@ -123,7 +124,7 @@ def draw_training_curves(
         if max(lengths, default=1.0) > UNLIKE * min(lengths, default=1.0):
             axis.set_xscale("log")
         axis.set_xlabel(f"training episode{' (log)' if axis.get_xscale() == 'log' else ''}", fontsize=8)
-        axis.set_ylabel(label(metric, results[scenario].higher_is_better(metric)), fontsize=8)
+        axis.set_ylabel(axis_label(metric, results[scenario].higher_is_better(metric)), fontsize=8)
     for axis in flat[count:]:
         axis.set_visible(False)
     letter_panels(axes)

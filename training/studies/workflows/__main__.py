@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from training.studies.page import FilledPage
-from training.studies.workflows.sections import SECTIONS
+from training.studies.page import Check, Names, Page, Section
+from training.studies.workflows import gis, planners, spot, wordcount
 
 PAGE = Path("docs") / "results" / "liu2022-workflows.md"
-MODULE = "training.studies.workflows"
+COMMAND = "python -m training.studies.workflows {name}"
+SECTIONS = {
+    "figure_3_5": Section(wordcount.make_figure_3_5, wordcount.figure_3_5_body),
+    "table_3_1": Section(wordcount.make_table_3_1, wordcount.table_3_1_body),
+    "table_3_2": Section(gis.make, gis.body),
+    "table_optimum": Section(planners.make_optimum, planners.optimum_body),
+    "table_families": Section(planners.make_families, planners.families_body),
+    "table_spot": Section(spot.make, spot.body),
+}
 
 
-def main(
-    names: Annotated[list[str] | None, typer.Argument(help="sections; all if left out")] = None,
-    check: Annotated[bool, typer.Option("--check", help="only say whether the page agrees")] = False,
-) -> None:
+def main(names: Names = None, check: Check = False) -> None:
     """Measure the tables of Liu 2022, chapter 3, and fill docs/results/liu2022-workflows.md."""
-    FilledPage(PAGE, MODULE, SECTIONS).run(names or (), check)
+    Page(PAGE, COMMAND, SECTIONS).run(names or (), check)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
@@ -50,14 +48,6 @@ def lower_bound_s(problem: Problem, known_s: float) -> float:
     return bound_s
 
 
-@dataclass(frozen=True)
-class _Spans:
-    """[N, C] seconds before which a step cannot start there, and that pass at least after its end there."""
-
-    head_s: NDArray[np.float64]
-    tail_s: NDArray[np.float64]
-
-
 def _refuted(
     problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_], finish_s: float
 ) -> bool:
@@ -68,16 +58,19 @@ def _refuted(
     could do the work, divided at will, of all steps that start and end within each of several spans.
     """
     while True:
-        spans = _spans(problem, moving_s, may)
-        left = may & (spans.head_s + problem.run_s + spans.tail_s <= finish_s)
+        head_s, tail_s = _spans(problem, moving_s, may)
+        left = may & (head_s + problem.run_s + tail_s <= finish_s)
         if not left.any(axis=1).all():
             return True
         if np.array_equal(left, may):
-            return _overloaded(problem, spans, may, finish_s)
+            return _overloaded(problem, head_s[may], tail_s[may], may, finish_s)
         may = left
 
 
-def _spans(problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_]) -> _Spans:
+def _spans(
+    problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """[N, C] seconds before which a step cannot start there, and that pass at least after its end there."""
     head_s, tail_s = problem.input_s.copy(), np.zeros(may.shape)
     run_s = np.where(may, problem.run_s, np.inf)
     for step in problem.topological:
@@ -89,14 +82,19 @@ def _spans(problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool
         for pair in range(problem.first[step], problem.first[step + 1]):
             writer = problem.source[pair]
             tail_s[writer] = np.maximum(tail_s[writer], (moving_s[pair] + rest_s).min(axis=1))
-    return _Spans(head_s, tail_s)
+    return head_s, tail_s
 
 
-def _overloaded(problem: Problem, spans: _Spans, may: NDArray[np.bool_], finish_s: float) -> bool:
+def _overloaded(
+    problem: Problem,
+    head_s: NDArray[np.float64],
+    tail_s: NDArray[np.float64],
+    may: NDArray[np.bool_],
+    finish_s: float,
+) -> bool:
     """Whether the linear program has no solution. Columns: the share of a step that a cluster does."""
     step, cluster = np.nonzero(may)
     work = problem.run_s[may] * problem.executors[may]
-    head_s, tail_s = spans.head_s[may], spans.tail_s[may]
     rows, limits = [], []
     for there, executors in enumerate(problem.capacity):
         here = cluster == there

@@ -23,7 +23,7 @@ from envs.simulation.workflows.model import (
 from envs.simulation.workflows.plan import Plan, plan_of, require_possible
 from envs.simulation.workflows.problem import problem_of
 from training.studies.cells import table
-from training.studies.workflows.wordcount import GB_S, TRANSFER_S
+from training.studies.workflows.wordcount import GB_S, TRANSFER_S, off_by
 
 NODES = {"first": 4, "second": 4, "central": 8}
 THESIS = {
@@ -111,7 +111,7 @@ def body(document: Mapping[str, Any]) -> str:
         ("total on one cluster", document["one_cluster_min"], PRINTED_ONE_CLUSTER_MIN),
     )
     rows += [
-        [f"**{name}**", f"{ours:.2f} min", f"*{printed:g} min*", f"{100 * (ours / printed - 1):+.1f} %"]
+        [f"**{name}**", f"{ours:.2f} min", f"*{printed:g} min*", off_by(ours, printed)]
         for name, ours, printed in totals
     ]
     rows += [

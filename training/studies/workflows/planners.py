@@ -22,7 +22,7 @@ from envs.simulation.workflows.families import (
 )
 from envs.simulation.workflows.problem import Problem, problem_of
 from training.evaluation.statistics import bootstrap_interval
-from training.studies.cells import table
+from training.studies.cells import interval_cell, table
 from training.studies.workflows.bound import lower_bound_s
 
 SEED = 0
@@ -47,12 +47,13 @@ def _draws(index: int) -> np.random.Generator:
 
 
 def _finishes_s(problem: Problem, seed: int) -> dict[str, float]:
-    return {
-        "heft": finish_s(problem, plan_by_heft(problem)),
-        "annealing": finish_s(problem, plan_by_annealing(problem, seed)),
-        "greedy": finish_s(problem, plan_greedily(problem)),
-        "cpop": finish_s(problem, plan_by_cpop(problem)),
+    plans = {
+        "heft": plan_by_heft(problem),
+        "annealing": plan_by_annealing(problem, seed),
+        "greedy": plan_greedily(problem),
+        "cpop": plan_by_cpop(problem),
     }
+    return {name: finish_s(problem, plan) for name, plan in plans.items()}
 
 
 def make_optimum() -> dict[str, Any]:
@@ -135,4 +136,4 @@ def _mean_change(runs: list[dict[str, float]], name: str) -> float:
 
 def _interval(runs: list[dict[str, float]], name: str) -> str:
     interval = bootstrap_interval(_changes(runs, name))
-    return f"{_mean_change(runs, name):+.1f} % [{interval.low:+.1f}, {interval.high:+.1f}]"
+    return interval_cell({"mean": _mean_change(runs, name), "interval": (interval.low, interval.high)})

@@ -18,7 +18,7 @@ from envs.simulation.world import WorldSpec
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Suite, run_suite
-from training.studies.cells import table
+from training.studies.cells import Columns, columns_table, interval_cell, table
 from training.studies.federated.playing import paired
 
 TEST = Suite("workflows", "test", seed=2022, episodes=40)
@@ -34,13 +34,20 @@ RULES = {
 LEARNED = "mtdqn"
 OURS = ("workflow_cost", LEARNED)
 AGAINST = ("heft_spot", "cheapest_place")
+DETAILS: Columns = (
+    ("all of them", "{title}"),
+    ("missed deadlines", "{late}"),
+    ("hours", "{hours:.2f}"),
+    ("steps interrupted", "{interruptions:.2f}"),
+    ("instances rented", "{launches:.1f}"),
+)
 METRICS = ("cost_usd", "missed", "makespan_s", "interruptions", "launches")
 
 
 def make() -> dict[str, Any]:
     """All families and policies on the same test episodes; paired comparisons, and the bound."""
     spec = build_workflows(WorkflowsConfig()).spec
-    policies = [named_rule(name) for name in RULES] + [_learned(spec)]
+    policies = [*map(named_rule, RULES), _learned(spec)]
     families: dict[str, Any] = {}
     pooled: dict[str, dict[str, list[float]]] = {policy.name: _columns() for policy in policies}
     for family in FAMILIES:
@@ -112,47 +119,36 @@ def lower_bound_usd(case: Case) -> float:
 
 def body(document: Mapping[str, Any]) -> str:
     """USD by family and policy; then how ours lie against the others, and what all came to."""
-    names = [*RULES, LEARNED]
-    titles = [*RULES.values(), f"`{LEARNED}`"]
-    header = ["mean USD", *titles, "bound", f"`{LEARNED}` against HEFT on spot", "against cheapest"]
-    rows = []
-    for family, cell in document["families"].items():
-        means = [f"{cell['means'][name]['cost_usd']:.2f}" for name in names]
-        against = [_change(cell["against"][LEARNED][other]) for other in AGAINST]
-        rows.append([family, *means, f"{cell['bound_usd']:.2f}", *against])
+    titles = {**RULES, LEARNED: f"`{LEARNED}`"}
     every = document["all"]
     bound = fmean(cell["bound_usd"] for cell in document["families"].values())
-    means = [f"{every['means'][name]['cost_usd']:.2f}" for name in names]
-    against = [_change(every["against"][LEARNED][other]) for other in AGAINST]
-    rows.append(["**all**", *means, f"{bound:.2f}", *against])
-    details = [
+    header = ["mean USD", *titles.values(), "bound", f"`{LEARNED}` against HEFT on spot", "against cheapest"]
+    rows = [
         [
-            title,
-            str(every["missed"][name]),
-            f"{every['means'][name]['makespan_s'] / HOUR_S:.2f}",
-            f"{every['means'][name]['interruptions']:.2f}",
-            f"{every['means'][name]['launches']:.1f}",
+            family,
+            *(f"{cell['means'][name]['cost_usd']:.2f}" for name in titles),
+            f"{cell['bound_usd']:.2f}",
+            *(interval_cell(cell["against"][LEARNED][other]) for other in AGAINST),
         ]
-        for name, title in zip(names, titles, strict=True)
+        for family, cell in {**document["families"], "**all**": {**every, "bound_usd": bound}}.items()
+    ]
+    details = [
+        {**every["means"][name], "title": title, "late": every["missed"][name]}
+        | {"hours": every["means"][name]["makespan_s"] / HOUR_S}
+        for name, title in titles.items()
     ]
     pairs = [
         [
             f"`{ours}`",
-            *(_change(every["against"][ours][other]) for other in AGAINST),
-            _change(every["against"][ours]["workflow_cost"]) if ours == LEARNED else "",
+            *(interval_cell(every["against"][ours][other]) for other in AGAINST),
+            interval_cell(every["against"][ours]["workflow_cost"]) if ours == LEARNED else "",
         ]
         for ours in OURS
     ]
-    heads = ["all of them", "missed deadlines", "hours", "steps interrupted", "instances rented"]
     return "\n\n".join(
         [
             table(header, rows),
-            table(heads, details),
+            columns_table(DETAILS, details),
             table(["cost, all of them", "against HEFT on spot", "cheapest", "`workflow_cost`"], pairs),
         ]
     )
-
-
-def _change(measured: Mapping[str, Any]) -> str:
-    low, high = measured["interval"]
-    return f"{measured['mean']:+.1f} % [{low:+.1f}, {high:+.1f}]"

@@ -93,17 +93,11 @@ def figure_3_5_body(document: Mapping[str, Any]) -> str:
     """Ours beside the print."""
     rows, found = [], document["finish_min"]
     for clusters, minutes in found.items():
-        printed = PRINTED_FIGURE_3_5_MIN.get(int(clusters))
-        rows.append(
-            [
-                clusters,
-                f"{minutes:.2f}",
-                "" if printed is None else f"*{printed:g}*",
-                "" if printed is None else _off(minutes, printed),
-                f"{found['1'] / minutes:.2f}×",
-                "" if printed is None else f"*{PRINTED_FIGURE_3_5_MIN[1] / printed:.2f}×*",
-            ]
-        )
+        print_min, off, faster = "", "", ""
+        if printed := PRINTED_FIGURE_3_5_MIN.get(int(clusters)):
+            print_min, off = f"*{printed:g}*", off_by(minutes, printed)
+            faster = f"*{PRINTED_FIGURE_3_5_MIN[1] / printed:.2f}×*"
+        rows.append([clusters, f"{minutes:.2f}", print_min, off, f"{found['1'] / minutes:.2f}×", faster])
     return table(["clusters", "finish, min", "*printed*", "off by", "speed-up", "*printed*"], rows)
 
 
@@ -153,15 +147,16 @@ def table_3_1_body(document: Mapping[str, Any]) -> str:
     last, off = ["**worst**"], ["off by"]
     for name, printed in PRINTED_TABLE_3_1_MIN.items():
         last += ["", f"**{worst[name]:.2f}**", f"*{max(printed):g}*"]
-        off += ["", _off(worst[name], max(printed)), ""]
+        off += ["", off_by(worst[name], max(printed)), ""]
     header = ["", "fair: GB", "finish, min", "*printed*", "proposed: GB", "finish, min", "*printed*"]
     ratio, printed_ratio = worst["fair"] / worst["annealing"], 19.0 / 5.3
     said = (
         f"Worst under fair scheduling by worst under the proposed: {ratio:.2f}×, *printed 3.58×* "
-        f"({_off(ratio, printed_ratio)})."
+        f"({off_by(ratio, printed_ratio)})."
     )
     return table(header, [*rows, last, off]) + "\n\n" + said
 
 
-def _off(ours: float, printed: float) -> str:
+def off_by(ours: float, printed: float) -> str:
+    """How far a figure is from the print, per cent."""
     return f"{100 * (ours / printed - 1):+.1f} %"
