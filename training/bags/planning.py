@@ -8,8 +8,9 @@ from agents.bags.planners import plan_bag
 from envs.simulation.bags.documents import plan_document, read_environment, read_job
 from envs.simulation.bags.model import SECONDS_PER_HOUR
 from envs.simulation.bags.plan import Plan
-from training.bags.pictures import write_picture
+from training.bags.pictures import plan_figure
 from training.files import write_json
+from training.studies.figures.canvas import save
 
 HEADINGS = ("VM", "mode", "tasks", "rented s", "USD per hour", "USD")
 
@@ -23,7 +24,7 @@ def plan(job: Path, environment: Path, planner: str, deadline_s: float, seed: in
 def write(found: Plan, planner: str, out: Path, picture: Path | None) -> None:
     """Write the map and, if asked for, its picture, each atomically. Raises WriteError."""
     if picture is not None:
-        write_picture(found, f"{found.bag.name}, planned by {planner}", picture)
+        save(plan_figure(found, f"{found.bag.name}, planned by {planner}"), picture)
     write_json(out, plan_document(found, planner))
 
 

@@ -13,7 +13,8 @@ from envs.simulation.bags.model import BagError, Environment
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
-from training.bags.execution_picture import write_execution
+from training.bags.pictures import execution_figure
+from training.studies.figures.canvas import save
 
 COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
     "USD": (lambda outcome: outcome.cost_usd, ".4f"),
@@ -115,4 +116,4 @@ def _spread(values: Sequence[float], form: str) -> str:
 def write_first(outcomes: Outcomes, scenario: str, bag: str, path: Path) -> None:
     """A picture of the first scheduler's execution with seed 0. Raises WriteError."""
     outcome = next(iter(outcomes.values()))[0]
-    write_execution(outcome, f"{bag}, {scenario}, seed 0, {outcome.scheduler}", path)
+    save(execution_figure(outcome, f"{bag}, {scenario}, seed 0, {outcome.scheduler}"), path)

@@ -255,7 +255,7 @@ def render_multi_fedls(document: Mapping[str, Any]) -> str:
             "|---|---|---|---|---|---|",
         ]
         for row in rows:
-            who = f"{_market(row['server'])}, {_market(row['clients'])}"
+            who = f"{row['server']}, {row['clients']}".replace("_", " ")
             if row["label"]:
                 who += f"; {row['label']}"
             rate = "-" if row["revocation_mean_s"] is None else f"{row['revocation_mean_s']:g}"
@@ -267,10 +267,6 @@ def render_multi_fedls(document: Mapping[str, Any]) -> str:
     if any(row["reading"] == "stated" and _outside(row) for row in document["rows"]):
         lines.append(STATED)
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _market(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _outside(row: Mapping[str, Any]) -> bool:
@@ -289,17 +285,14 @@ def _cell(metric: str, figure: Mapping[str, Any]) -> str:
     return f"{text}; **{printed}**" if figure["inside"] is False else f"{text}; {printed}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def _two_places(value: float) -> str:
-    return f"{value:.2f}"
-
-
 _SHOWN: dict[str, Callable[[float], str]] = {
-    "revocations": _two_places,
-    "time_s": _clock,
-    "cost_usd": _two_places,
+    "revocations": "{:.2f}".format,
+    "time_s": clock,
+    "cost_usd": "{:.2f}".format,
 }

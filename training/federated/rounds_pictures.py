@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -13,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from envs.simulation.federations.rounds.application import SERVER
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
-from training.files import write_bytes
+from training.studies.figures.canvas import COLOURS, single
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
 STATE_COLOURS = {
@@ -30,10 +26,9 @@ STATE_NAMES = {
     State.OFF: "off (saved)",
     State.GONE: "left",
 }
-CLIENT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+CLIENT_COLOURS = COLOURS[:7]
 LINE_STYLES = ("-", "--", ":", "-.")
 BAR_HEIGHT = 0.75
-DPI = 110
 MINUTE_S = 60
 
 
@@ -47,9 +42,7 @@ def states_figure(outcome: Outcome) -> Figure:
     if outcome.application.server is not None:
         names, rows = ["server", *names], [outcome.server_spans, *rows]
     first = len(rows) - len(outcome.spans)
-    figure = Figure(figsize=(10, 1.2 + 0.42 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
+    figure, axis = single(10, 1.2 + 0.42 * len(rows))
     for row, spans in enumerate(rows):
         for state, colour in STATE_COLOURS.items():
             pieces = [
@@ -81,9 +74,7 @@ def states_figure(outcome: Outcome) -> Figure:
 
 def costs_figure(outcome: Outcome) -> Figure:
     """What each client's instances had cost at the end of each round."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
+    figure, axis = single(7, 4)
     numbers = list(range(len(outcome.rounds) + 1))
     tasks = list(enumerate(client.name for client in outcome.application.clients))
     if outcome.application.server is not None:
@@ -106,19 +97,3 @@ def costs_figure(outcome: Outcome) -> Figure:
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=8, frameon=False, ncols=1 + len(outcome.application.clients) // 12)
     return figure
-
-
-def draw_states(outcome: Outcome, path: Path) -> None:
-    """Write the picture of client states as PNG. Raises WriteError."""
-    _save(states_figure(outcome), path)
-
-
-def draw_costs(outcome: Outcome, path: Path) -> None:
-    """Write the picture of accumulated cost as PNG. Raises WriteError."""
-    _save(costs_figure(outcome), path)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "spotweave"})
-    write_bytes(path, buffer.getvalue())

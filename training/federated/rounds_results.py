@@ -9,8 +9,11 @@ from envs.simulation.federations.rounds.application import SERVER
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
 from training.config import provenance
-from training.federated.rounds_pictures import draw_costs, draw_states
+from training.federated.rounds_pictures import costs_figure, states_figure
 from training.files import write_csv, write_json
+from training.studies.figures.canvas import save
+
+DPI = 110
 
 
 def write_results(
@@ -19,20 +22,15 @@ def write_results(
     reference: Outcome | None,
     seed: int,
     scenario: str,
-    *,
-    what: str = "policy",
-    begun_s: Mapping[str, int] | None = None,
 ) -> list[Path]:
     """Write states.csv, bills.csv, costs.csv, the pictures of each policy, and summary.json last.
 
     Args:
         out: an existing directory.
-        outcomes: by policy, or by whatever tells them apart.
+        outcomes: by policy.
         reference: what savings are against; None if there is none.
         seed: of the simulation.
         scenario: the scenario's file.
-        what: heading of what tells them apart.
-        begun_s: when each began, which is added to all seconds in tables; None: all at 0 s.
 
     Returns:
         The files.
@@ -41,29 +39,25 @@ def write_results(
         WriteError: if one cannot be written.
     """
     written = []
-    begun = dict.fromkeys(outcomes, 0) if begun_s is None else begun_s
-    for name, header, rows in (
-        ("states.csv", (what, "client", "state", "round", "start_s", "end_s"), _states(outcomes, begun)),
-        (
-            "bills.csv",
-            (what, "client", "offer", "start_s", "end_s", "usd", "interrupted"),
-            _bills(outcomes, begun),
-        ),
-        ("costs.csv", (what, "round", "time_s", "client", "accumulated_usd"), _costs(outcomes, begun)),
+    for name, header, rows_of in (
+        ("states.csv", ("client", "state", "round", "start_s", "end_s"), _states),
+        ("bills.csv", ("client", "offer", "start_s", "end_s", "usd", "interrupted"), _bills),
+        ("costs.csv", ("round", "time_s", "client", "accumulated_usd"), _costs),
     ):
-        write_csv(out / name, header, rows)
+        rows = ((policy, *row) for policy, outcome in outcomes.items() for row in rows_of(outcome))
+        write_csv(out / name, ("policy", *header), rows)
         written.append(out / name)
     for policy, outcome in outcomes.items():
-        draw_states(outcome, out / f"states_{policy}.png")
-        draw_costs(outcome, out / f"costs_{policy}.png")
-        written += [out / f"states_{policy}.png", out / f"costs_{policy}.png"]
+        for name, draw in (("states", states_figure), ("costs", costs_figure)):
+            save(draw(outcome), out / f"{name}_{policy}.png", DPI)
+            written.append(out / f"{name}_{policy}.png")
     write_json(
         out / "summary.json",
         {
             "scenario": scenario,
             "seed": seed,
             **provenance(),
-            {"policy": "policies"}.get(what, f"{what}s"): {
+            "policies": {
                 policy: {
                     "time_s": outcome.time_s,
                     "cost_usd": outcome.cost_usd,
@@ -107,33 +101,20 @@ def _tasks(outcome: Outcome) -> list[tuple[int, str]]:
     return clients if outcome.application.server is None else [(SERVER, "server"), *clients]
 
 
-def _states(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
-    for policy, outcome in outcomes.items():
-        for task, name in _tasks(outcome):
-            for span in outcome.server_spans if task == SERVER else outcome.spans[task]:
-                state = span.state.name.lower()
-                start_s, end_s = (second + begun_s[policy] for second in (span.start_s, span.end_s))
-                yield policy, name, state, span.round_index + 1, start_s, end_s
+def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    for task, name in _tasks(outcome):
+        for span in outcome.server_spans if task == SERVER else outcome.spans[task]:
+            yield name, span.state.name.lower(), span.round_index + 1, span.start_s, span.end_s
 
 
-def _bills(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
-    for policy, outcome in outcomes.items():
-        names = dict(_tasks(outcome))
-        offers = [offer.name for offer in outcome.application.offers]
-        for bill in outcome.bills:
-            yield (
-                policy,
-                names[bill.client],
-                offers[bill.offer],
-                bill.start_s + begun_s[policy],
-                bill.end_s + begun_s[policy],
-                bill.usd,
-                int(bill.by_provider),
-            )
+def _bills(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    names = dict(_tasks(outcome))
+    for bill in outcome.bills:
+        offer = outcome.application.offers[bill.offer].name
+        yield names[bill.client], offer, bill.start_s, bill.end_s, bill.usd, int(bill.by_provider)
 
 
-def _costs(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
-    for policy, outcome in outcomes.items():
-        for number, (_, end_s) in enumerate(outcome.rounds, start=1):
-            for k, name in _tasks(outcome):
-                yield policy, number, end_s + begun_s[policy], name, outcome.accumulated_usd(k, end_s)
+def _costs(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    for number, (_, end_s) in enumerate(outcome.rounds, start=1):
+        for k, name in _tasks(outcome):
+            yield number, end_s, name, outcome.accumulated_usd(k, end_s)

@@ -5,9 +5,13 @@ The scenario's "kind" says which simulator it is for; each simulator is one entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
@@ -19,20 +23,76 @@ from envs.federated_data.rounds_scenarios import (
     scenario_path,
 )
 from envs.simulation.federations.rounds.application import Application, Market
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
-from training.federated.policies import (
-    MULTI_FEDLS_POLICIES,
-    REFERENCE,
-    ROUND_POLICIES,
-    Report,
-    Request,
-    clock,
-    played_application,
-    savings_percent,
-)
+from training.federated.multi_fedls_tables import clock
 from training.federated.rounds_results import write_results
 from training.files import prepare_directory
+
+ROUND_POLICIES: dict[str, Callable[[], RoundScheduler]] = {
+    "fed_cost_aware": FedCostAware,
+    "spot": lambda: AlwaysOn(Market.SPOT),
+    "on_demand": lambda: AlwaysOn(Market.ON_DEMAND),
+}
+"""What --policy may name in scenarios of kind "rounds", in the order of the table."""
+
+MOVE_FACTOR = 1.5
+"""`multi_fedls_moving` moves tasks whose VM type or link is slower than expected by more than this factor."""
+
+MULTI_FEDLS_POLICIES: dict[str, dict[str, Any]] = {
+    f"multi_fedls{successor}{markets}": {
+        "server_market": Market.ON_DEMAND if markets == "_server_on_demand" else Market.SPOT,
+        "client_market": Market.ON_DEMAND if markets == "_clients_on_demand" else Market.SPOT,
+        "exclude_revoked": not successor,
+    }
+    for successor, markets in product(("", "_same_type"), ("", "_server_on_demand", "_clients_on_demand"))
+} | {
+    "multi_fedls_moving": {"move_factor": MOVE_FACTOR},
+    "on_demand": {"server_market": Market.ON_DEMAND, "client_market": Market.ON_DEMAND},
+}
+"""What --policy may name in scenarios of kind "multi_fedls", with the options of `MultiFedLS`."""
+
+REFERENCE = "on_demand"
+"""Savings are against this policy."""
+
+_PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savings_percent"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the command was asked for.
+
+    Attributes:
+        content: the scenario, parsed.
+        where: its file, for messages.
+        policies: names; empty for all that the scenario allows.
+        seed: of everything random.
+        out: directory of the results; None to write nothing.
+    """
+
+    content: Mapping[str, Any]
+    where: str
+    policies: tuple[str, ...]
+    seed: int
+    out: Path | None
+
+    def names(self, usual: Collection[str], known: Collection[str]) -> Collection[str]:
+        """The policies to play. Raises ValueError for an unknown one."""
+        for name in self.policies:
+            if name not in known:
+                raise ValueError(f"--policy is {name!r}: expected one of {', '.join(known)}")
+        return self.policies or usual
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What is printed: a heading, column names, rows, and lines below."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    notes: list[str]
 
 
 def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: Path | None = None) -> Report:
@@ -62,73 +122,84 @@ def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: 
 def simulate_rounds(request: Request) -> Report:
     """Scenarios of kind "rounds" (Sinha 2025)."""
     application = parse_rounds(request.content, request.where)
-    names = request.policies or tuple(
-        name for name in ROUND_POLICIES if not (name == REFERENCE and _cannot_rent_reference(application))
+    rentable = all(
+        any(application.offers[offer].market == Market.ON_DEMAND for offer in client.offers)
+        for client in application.clients
     )
-    for name in names:
-        if name not in ROUND_POLICIES:
-            raise ValueError(f"--policy is {name!r}: expected one of {', '.join(ROUND_POLICIES)}")
+    usual = [name for name in ROUND_POLICIES if name != REFERENCE or rentable]
+    names = request.names(usual, ROUND_POLICIES)
     outcomes = {name: play(application, ROUND_POLICIES[name](), request.seed) for name in names}
     reference = outcomes.get(REFERENCE)
-    if reference is None and not _cannot_rent_reference(application):
+    if reference is None and rentable:
         reference = play(application, ROUND_POLICIES[REFERENCE](), request.seed)
     published = published_table(request.content)
     headings: tuple[str, ...] = ("policy", "time (min)", "cost (USD)", "savings (%)", "interruptions", "left")
+    rows = []
+    for name, outcome in outcomes.items():
+        row: tuple[str, ...] = (
+            name,
+            f"{outcome.time_s / 60:.1f}",
+            f"{outcome.cost_usd:.4f}",
+            "-" if reference is None else f"{_savings_percent(outcome, reference):.2f}",
+            str(len(outcome.interruptions)),
+            str(len(outcome.exclusions)),
+        )
+        if published:
+            printed = published.get(name, {})
+            row += tuple(f"{printed[key]:g}" if key in printed else "-" for key in _PRINTED.values())
+        rows.append(row)
     if published:
-        headings += ("published: time", "cost", "savings")
-    rows: list[tuple[str, ...]] = [
-        _row(name, outcome, reference, published if published else None) for name, outcome in outcomes.items()
-    ]
-    notes = [note for name, outcome in outcomes.items() for note in _notes(name, outcome)]
-    if request.out is not None:
-        written = write_results(request.out, outcomes, reference, request.seed, request.where)
-        notes += [f"written: {path}" for path in written]
-    size = f"{len(application.clients)} clients, {application.rounds} rounds"
-    return Report(f"{application.name}: {size}, seed {request.seed}", headings, rows, notes)
+        headings += tuple(_PRINTED)
+    return _report(request, application.name, application, headings, rows, outcomes, reference)
 
 
 def simulate_multi_fedls(request: Request) -> Report:
     """Scenarios of kind "multi_fedls" (Brum 2023): TIL and others on several clouds with revocations."""
     scenario = parse_multi_fedls(request.content, request.where)
-    known = ("fed_cost_aware", *MULTI_FEDLS_POLICIES)
-    names = request.policies or ("multi_fedls", "multi_fedls_same_type", REFERENCE)
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--policy is {name!r}: expected one of {', '.join(known)}")
+    usual = ("multi_fedls", "multi_fedls_same_type", REFERENCE)
+    names = request.names(usual, ("fed_cost_aware", *MULTI_FEDLS_POLICIES))
     outcomes = {name: _play_multi_fedls(scenario, name, request.seed) for name in names}
     reference = outcomes.get(REFERENCE) or _play_multi_fedls(scenario, REFERENCE, request.seed)
-    headings = (
-        "policy",
-        "time",
-        "cost (USD)",
-        "savings (%)",
-        "revocations",
-        "server lost",
-        "rounds repeated",
-    )
+    headings = ("policy", "time", "cost (USD)", "savings (%)")
+    headings += ("revocations", "server lost", "rounds repeated")
     rows: list[tuple[str, ...]] = [
         (
             name,
             clock(outcome.time_s),
             f"{outcome.cost_usd:.2f}",
-            f"{savings_percent(outcome, reference):.2f}",
+            f"{_savings_percent(outcome, reference):.2f}",
             str(len(outcome.interruptions)),
             str(len(outcome.server_losses)),
             str(sum(loss.round_index - loss.resumed_round for loss in outcome.server_losses)),
         )
         for name, outcome in outcomes.items()
     ]
+    application = scenario.deployment.application
+    return _report(request, scenario.name, application, headings, rows, outcomes, reference)
+
+
+def _report(
+    request: Request,
+    title: str,
+    application: Application,
+    headings: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    outcomes: Mapping[str, Outcome],
+    reference: Outcome | None,
+) -> Report:
+    """The report, with notes on what was lost; files are written where they were asked for."""
     notes = [note for name, outcome in outcomes.items() for note in _notes(name, outcome)]
     if request.out is not None:
         written = write_results(request.out, outcomes, reference, request.seed, request.where)
         notes += [f"written: {path}" for path in written]
-    application = scenario.deployment.application
     size = f"{len(application.clients)} clients, {application.rounds} rounds"
-    return Report(f"{scenario.name}: {size}, seed {request.seed}", headings, rows, notes)
+    return Report(f"{title}: {size}, seed {request.seed}", headings, rows, notes)
 
 
 def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Outcome:
-    application = played_application(scenario, name)
+    # All tasks on demand lose no VM, so they keep no checkpoints.
+    calm = name == REFERENCE and not scenario.deployment.conditions.interruptions
+    application = scenario.unchecked if calm else scenario.deployment.application
     if name == "fed_cost_aware":
         return play(application, FedCostAware(), seed)
     policy = MultiFedLS(
@@ -141,35 +212,9 @@ def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Out
     return play(application, policy, seed)
 
 
-def _cannot_rent_reference(application: Application) -> str | None:
-    """The first client without an on-demand offer; None if all have one."""
-    for client in application.clients:
-        if all(application.offers[offer].market != Market.ON_DEMAND for offer in client.offers):
-            return client.name
-    return None
-
-
-def _row(
-    name: str,
-    outcome: Outcome,
-    reference: Outcome | None,
-    published: Mapping[str, Mapping[str, float]] | None,
-) -> tuple[str, ...]:
-    row = (
-        name,
-        f"{outcome.time_s / 60:.1f}",
-        f"{outcome.cost_usd:.4f}",
-        "-" if reference is None else f"{savings_percent(outcome, reference):.2f}",
-        str(len(outcome.interruptions)),
-        str(len(outcome.exclusions)),
-    )
-    if published is None:
-        return row
-    printed = published.get(name, {})
-    return (*row, *(f"{printed[key]:g}" if key in printed else "-" for key in _PRINTED))
-
-
-_PRINTED = ("time_min", "cost_usd", "savings_percent")
+def _savings_percent(outcome: Outcome, reference: Outcome) -> float:
+    """How much less an outcome costs than the reference; 0 where both are free."""
+    return 100 * (1 - outcome.cost_usd / reference.cost_usd) if reference.cost_usd else 0.0
 
 
 def _notes(name: str, outcome: Outcome) -> list[str]:

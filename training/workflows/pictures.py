@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -13,7 +10,7 @@ from matplotlib.patches import Patch
 from envs.simulation.workflows.checks import private_files
 from envs.simulation.workflows.model import occupied
 from envs.simulation.workflows.plan import Placement, Plan
-from training.studies.figures.canvas import save
+from training.studies.figures.canvas import single
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
 STEP, PRIVATE, MOVE = "#56B4E9", "#E69F00", "#6B6B6B"
@@ -28,18 +25,11 @@ MOST_MOVES = 60
 """More lines than these would hide the bars."""
 
 
-def write_picture(plan: Plan, title: str, path: Path) -> None:
-    """Write the picture as a PNG. Raises WriteError."""
-    save(plan_figure(plan, title), path)
-
-
 def plan_figure(plan: Plan, title: str) -> Figure:
     """The steps on each executor over time, the files that move between clusters, and the deadline."""
     clusters = plan.platform.clusters
     rows = sum(cluster.executors + GAP for cluster in clusters)
-    figure = Figure(figsize=(10, 1.6 + ROW_INCHES * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
+    figure, axis = single(10, 1.6 + ROW_INCHES * rows)
     deadline_s = plan.workflow.deadline_s
     shown_s = deadline_s if deadline_s is not None and deadline_s <= FAR * plan.finish_s else None
     width_s = 1.02 * max(plan.finish_s, shown_s or 0.0, 1.0)

@@ -14,7 +14,8 @@ from envs.simulation.workflows.plan import Plan, plan_document
 from envs.simulation.workflows.wfformat import is_instance, workflow_of_instance
 from spotweave.documents import DocumentError, read_document
 from training.files import write_json
-from training.workflows.pictures import write_picture
+from training.studies.figures.canvas import save
+from training.workflows.pictures import plan_figure
 
 # Workflow files and WfCommons instances from disk.
 
@@ -68,7 +69,7 @@ def plan(file: Path, planner: str, clusters: Path | None, seed: int) -> Plan:
 def write(found: Plan, planner: str, out: Path, picture: Path | None) -> None:
     """Write the plan and, if asked for, its picture, each atomically. Raises WriteError."""
     if picture is not None:
-        write_picture(found, f"{found.workflow.name}, planned by {planner}", picture)
+        save(plan_figure(found, f"{found.workflow.name}, planned by {planner}"), picture)
     write_json(out, plan_document(found, planner))
 
 

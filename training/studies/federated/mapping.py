@@ -17,7 +17,7 @@ from envs.federated_data.multi_fedls import load_application, load_clouds, publi
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome
 from training.config import UsageError
-from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables
+from training.federated.multi_fedls_tables import RUNS, clock, multi_fedls_tables
 from training.studies.evaluations import ROOT
 from training.studies.federated.playing import Study
 
@@ -26,8 +26,6 @@ ALPHA = 0.5
 ROUND_DEADLINE_S = 10_000.0
 ROUND_BUDGET_USD = 30_000.0
 """Of section 7.4.1; far from binding."""
-PLACEMENTS = {"7.8": "7.8", "7.10": "7.9"}
-"""The table that prints the placement of a row."""
 
 
 def make(study: Study) -> dict[str, Any]:
@@ -81,12 +79,6 @@ def _clouds(setup: dict[str, Any]) -> Clouds:
 def counted(names: Sequence[str]) -> str:
     """`3 vm121, 1 vm111`."""
     return ", ".join(f"{number} {name}" for name, number in Counter(names).items())
-
-
-def clock(seconds: float) -> str:
-    """h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 # Brum 2023, Tables 7.14 to 7.18 in simulation, and how long mapping and simulation take.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from envs.simulation.streams import episode_sequence
 from training.federated.rounds_pictures import costs_figure, states_figure
 from training.studies.federated.playing import LEARNED, ROUND_COST, Study
 from training.studies.federated.table_one import data_sets, when_ready
+from training.studies.figures.canvas import png
 
 DATA_SET = "fed-isic2019"
 STATES, COSTS = "figure_4", "figure_5"
@@ -83,11 +83,5 @@ def _document(study: Study, name: str, draw: Callable[[Outcome], Figure]) -> dic
             }
             for policy, outcome in played.items()
         },
-        "pictures": {f"{name}_{policy}.png": _png(figure) for policy, figure in figures.items()},
+        "pictures": {f"{name}_{policy}.png": png(figure, DPI) for policy, figure in figures.items()},
     }
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "spotweave"})
-    return buffer.getvalue()

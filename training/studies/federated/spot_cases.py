@@ -12,7 +12,7 @@ from envs.federated_data.rounds_scenarios import bundled_scenarios
 from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Application
 from training.federated.multi_fedls_tables import read_scenario
-from training.federated.policies import MULTI_FEDLS_POLICIES, REFERENCE
+from training.federated.simulate_fl import MULTI_FEDLS_POLICIES, REFERENCE
 from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
 
 SECTION = "table_spot_cases"

@@ -89,8 +89,20 @@ def letter_panels(axes: Sequence[Sequence[Axes]]) -> None:
         axis.tick_params(labelsize=7)
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG atomically; the same numbers give the same bytes. Raises WriteError."""
+def single(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of one panel, in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def png(figure: Figure, dpi: int = DPI) -> bytes:
+    """The figure as a PNG; the same numbers give the same bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "spotweave"})
-    write_bytes(path, buffer.getvalue())
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "spotweave"})
+    return buffer.getvalue()
+
+
+def save(figure: Figure, path: Path, dpi: int = DPI) -> None:
+    """Write a PNG atomically. Raises WriteError."""
+    write_bytes(path, png(figure, dpi))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from envs.simulation.streams import Split
+from training.studies.page import one_line_errors
 from training.studies.spot.entries import write_entries
 from training.studies.spot.page import write_page
 
@@ -19,16 +17,6 @@ app = typer.Typer(help="One job on spot zones.", add_completion=False)
 Single = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_single")]
 Multi = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_multi")]
 SINGLE, MULTI = "spot/single", "spot/multi"
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Say a user's mistake in one line, with exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(2) from error
 
 
 @app.command()
@@ -44,7 +32,7 @@ def measure(
 
     A checkpoint is a policy.pt, a run's directory or a released name.
     """
-    with _one_line():
+    with one_line_errors():
         write_page(single, multi, out, split)
 
 
@@ -55,7 +43,7 @@ def entries(
     out: Annotated[Path, typer.Option(help="directory of the entries")] = Path("results/adrs"),
 ) -> None:
     """Write single.py and multi.py, entries of one file for the UCB-ADRS/ADRS-Leaderboard."""
-    with _one_line():
+    with one_line_errors():
         write_entries({"single": single, "multi": multi}, out)
 
 

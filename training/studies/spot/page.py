@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from agents.policy import Policy
 from agents.stored import policy_file
 from envs.simulation.streams import Split
 from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig, build_spot
@@ -33,13 +32,10 @@ NAMES = {
 }
 
 
-def _loaded(checkpoint: str, rules: RulesName) -> Policy:
-    return load_policy(policy_file(checkpoint), build_spot(SpotConfig(rules=rules)).spec)
-
-
 def _cells(rules: RulesName, checkpoint: str, split: Split) -> list[Cell]:
-    source = RecordedJobs(SpotConfig(rules=rules), load_bundle())
-    ours = _loaded(checkpoint, rules)
+    config = SpotConfig(rules=rules)
+    source = RecordedJobs(config, load_bundle())
+    ours = load_policy(policy_file(checkpoint), build_spot(config).spec)
     sets = {zone: (zone,) for zone in source.recorded} if rules == "adrs_single" else ZONE_SETS
     cells = []
     for title, zones in sets.items():
