@@ -14,10 +14,7 @@ import typer
 
 import deploy.cli.commands
 from spotweave.tables import show
-from training.bags import commands as bags
-from training.federated import commands as federated
-from training.federated.asynchronous import commands as asynchronous
-from training.workflows import commands as workflows
+from training import commands as training_commands
 
 app = typer.Typer(
     name="spotweave",
@@ -98,10 +95,7 @@ def compare(context: typer.Context) -> None:
     pass_on("compare", context.args)
 
 
-federated.mount(app)
-asynchronous.mount(app)
-bags.mount(app)
-workflows.mount(app)
+training_commands.mount(app)
 deploy.cli.commands.mount(app)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,27 +36,7 @@ PARTS = ("compute", "communication")
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure and where the result goes.
-
-    Attributes:
-        into: a clouds.json to merge into.
-        vm_type: the type of this machine there.
-        region: its region; that of `vm_type` by default.
-        data_region: where the data are that the dummy reads; `region` by default.
-        data_directory: where the dummy reads them, e.g. a mounted bucket of `data_region`.
-        peer: HOST:PORT of a listener; a process on this machine by default.
-        peer_region: the listener's region; `region` by default.
-        stop_peer: end the listener afterwards.
-        application: an app.json with the sizes of the messages; those of VGG16 by default.
-        only: one of PARTS; both by default.
-        baseline: the result becomes the baseline of `into`.
-        baseline_s: seconds of the baseline's round, instead of those in `into`.
-        baseline_communication_s: the same for the messages of a round.
-        workload: of the dummy application.
-        rounds: of a repetition of the dummy application.
-        repetitions: of the dummy application and of the exchange.
-        device: auto, cpu or cuda.
-    """
+    """What to measure and where the result goes. Its fields are the command's options."""
 
     into: Path | None = None
     vm_type: str | None = None
@@ -264,8 +243,3 @@ def _communication_lines(options: Options, sizes: Sizes, found: Exchanges) -> li
     for name, size, times in zip(NAMES, sizes.all, found.messages, strict=True):
         lines.append(f"  {name:<16}  {size:>12} bytes  {times.text}")
     return [*lines, f"  round             {found.rounds.text}{found.rounds.warning}"]
-
-
-def dumps(document: dict[str, Any]) -> str:
-    """Indented JSON. Raises ValueError if it holds what JSON does not know."""
-    return json.dumps(document, indent=2, allow_nan=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +75,11 @@ def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> st
         f"objective    {best.objective:.6f} (alpha {alpha:g}), {proof} in {found.seconds:.2f} s",
     ]
     if found.runners_up:
-        rows: list[tuple[str, ...]] = [
-            (
-                str(rank),
-                server_text(federation, plan),
-                clients_text(federation, plan),
-                f"{plan.outcome.round_s:.2f}",
-                f"{plan.outcome.round_usd:.4f}",
-                _behind(plan, found.best),
-            )
-            for rank, plan in enumerate(found.runners_up, 2)
-        ]
+        rows: list[tuple[str, ...]] = []
+        for rank, plan in enumerate(found.runners_up, 2):
+            server, *clients = federation.describe(plan.placement)
+            figures = f"{plan.outcome.round_s:.2f}", f"{plan.outcome.round_usd:.4f}"
+            rows.append((str(rank), server, counted(clients), *figures, _behind(plan, found.best)))
         headings = ("rank", "server", "clients", "s per round", "USD per round", "objective")
         lines += ["", "runners-up (equal clients may be exchanged)", *table(headings, rows)]
     return "\n".join(lines)
@@ -146,15 +140,9 @@ def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
     }
 
 
-def server_text(federation: Federation, plan: Plan) -> str:
-    """The server's VM type."""
-    return federation.clouds.vm_types[plan.placement.server].name
-
-
-def clients_text(federation: Federation, plan: Plan) -> str:
-    """How many clients are on which VM types."""
-    counted = Counter(federation.clouds.vm_types[vm_type].name for vm_type in plan.placement.clients)
-    return ", ".join(f"{number} {name}" for name, number in counted.items())
+def counted(names: Sequence[str]) -> str:
+    """`3 vm121, 1 vm111`."""
+    return ", ".join(f"{number} {name}" for name, number in Counter(names).items())
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -170,8 +158,3 @@ def clock(seconds: float) -> str:
     """Seconds as H:MM:SS."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def dumps(document: dict[str, Any]) -> str:
-    """Indented JSON. Raises ValueError if it holds what JSON does not know."""
-    return json.dumps(document, indent=2, allow_nan=False)

@@ -160,8 +160,10 @@ def simulate_multi_fedls(request: Request) -> Report:
     names = request.names(usual, ("fed_cost_aware", *MULTI_FEDLS_POLICIES))
     outcomes = {name: _play_multi_fedls(scenario, name, request.seed) for name in names}
     reference = outcomes.get(REFERENCE) or _play_multi_fedls(scenario, REFERENCE, request.seed)
-    headings = ("policy", "time", "cost (USD)", "savings (%)")
-    headings += ("revocations", "server lost", "rounds repeated")
+    headings = (
+        *("policy", "time", "cost (USD)", "savings (%)"),
+        *("revocations", "server lost", "rounds repeated"),
+    )
     rows: list[tuple[str, ...]] = [
         (
             name,

@@ -12,15 +12,20 @@ import torch
 from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
+from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
+from agents.federated.asynchronous.hale_fed import HaleFed
+from agents.federated.asynchronous.hp_asgd import HpAsgd
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.config import UsageError
 from training.federated.asynchronous.local_work import Job, LocalWork
-from training.federated.asynchronous.methods import make_aggregator
 from training.federated.asynchronous.networks import Network, make_network
 from training.federated.asynchronous.partitions import holdings_of, noisy_labels
 from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario
 
+BROKERS = 2
+"""The thesis's experiments have two."""
 COORDINATED = -1
 """Stands for a participant in the event that the brokers have confirmed a list."""
 
@@ -60,6 +65,11 @@ class VirtualTime:
         scenario: the experiment.
         images: training and test images.
         seed: of everything random.
+
+    Attributes:
+        holdings: of each participant, the numbers of its images.
+        network: the model.
+        first_model: its weights before training.
     """
 
     def __init__(self, scenario: Scenario, images: Images, seed: int) -> None:
@@ -67,14 +77,14 @@ class VirtualTime:
         self._images = images
         self._streams = Streams(seed)
         labels = images.training_labels
-        self._holdings = holdings_of(
+        self.holdings = holdings_of(
             scenario.partition, labels, scenario.participants, self._streams.generator("data_partition")
         )
-        self._labels = noisy_labels(scenario.noise, labels, self._holdings)
+        self._labels = noisy_labels(scenario.noise, labels, self.holdings)
         height, width = images.training.shape[2:]
-        self._network: Network = make_network(scenario.network, (images.training.shape[1], height, width))
-        self._model = self._network.initial(self._streams.generator("network_weights"))
-        self._test_inputs = self._network.prepared(torch.from_numpy(images.test))
+        self.network: Network = make_network(scenario.network, (images.training.shape[1], height, width))
+        self.first_model = self.network.initial(self._streams.generator("network_weights"))
+        self._test_inputs = self.network.prepared(torch.from_numpy(images.test))
         self._test_labels = torch.from_numpy(images.test_labels)
 
     def train(self, method: Method, *, until: float | None = None) -> Training:
@@ -93,27 +103,25 @@ class VirtualTime:
     def aggregator(self, method: Method) -> Aggregator[Any]:
         """The aggregator of a method, with the first model. Raises UpdateError if parameters do not fit."""
         draws = self._streams.generator("policy")
-        return make_aggregator(self._scenario, method, self._model, self.samples, draws)
+        return _aggregator(self._scenario, method, self.first_model, self.samples, draws)
 
     @property
     def samples(self) -> list[int]:
         """How many images each participant holds."""
-        return [len(own) for own in self._holdings]
+        return [len(own) for own in self.holdings]
 
     def accuracy(self, model: Vector) -> float:
         """On the test images."""
-        found = self._network.classes(
-            torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs
-        )
+        found = self.network.classes(torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs)
         return float((found == self._test_labels).float().mean())
 
     def local_work(self) -> LocalWork:
         """The participants, at the begin of their batches."""
         return LocalWork(
-            self._network,
+            self.network,
             self._images.training,
             self._labels,
-            self._holdings,
+            self.holdings,
             batch_size=self._scenario.batch_size,
             steps=self._scenario.local_steps,
             rate=self._scenario.local_rate,
@@ -130,6 +138,33 @@ class VirtualTime:
     def updates(self) -> int:
         """How many end a training."""
         return self._scenario.updates
+
+
+def _aggregator(
+    scenario: Scenario, method: Method, model: Vector, samples: Sequence[int], generator: np.random.Generator
+) -> Aggregator[Any]:
+    needed = method.round_updates or scenario.round_updates
+    match method.algorithm:
+        case "fed_avg":
+            return FedAvg(model, scenario.participants, needed, generator, method.uploads, method.rate)
+        case "asyn_da":
+            return AsynDA(model, needed, method.uploads, method.rate)
+        case "asyn_ma":
+            return AsynMA(model, needed)
+        case "hale_fed":
+            return HaleFed(model, needed, BROKERS, method.rate)
+        case "fed_suda":
+            assert method.staleness_bound is not None, "a Method of Fed-SUDA has one"
+            bound = method.staleness_bound
+            selection = ShadowSelection(scenario.participants, scenario.slow, needed, bound)
+            return FedSuda(model, selection, method.rate)
+        case "hp_asgd":
+            bounds = method.staleness_bound, method.at_once
+            return HpAsgd(model, samples, needed, method.rate, generator, *bounds)
+        case "fed_buff":
+            return FedBuff(model, needed, method.rate)
+        case "fed_async":
+            return FedAsync(model, method.mixing)
 
 
 class Responses:

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import Vector
 from agents.federated.asynchronous.shards import decode, split, split_floats
-from envs.simulation.streams import Streams
 from envs.traces.images import Images
-from training.federated.asynchronous.local_work import LocalWork
-from training.federated.asynchronous.networks import CLASSES, Network, make_network
-from training.federated.asynchronous.partitions import holdings_of
+from training.federated.asynchronous.networks import CLASSES, Network
 from training.federated.asynchronous.scenario import Scenario, read_scenario
+from training.federated.asynchronous.virtual_time import VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES
 from training.studies.asynchronous.runs import Runs
 from training.studies.cells import table
@@ -44,26 +42,11 @@ def first_updates(
     scenario: Scenario, images: Images, seed: int
 ) -> tuple[Network, NDArray[np.float32], list[set[int]]]:
     """Every participant's update of the first model (N, d), and the digits that it holds."""
-    streams = Streams(seed)
-    channels, height, width = images.training.shape[1:]
-    network = make_network(scenario.network, (channels, height, width))
-    holdings = holdings_of(
-        scenario.partition, images.training_labels, scenario.participants, streams.generator("data_partition")
-    )
-    work = LocalWork(
-        network,
-        images.training,
-        images.training_labels,
-        holdings,
-        batch_size=scenario.batch_size,
-        steps=scenario.local_steps,
-        rate=scenario.local_rate,
-        seeds=streams.sequence("batches").spawn(scenario.participants),
-    )
-    base = network.initial(streams.generator("network_weights"))
+    world = VirtualTime(scenario, images, seed)
+    work, base = world.local_work(), world.first_model
     jobs = [work.job(participant, base, "difference", 1.0) for participant in range(scenario.participants)]
-    digits = [set(images.training_labels[own].tolist()) for own in holdings]
-    return network, work.compute(jobs, "difference"), digits
+    digits = [set(images.training_labels[own].tolist()) for own in world.holdings]
+    return world.network, work.compute(jobs, "difference"), digits
 
 
 def views(generator: np.random.Generator) -> dict[str, Callable[[Vector], Vector]]:

@@ -20,7 +20,6 @@ SOURCES = (
     "envs/simulation/streams.py",
     "envs/traces/images.py",
     "training/federated/asynchronous/local_work.py",
-    "training/federated/asynchronous/methods.py",
     "training/federated/asynchronous/networks.py",
     "training/federated/asynchronous/partitions.py",
     "training/federated/asynchronous/scenario.py",

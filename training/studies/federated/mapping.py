@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome
 from training.config import UsageError
 from training.federated.multi_fedls_tables import RUNS, clock, multi_fedls_tables
+from training.federated.plan_fl import counted
 from training.studies.evaluations import ROOT
 from training.studies.federated.playing import Study
 
@@ -74,11 +73,6 @@ def _clouds(setup: dict[str, Any]) -> Clouds:
     if "slowdown_of_vm213" in setup:  # Table 7.8 was computed with another one than Table 7.4 prints
         clouds = clouds.with_compute_slowdown("us-central1", "vm213", setup["slowdown_of_vm213"])
     return clouds.without_quotas() if setup["table"] == "7.8" else clouds
-
-
-def counted(names: Sequence[str]) -> str:
-    """`3 vm121, 1 vm111`."""
-    return ", ".join(f"{number} {name}" for name, number in Counter(names).items())
 
 
 # Brum 2023, Tables 7.14 to 7.18 in simulation, and how long mapping and simulation take.

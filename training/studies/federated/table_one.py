@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from agents.federated.rules.always_on import AlwaysOn
@@ -71,13 +72,13 @@ def contestants(application: Application, study: Study) -> list[Contestant]:
             BOUND,
             "Cheapest schedule that never waits (bound)",
             "cheapest schedule",
-            lambda suite, told: _bound(when_ready(application), suite, told),
+            partial(_schedules, when_ready(application), least=False),
         ),
         Contestant(
             LEAST,
             "No schedule is cheaper, however slow (bound)",
             "least cost",
-            lambda suite, told: _least(when_ready(application), suite, told),
+            partial(_schedules, when_ready(application), least=True),
         ),
     ]
 
@@ -123,34 +124,20 @@ def case(
     return {"title": title, "policies": policies}
 
 
-def _bound(application: Application, suite: Suite, told: Progress | None) -> Episodes:
-    schedules = [
-        cheapest_schedule(application, episode_sequence(key.seed, key.split, key.index))
-        for key in suite.episode_keys()
-    ]
-    if told is not None:
-        told(suite.episodes, suite.episodes)
-    return _episodes(application, [(item.cost_usd, item.time_s) for item in schedules])
-
-
-def _least(application: Application, suite: Suite, told: Progress | None) -> Episodes:
-    found = []
+def _schedules(application: Application, suite: Suite, told: Progress | None, *, least: bool) -> Episodes:
+    """The cheapest schedules as if they had been played; with `least`, the least cost in the same time."""
+    usd, seconds = [], []
     for key in suite.episode_keys():
         root = episode_sequence(key.seed, key.split, key.index)
-        # It has no time of its own; the shortest possible one stands in its place.
-        found.append((least_cost_usd(application, root), cheapest_schedule(application, root).time_s))
+        schedule = cheapest_schedule(application, root)
+        usd.append(least_cost_usd(application, root) if least else schedule.cost_usd)
+        seconds.append(schedule.time_s)
     if told is not None:
         told(suite.episodes, suite.episodes)
-    return _episodes(application, found)
-
-
-def _episodes(application: Application, schedules: list[tuple[float, int]]) -> Episodes:
-    """Of (USD, seconds), as if they had been played."""
     reference = reference_of(application)
-    zeros = [0.0] * len(schedules)
-    return dict.fromkeys(METRICS, zeros) | {
-        "cost_usd": [usd for usd, _ in schedules],
-        "time_min": [seconds / 60 for _, seconds in schedules],
-        "cost_percent": [100 * usd / reference.cost_usd for usd, _ in schedules],
-        "delay_percent": [100 * (seconds / reference.time_s - 1) for _, seconds in schedules],
+    return dict.fromkeys(METRICS, [0.0] * len(usd)) | {
+        "cost_usd": usd,
+        "time_min": [time_s / 60 for time_s in seconds],
+        "cost_percent": [100 * one / reference.cost_usd for one in usd],
+        "delay_percent": [100 * (time_s / reference.time_s - 1) for time_s in seconds],
     }

@@ -1,4 +1,4 @@
-"""The federated commands of `spotweave`: their options. What they do is imported when they run."""
+"""The commands of `spotweave` that plan, simulate and measure; what they do is imported when they run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import Annotated, ParamSpec
 
@@ -18,7 +19,10 @@ Options = ParamSpec("Options")
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
-    for command in (simulate_fl, plan_fl, measure_fl):
+    for command in (
+        *(simulate_fl, plan_fl, measure_fl, simulate_async),
+        *(plan, simulate, plan_workflow, split),
+    ):
         app.command(command.__name__.replace("_", "-"))(one_line_errors(command))
 
 
@@ -84,7 +88,7 @@ def plan_fl(
         time_limit_s=time_limit,
     )
     if as_json:
-        print(planning.dumps(planning.plan_document(federation, alpha, found)))
+        print(dumps(planning.plan_document(federation, alpha, found), indent=2, allow_nan=False))
     else:
         print(planning.plan_text(federation, alpha, found))
 
@@ -147,10 +151,117 @@ def measure_fl(
         )
     )
     if into is None:
-        print(measuring.dumps(report.document))
+        print(dumps(report.document, indent=2, allow_nan=False))
         return
     for line in report.lines:
         print(line)
     print(f"merged into {into}")
     for change in report.changes:
         print(f"  {change.text}")
+
+
+def simulate_async(
+    scenario: Annotated[Path, typer.Argument(help="a YAML file, e.g. of examples/asynchronous")],
+    methods: Annotated[str, typer.Option(help="some of its methods: syn,fed_suda_1; all if left out")] = "",
+    seeds: Annotated[int, typer.Option(help="trainings of each method, with seeds 0, 1, ...")] = 5,
+    data: Annotated[
+        Path | None, typer.Option(help="folder with MNIST or CIFAR-10; else 2,000 digits of the package")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="directory for tables and the picture")] = None,
+) -> None:
+    """Train asynchronously in virtual time: spotweave simulate-async scenario_b.yaml --seeds 5 --out DIR."""
+    from training.federated.asynchronous import simulate_async as simulating
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    report = simulating.simulate(scenario, names, seeds, data, out)
+    print(report.title)
+    show(simulating.HEADINGS, report.rows)
+    if out is not None:
+        print(f"written: {out}")
+
+
+def plan(
+    job: Annotated[Path, typer.Argument(help="job.json: tasks, their memory and run times")],
+    environment: Annotated[Path, typer.Argument(help="env.json: the VM types that may be rented")],
+    deadline: Annotated[float, typer.Option(help="seconds by which all tasks must have ended")],
+    planner: Annotated[
+        str, typer.Option(help="hads, burst-hads, ils, exact, minmin, maxmin or greedy")
+    ] = "hads",
+    out: Annotated[Path, typer.Option("--out", "-o", help="where the map is written")] = Path("map.json"),
+    picture: Annotated[Path | None, typer.Option(help="a PNG of the map to write as well")] = None,
+    seed: Annotated[int, typer.Option(help="of what ils and burst-hads draw")] = 0,
+) -> None:
+    """Plan a bag of tasks on spot VMs: spotweave plan job.json env.json --deadline 2100 -o map.json."""
+    from training.bags import planning
+
+    found = planning.plan(job, environment, planner, deadline, seed)
+    planning.write(found, planner, out, picture)
+    show(planning.HEADINGS, planning.rows(found))
+    print(planning.summary(found))
+    print(f"written: {out}" + (f" and {picture}" if picture else ""))
+
+
+def simulate(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="map.json, as `spotweave plan` writes it")],
+    job: Annotated[Path | None, typer.Option(help="job.json; else the one beside the map")] = None,
+    env: Annotated[Path | None, typer.Option(help="env.json; else the one beside the map")] = None,
+    scenario: Annotated[str, typer.Option(help="none, sc_1 to sc_7, s_1 to s_5, or c_1 to c_3")] = "sc_4",
+    scheduler: Annotated[
+        str | None, typer.Option(help="hads, burst-hads, on-demand, bag_cost or mtdqn; all if left out")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="executions, with seeds 0, 1, ...")] = 30,
+    picture: Annotated[
+        Path | None, typer.Option(help="a PNG of the (first) scheduler's execution with seed 0")
+    ] = None,
+) -> None:
+    """Execute a map on spot VMs that hibernate: spotweave simulate map.json --scenario sc_4 --seeds 30."""
+    from training.bags import simulating
+
+    outcomes = simulating.simulate(map_file, job, env, scenario, scheduler, seeds)
+    if picture is not None:
+        simulating.write_first(outcomes, scenario, map_file.stem, picture)
+    show(simulating.HEADINGS, simulating.rows(outcomes))
+    print(f"{scenario}, {seeds} executions: means, and the range over the seeds in brackets")
+    if picture is not None:
+        print(f"written: {picture}")
+
+
+def plan_workflow(
+    file: Annotated[Path, typer.Argument(help="a workflow file, or an instance in WfFormat (WfCommons)")],
+    planner: Annotated[str, typer.Option(help="greedy, annealing, heft, cpop, exact or fair")] = "annealing",
+    clusters: Annotated[
+        Path | None, typer.Option(help="a workflow file whose clusters and network are used instead")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="where the plan is written")] = Path("plan.json"),
+    picture: Annotated[Path | None, typer.Option(help="a PNG of the plan to write as well")] = None,
+    seed: Annotated[int, typer.Option(help="of what annealing draws")] = 0,
+) -> None:
+    """Plan a workflow over several clusters: spotweave plan-workflow gis.yaml --planner annealing."""
+    from training.workflows import planning
+
+    found = planning.plan(file, planner, clusters, seed)
+    planning.write(found, planner, out, picture)
+    show(planning.HEADINGS, planning.rows(found))
+    print(planning.summary(found))
+    print(f"written: {out}" + (f" and {picture}" if picture else ""))
+
+
+def split(
+    file: Annotated[Path, typer.Argument(help="a workflow file with steps that are declared divisible")],
+    clusters: Annotated[
+        int | None, typer.Option(help="the most clusters to divide among; else all that have the input")
+    ] = None,
+    block_mb: Annotated[float, typer.Option(help="size of a block of the file system, MB")] = 128.0,
+    most_blocks: Annotated[
+        float | None, typer.Option(help="divide what has more; else 10 times the largest cluster's executors")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="where the new workflow file is written")] = Path(
+        "split.json"
+    ),
+) -> None:
+    """Divide steps among clusters, or combine them: spotweave split wordcount.yaml --clusters 3."""
+    from training.workflows import planning
+
+    found = planning.split(file, clusters, block_mb, most_blocks, out)
+    show(planning.SPLIT_HEADINGS, planning.split_rows(found))
+    print(f"written: {out}")
