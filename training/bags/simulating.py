@@ -51,14 +51,7 @@ def execute(
 ) -> list[Outcome]:
     """Executions with the seeds from `first_seed` on; "on-demand" carries out the map with on-demand VMs.
 
-    Args:
-        plan: the primary scheduling map.
-        environment: what may be rented.
-        scenario: rates, which policies know and the other schedulers have no use for.
-        scheduler: one of SCHEDULERS, or a policy.
-        seeds: how many.
-        launch_s: until the plan's VMs are ready.
-        first_seed: of the first execution.
+    Policies know the scenario's rates; `launch_s` passes until the plan's VMs are ready.
 
     Raises:
         BagError: for an unknown scheduler or no seeds.

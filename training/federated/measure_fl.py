@@ -18,7 +18,7 @@ from training.federated.measuring.exchange import (
     measure_exchanges,
     own_peer,
 )
-from training.federated.measuring.link import parse_address
+from training.federated.measuring.link import MeasureError, Times, parse_address
 from training.federated.measuring.merging import (
     Change,
     CommunicationResult,
@@ -28,7 +28,6 @@ from training.federated.measuring.merging import (
     require_place,
     slowdown,
 )
-from training.federated.measuring.times import MeasureError, Times
 
 FORMAT = "spotweave-fl-measurement-1"
 PARTS = ("compute", "communication")

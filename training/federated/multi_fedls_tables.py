@@ -274,7 +274,6 @@ def _outside(row: Mapping[str, Any]) -> bool:
 
 
 def _cell(metric: str, figure: Mapping[str, Any]) -> str:
-    """Mean [range], and what is printed: in bold where it is outside."""
     show = _SHOWN[metric]
     text = show(figure["mean"])
     if figure["low"] != figure["high"]:

@@ -25,13 +25,6 @@ def write_results(
 ) -> list[Path]:
     """Write states.csv, bills.csv, costs.csv, the pictures of each policy, and summary.json last.
 
-    Args:
-        out: an existing directory.
-        outcomes: by policy.
-        reference: what savings are against; None if there is none.
-        seed: of the simulation.
-        scenario: the scenario's file.
-
     Returns:
         The files.
 
@@ -82,7 +75,6 @@ def write_results(
 
 
 def _server_summary(outcome: Outcome) -> dict[str, object]:
-    """What a server that is a task of its own adds; nothing where it is not."""
     if outcome.application.server is None:
         return {}
     return {

@@ -215,12 +215,10 @@ def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Out
 
 
 def _savings_percent(outcome: Outcome, reference: Outcome) -> float:
-    """How much less an outcome costs than the reference; 0 where both are free."""
     return 100 * (1 - outcome.cost_usd / reference.cost_usd) if reference.cost_usd else 0.0
 
 
 def _notes(name: str, outcome: Outcome) -> list[str]:
-    """What a reader must know besides the numbers."""
     clients = outcome.application.clients
     notes = [
         f"{name}: {clients[item.client].name} left in round {item.round_index + 1} of "

@@ -69,14 +69,6 @@ def measure_bounds(
 ) -> Bounds:
     """Plan the first episodes of a suite, or take the plans from the cache, and bound the objective of all.
 
-    Args:
-        cache: where played episodes are kept.
-        env: the resolved world.
-        suite: all episodes.
-        settings: how many are planned, and how far ahead.
-        base: what the planner follows.
-        progress: called before planning and after each episode.
-
     Raises:
         UsageError: for a world that is neither one of slices nor a market.
     """

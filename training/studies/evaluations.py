@@ -137,16 +137,7 @@ class EvaluationCache(Keeper):
         play: Callable[[EpisodeKey], EpisodeResult],
         progress: Progress | None = None,
     ) -> Played:
-        """As `play`, but each episode is kept by itself: what takes long goes on after it was killed.
-
-        Args:
-            world: only its facts and episodes count here.
-            world_facts: its resolved configuration.
-            suite: the episodes.
-            identity: everything else that the results depend on.
-            play: gives one episode.
-            progress: called after each episode, and before the first.
-        """
+        """As `play`, but each episode is kept by itself: what takes long goes on after it was killed."""
         kept = []
         if progress is not None:
             progress(0, suite.episodes)

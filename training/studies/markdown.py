@@ -70,7 +70,6 @@ def means_table(summary: Summary, scenario: Summary) -> str:
 
 
 def _bound_rows(scenario: Summary, metrics: Sequence[str], width: int) -> list[list[str]]:
-    """The bounds of the objective, as rows of the table of means."""
     bounds = scenario["bounds"]
     plan, unhindered = _bound_titles(scenario)
     planned = [spread_cell(bounds["planned"][metric]) for metric in metrics]

@@ -70,10 +70,6 @@ class Player:
 
         With `stored` they are taken from what is published.
 
-        Args:
-            scenario: its id.
-            agents: the policies of each trained agent.
-
         Raises:
             UsageError: for a metric that the world does not have, or a bound that it does not.
         """
@@ -84,7 +80,14 @@ class Player:
         policies: dict[str, Measured] = {}
         for name, seeds in agents.items():
             played = tuple(
-                self._play(player, env, self.suite, f"{scenario}: {name} {k + 1}/{len(seeds)}", trained)
+                self._keep(
+                    player,
+                    env,
+                    self.suite,
+                    trained.identity,
+                    partial(trained.load, spec, self.device),
+                    f"{scenario}: {name} {k + 1}/{len(seeds)}",
+                )
                 for k, trained in enumerate(seeds)
             )
             policies[name] = Measured(name, played, tuple(trained.facts() for trained in seeds))
@@ -118,12 +121,7 @@ class Player:
         return self._keep(player, env, suite, f"rule {name}", make, f"{scenario}: {name}")
 
     def record(self, env: Mapping[str, Any], policies: Mapping[str, Trained | str]) -> dict[str, Any]:
-        """The timeline of the suite's first episode under some policies.
-
-        Args:
-            env: the resolved world.
-            policies: by name: one trained policy of an agent, or the name of a rule.
-        """
+        """The timeline of the suite's first episode under some policies."""
         world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
         made: list[Policy] = []
         for name, source in policies.items():
@@ -136,12 +134,6 @@ class Player:
     def _player(self, env: Mapping[str, Any], suite: Suite) -> SuitePlayer:
         build = partial(ENVIRONMENTS[env["name"]].build, world_config(env))
         return SuitePlayer([build], min(self.lanes, suite.episodes))
-
-    def _play(
-        self, player: SuitePlayer, env: Mapping[str, Any], suite: Suite, label: str, trained: Trained
-    ) -> Played:
-        make = partial(trained.load, player.world().spec, self.device)
-        return self._keep(player, env, suite, trained.identity, make, label)
 
     def _keep(
         self,

@@ -61,11 +61,6 @@ def stored_body(folder: Path, name: str) -> str:
 def store_results(results: Path, folder: Path, names: list[str]) -> list[str]:
     """Copy summaries, shown episodes and pictures of measured experiments next to the page.
 
-    Args:
-        results: where experiments wrote, one folder each.
-        folder: where the page keeps them, e.g. docs/results/liu2022.
-        names: the experiments that the page shows.
-
     Returns:
         The names of those that were found.
 
@@ -89,10 +84,6 @@ def store_results(results: Path, folder: Path, names: list[str]) -> list[str]:
 
 def publish(page: Path, results: Path) -> list[str]:
     """Store what was measured next to the page and regenerate its tables; names of what was stored.
-
-    Args:
-        page: e.g. docs/results/liu2022.md; its folder is docs/results/liu2022.
-        results: e.g. results/liu2022.
 
     Raises:
         UsageError: if there is no such page, or one of its markers is broken.

@@ -150,7 +150,6 @@ def policy_summary(
 def _against(
     result: ScenarioResult, measured: Measured, other: Measured, metrics: Sequence[str]
 ) -> dict[str, object]:
-    """A policy against another on the same episodes; seed by seed if both have several."""
     differences: dict[str, object] = {}
     ratios: dict[str, float | None] = {}
     for metric in metrics:
@@ -213,14 +212,7 @@ def _scores(measured: Measured, other: Measured) -> dict[str, object] | None:
 def bounds_summary(
     result: ScenarioResult, reference: str, metrics: Sequence[str], strongest: str | None = None
 ) -> dict[str, object] | None:
-    """What tables say of the bounds of a scenario, as plain values; None if they were not measured.
-
-    Args:
-        result: the scenario.
-        reference: the policy from which gains are counted.
-        metrics: those that are shown.
-        strongest: the strongest rule, from which gains are counted too.
-    """
+    """What tables say of the bounds of a scenario, as plain values; None if they were not measured."""
     bounds = result.bounds
     if bounds is None:
         return None
@@ -285,20 +277,16 @@ def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:
     }
 
 
+def _estimate(values: FloatVector) -> tuple[dict[str, object], Interval]:
+    interval = bootstrap_interval(values)
+    return {"mean": float(values.mean()), "interval": [interval.low, interval.high]}, interval
+
+
 def _difference(values: FloatVector) -> dict[str, object]:
     """A paired difference: "clear" says whether its interval excludes 0."""
-    interval = bootstrap_interval(values)
-    return {
-        "mean": float(values.mean()),
-        "interval": [interval.low, interval.high],
-        "clear": interval.excludes(0.0),
-    }
+    found, interval = _estimate(values)
+    return {**found, "clear": interval.excludes(0.0)}
 
 
 def _mean(values: FloatVector) -> dict[str, object]:
-    interval = bootstrap_interval(values)
-    return {
-        "mean": float(values.mean()),
-        "interval": [interval.low, interval.high],
-        "per_seed": [float(values.mean())],
-    }
+    return {**_estimate(values)[0], "per_seed": [float(values.mean())]}

@@ -127,10 +127,6 @@ class StoredEpisodes:
 def read_stored(folder: Path, settings: ExperimentSettings) -> StoredEpisodes:
     """The published episodes of an experiment.
 
-    Args:
-        folder: where its study publishes, e.g. docs/results/liu2022.
-        settings: the experiment.
-
     Raises:
         UsageError: if there are none, or a figure or a plan needs the trained policies themselves.
     """

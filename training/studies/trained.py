@@ -100,11 +100,6 @@ class Trained:
 def find_trained(name: str, source: str | list[str] | WeightedRuns, trainings: str) -> list[Trained]:
     """Every trained policy of an agent, seeds in order.
 
-    Args:
-        name: of the agent, for messages.
-        source: where it is.
-        trainings: the command that trains it, for messages.
-
     Raises:
         NotTrainedError: if nothing matches.
         UsageError: if a run that matches is not finished.

@@ -30,7 +30,7 @@ from training.federated.measuring import listener as listening
 from training.federated.measuring import merging
 from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
 from training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
-from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES
+from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES, MeasureError, Times
 from training.federated.measuring.listener import Listener
 from training.federated.measuring.merging import (
     CommunicationResult,
@@ -39,7 +39,6 @@ from training.federated.measuring.merging import (
     require_place,
     written,
 )
-from training.federated.measuring.times import MeasureError, Times
 from training.files import WriteError
 
 measured = partial(printed, "measure-fl")

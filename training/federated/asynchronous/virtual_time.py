@@ -259,8 +259,6 @@ class Learning:
 
 
 class _Run:
-    """The events of one training."""
-
     def __init__(self, world: VirtualTime, learning: Learning, coordination_slices: float) -> None:
         self._learning = learning
         self._coordination = coordination_slices

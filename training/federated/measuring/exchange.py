@@ -19,11 +19,12 @@ from training.federated.measuring.link import (
     MAX_MESSAGE_BYTES,
     STALLED_S,
     Link,
+    MeasureError,
     RefusedError,
+    Times,
     shown,
 )
 from training.federated.measuring.listener import Listener
-from training.federated.measuring.times import MeasureError, Times
 
 # VGG16's weights and ten numbers, what the dummy application of the thesis exchanges.
 VGG16 = Messages(0.537082008, 0.537082008, 0.537082008, 1.808e-06)
@@ -88,13 +89,6 @@ def measure_exchanges(
     This side is the federation's server: it sends the weights, gets trained ones, sends the aggregated ones
     and gets metrics.
 
-    Args:
-        host: where the listener is.
-        port: its port.
-        sizes: of the four messages.
-        repetitions: timed rounds, at least 1.
-        stop: end the listener afterwards.
-
     Raises:
         MeasureError: if it cannot be reached, does not speak the protocol, refuses or falls silent.
     """
@@ -113,7 +107,13 @@ def measure_exchanges(
             answer = link.line(time.monotonic() + GREETING_S)
             if answer != GREETING:
                 raise RefusedError(f"it answers {shown(answer)}, which is no `spotweave measure-fl --listen`")
-            rounds = [_round(link, sizes) for _ in range(1 + repetitions)]
+            rounds = [
+                (
+                    *_exchange(link, sizes.server_train, sizes.client_train),
+                    *_exchange(link, sizes.server_aggregate, sizes.client_test),
+                )
+                for _ in range(1 + repetitions)
+            ]
             connection.sendall(b"stop\n" if stop else b"bye\n")
     except RefusedError as problem:
         raise MeasureError(f"{where}: {problem}") from problem
@@ -124,12 +124,6 @@ def measure_exchanges(
     first, *later = rounds
     each = [Times.of(times) for times in zip(*later, strict=True)]
     return Exchanges((each[0], each[1], each[2], each[3]), Times.of([sum(one) for one in later]), sum(first))
-
-
-def _round(link: Link, sizes: Sizes) -> tuple[float, float, float, float]:
-    train = _exchange(link, sizes.server_train, sizes.client_train)
-    test = _exchange(link, sizes.server_aggregate, sizes.client_test)
-    return *train, *test
 
 
 def _exchange(link: Link, size_out: int, size_in: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The protocol of measured messages, version 1, and a connection that speaks it.
+"""Repeated seconds in short; the protocol of measured messages, version 1; a connection that speaks it.
 
 The measuring side sends the line `spotweave-measure-fl 1` and gets it back. Then, as often as it likes, it
 sends `exchange SEND RECEIVE` (bytes) and SEND bytes; when all have arrived it gets one byte and RECEIVE
@@ -11,8 +11,11 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from training.federated.measuring.times import MeasureError
+import numpy as np
 
 GREETING = b"spotweave-measure-fl 1"
 MAX_MESSAGE_BYTES = 8_000_000_000
@@ -22,6 +25,53 @@ STALLED_S = 60.0
 MAX_LINE = 100
 CHUNK = 1 << 20
 ARRIVED = b"\x06"
+
+
+class MeasureError(ValueError):
+    """A measurement that could not be taken; the message is one line that a user can act on."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Median and spread of repeated seconds.
+
+    Attributes:
+        median_s: the figure to use.
+        q1_s: a quarter of them are below.
+        q3_s: a quarter of them are above.
+        min_s: the shortest.
+        max_s: the longest.
+        n: how many there are.
+    """
+
+    median_s: float
+    q1_s: float
+    q3_s: float
+    min_s: float
+    max_s: float
+    n: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Times:
+        """Summarise at least one time."""
+        low, q1, median, q3, high = (float(value) for value in np.quantile(seconds, (0, 0.25, 0.5, 0.75, 1)))
+        return cls(median, q1, q3, low, high, len(seconds))
+
+    @property
+    def text(self) -> str:
+        """For people: the median and the middle half."""
+        return f"{self.median_s:.4g} s (half of {self.n} between {self.q1_s:.4g} and {self.q3_s:.4g})"
+
+    @property
+    def warning(self) -> str:
+        """Nothing, or what to do where the middle half is wider than 15 % (Brum 2023 had few above that)."""
+        wide = self.q3_s - self.q1_s > 0.15 * self.median_s
+        return "; they vary much: is the machine or the link busy? Try more --repetitions" if wide else ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:

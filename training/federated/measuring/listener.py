@@ -16,11 +16,11 @@ from training.federated.measuring.link import (
     MAX_MESSAGE_BYTES,
     STALLED_S,
     Link,
+    MeasureError,
     RefusedError,
     parse_address,
     shown,
 )
-from training.federated.measuring.times import MeasureError
 
 # Sending costs money in clouds: a listener that is left open gives out no more than this.
 MAX_TOTAL_BYTES = 400_000_000_000

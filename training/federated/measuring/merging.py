@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Clouds, Measurement
 from envs.simulation.federations.documents import clouds_of, read_clouds
-from training.federated.measuring.times import MeasureError
+from training.federated.measuring.link import MeasureError
 from training.files import replacing
 
 Document = dict[str, Any]
@@ -86,15 +86,9 @@ def require_place(path: Path, results: list[Result], *, baseline: bool) -> None:
 
 
 def merge(path: Path, results: list[Result], *, baseline: bool) -> list[Change]:
-    """Write the results into the file, whole or not at all.
+    """Write the results into the file, whole or not at all; every slowdown that was set, in its order.
 
-    Args:
-        path: a clouds.json. It is read again, as measuring takes minutes.
-        results: what was measured.
-        baseline: they become the baseline; slowdowns of the same workload are divided by it again.
-
-    Returns:
-        Every slowdown that was set, in the file's order.
+    A new baseline divides the slowdowns of the same workload again.
 
     Raises:
         FederationError: as `require_place`.
@@ -259,14 +253,12 @@ class _Reference(Generic[_Key]):
 
 
 def _below(document: Document, key: str) -> Document:
-    """The object there; null and nothing become an empty one."""
     found: Document = document.get(key) or {}
     document[key] = found
     return found
 
 
 def _pair(between: list[str] | tuple[str, str]) -> tuple[str, str]:
-    """Two regions, whose order does not matter."""
     first, second = sorted(between)
     return first, second
 

@@ -98,7 +98,6 @@ def body(document: Mapping[str, Any]) -> str:
 
 
 def _draw(network: Network, update: Vector, held: set[int], mean: Vector, picture: Path) -> None:
-    """The last layer of an update, of both its shards, and of the mean of all updates."""
     shards = [decode(shard) for shard in split(update, BROKERS)]
     shown = {
         f"update of a holder of {' and '.join(map(str, sorted(held)))}": update,

@@ -119,7 +119,6 @@ def table_9_4_body(document: Mapping[str, Any]) -> str:
 
 
 def _against(document: Mapping[str, Any]) -> str:
-    """Mean change of ILS against each heuristic, ours and that of the printed table."""
     rows = []
     for name in ("minmin", "maxmin", "greedy"):
         cells = [f"ILS against {TITLES[name]}"]

@@ -128,7 +128,6 @@ def least_cost_usd(application: Application, root: int | np.random.SeedSequence)
 
 
 def _spin_ups(draws: Draws, client: int, rounds: int, offer: int) -> list[tuple[int, int]]:
-    """By the round of their request: seconds of a client's first and second spin-up."""
     return [
         (draws.spin_up_s(client, r, 0, offer), draws.spin_up_s(client, r, 1, offer)) for r in range(rounds)
     ]
@@ -172,7 +171,6 @@ class _Times(NamedTuple):
 
 
 def _cheapest_client(client: int, times: _Times, least_s: int) -> _Label:
-    """The label with the fewest paid seconds after the last round."""
     rounds = len(times.ends)
     labels: list[list[_Label]] = [[] for _ in range(rounds + 1)]
     labels[0] = [_Label(0, -1, -1, ())]

@@ -106,7 +106,6 @@ def draw_relative(
 
 
 def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[ScenarioResult]) -> None:
-    """Marks for the clairvoyant plan, against the reference on the planned episodes."""
     for row, result in enumerate(results):
         if result.bounds is None:
             continue

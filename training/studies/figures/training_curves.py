@@ -87,15 +87,7 @@ def draw_training_curves(
     curves: Mapping[str, Mapping[str, Curve]],
     rules: Mapping[str, Mapping[str, Played]],
 ) -> Figure:
-    """One panel per scenario and metric: agents as curves with the range of seeds, rules as level lines.
-
-    Args:
-        settings: the experiment.
-        figure: what to draw.
-        results: for the direction of each metric.
-        curves: by scenario, then agent.
-        rules: by scenario, then rule: its episodes on the suite of the curves.
-    """
+    """One panel per scenario and metric: agents as curves with the range of seeds, rules as level lines."""
     chosen = figure.scenarios or list(results)
     count = len(chosen) * len(figure.metrics)
     drawn, axes = panels(-(-count // 2), min(2, count))
@@ -133,5 +125,4 @@ def draw_training_curves(
 
 
 def _drawn(figure: FigureSettings, names: Iterable[str]) -> list[str]:
-    """Those of some policies that the figure shows."""
     return [name for name in names if figure.policies is None or name in figure.policies]

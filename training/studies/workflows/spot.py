@@ -75,7 +75,6 @@ def _columns() -> dict[str, list[float]]:
 
 
 def _measured(columns: Mapping[str, dict[str, list[float]]]) -> dict[str, Any]:
-    """Means by policy, and the cost of ours against others, per cent."""
     against = {
         ours: {
             other: paired(columns[ours], columns[other], {"cost_usd": "percent"})["cost_usd"]
