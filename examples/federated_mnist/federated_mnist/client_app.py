@@ -5,8 +5,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
 
 from deploy.fl.client import checkpointing_client_app
-from deploy.fl.digits import share
-from deploy.fl.records import load_digits
+from deploy.fl.digits import load_digits, share
 from federated_mnist.network import make_network
 
 BATCH = 32

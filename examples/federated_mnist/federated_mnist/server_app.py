@@ -4,7 +4,7 @@ import torch
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from deploy.fl.records import TRAINING, load_digits
+from deploy.fl.digits import TRAINING, load_digits
 from deploy.fl.synchronous import train
 from federated_mnist.network import make_network
 
