@@ -24,19 +24,12 @@ _HASH_BYTES = 32
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Aggregated weights.
+    """Aggregated weights."""
 
-    Attributes:
-        round: how many rounds they come from.
-        arrays: by name, in the model's order.
-        source: who kept them: "server" or "client NAME".
-        state: what else the server must know to go on from them; "": nothing.
-    """
-
-    round: int
-    arrays: Mapping[str, NDArray[np.generic]]
-    source: str = "server"
-    state: str = ""
+    round: int  # how many rounds they come from
+    arrays: Mapping[str, NDArray[np.generic]]  # by name, in the model's order
+    source: str = "server"  # who kept them: "server" or "client NAME"
+    state: str = ""  # what else the server must know to go on from them; "": nothing
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -144,41 +137,25 @@ class _File(BaseModel):
 
 
 class Expected(_File):
-    """A client as the runner knows it.
+    """A client as the runner knows it."""
 
-    Attributes:
-        node_id: Flower's name for it, the same for ever.
-        attempt: of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
-        number: its place among all clients of the job, from 0; it stays when others leave.
-    """
-
-    node_id: int
+    node_id: int  # Flower's name for it, the same for ever
+    # of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
     attempt: int = 0
-    number: int = 0
+    number: int = 0  # its place among all clients of the job, from 0; it stays when others leave
 
 
 class Setup(_File):
-    """What the runner tells the ServerApp; written again when a client gets another attempt.
+    """What the runner tells the ServerApp; written again when a client gets another attempt."""
 
-    Attributes:
-        rounds: of the whole training.
-        quorum: a round ends when this many clients have delivered; None: all that take part.
-        run: number of the run, from 1; later ones resume.
-        folder: absolute; for checkpoints and the status file.
-        clients: by name.
-        strategy: of the job.
-        samples: of each client of the job, by its number.
-        brokers: of the job, by number.
-    """
-
-    rounds: int
-    quorum: int | None = None
-    run: int
-    folder: str
-    clients: dict[str, Expected]
+    rounds: int  # of the whole training
+    quorum: int | None = None  # a round ends when this many clients have delivered; None: all that take part
+    run: int  # number of the run, from 1; later ones resume
+    folder: str  # absolute; for checkpoints and the status file
+    clients: dict[str, Expected]  # by name
     strategy: Strategy = FedAvg()
-    samples: list[int] = []
-    brokers: list[Place] = []
+    samples: list[int] = []  # of each client of the job, by its number
+    brokers: list[Place] = []  # of the job, by number
 
     @property
     def updates(self) -> Path:
@@ -197,52 +174,31 @@ class Setup(_File):
 
 
 class Participation(_File):
-    """A client as the ServerApp knows it.
+    """A client as the ServerApp knows it."""
 
-    Attributes:
-        owes: whether it has still to deliver in the present round.
-        asked_s: epoch seconds at which it was asked in this round; None: not yet.
-        delivered: number of rounds in which it delivered.
-        last_epoch_s: seconds from the latest question to the delivery.
-        error: its ClientApp's exception in one line, "" for none.
-        error_attempt: the attempt that failed so.
-        version: of the model that it was last sent; None where rounds are synchronous.
-        refused: number of its updates that could not be used.
-    """
-
-    owes: bool = True
-    asked_s: Seconds | None = None
-    delivered: Count = 0
-    last_epoch_s: Seconds | None = None
-    error: Text = ""
-    error_attempt: Count = 0
-    version: Count | None = None
-    refused: Count = 0
+    owes: bool = True  # whether it has still to deliver in the present round
+    asked_s: Seconds | None = None  # epoch seconds at which it was asked in this round; None: not yet
+    delivered: Count = 0  # number of rounds in which it delivered
+    last_epoch_s: Seconds | None = None  # seconds from the latest question to the delivery
+    error: Text = ""  # its ClientApp's exception in one line, "" for none
+    error_attempt: Count = 0  # the attempt that failed so
+    version: Count | None = None  # of the model that it was last sent; None where rounds are synchronous
+    refused: Count = 0  # number of its updates that could not be used
 
 
 class Status(_File):
-    """What the ServerApp tells the runner.
-
-    Attributes:
-        run: of the setup.
-        completed: rounds that are aggregated and in a checkpoint.
-        finished: whether all rounds are.
-        clients: by name.
-        metrics: of the latest round.
-        history: metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round.
-        error: the ServerApp's exception in one line, "" for none.
-        resumed_from: "server", "client NAME" or "" for a fresh start.
-        used: updates of each client that were used, by its number; empty where brokers know that.
-    """
+    """What the ServerApp tells the runner."""
 
     run: Count
-    completed: Count = 0
-    finished: bool = False
-    clients: dict[str, Participation] = {}
-    metrics: dict[str, float] = {}
+    completed: Count = 0  # rounds that are aggregated and in a checkpoint
+    finished: bool = False  # whether all rounds are
+    clients: dict[str, Participation] = {}  # by name
+    metrics: dict[str, float] = {}  # of the latest round
+    # metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round
     history: dict[Count, dict[str, float]] = {}
-    error: Text = ""
-    resumed_from: Text = ""
+    error: Text = ""  # the ServerApp's exception in one line, "" for none
+    resumed_from: Text = ""  # "server", "client NAME" or "" for a fresh start
+    # updates of each client that were used, by its number; empty where brokers know that
     used: list[Count] = []
 
 

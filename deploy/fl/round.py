@@ -35,14 +35,7 @@ class _Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a client has delivered.
-
-    Attributes:
-        name: of the client.
-        attempt: of its task.
-        asked: the question.
-        message: as it came.
-    """
+    """What a client has delivered."""
 
     name: str
     attempt: int

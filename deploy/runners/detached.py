@@ -36,35 +36,23 @@ _POINTER_BYTES = 9
 
 @dataclass(frozen=True)
 class Limits:
-    """What a command may use; over a limit it is killed, and its result says which.
+    """What a command may use; over a limit it is killed, and its result says which."""
 
-    Attributes:
-        memory_bytes: of all its processes together that is in RAM; what they share counts for each.
-        folder_bytes: of the folders that it may write to, together.
-        log_bytes: of what it prints.
-        processes: at once.
-    """
-
+    # of all its processes together that is in RAM; what they share counts for each
     memory_bytes: int = 8 * _GIB
-    folder_bytes: int = 50 * _GIB
-    log_bytes: int = _GIB
-    processes: int = 1000
+    folder_bytes: int = 50 * _GIB  # of the folders that it may write to, together
+    log_bytes: int = _GIB  # of what it prints
+    processes: int = 1000  # at once
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        exit_code: negative for a signal.
-        error: why it could not be started or was not let go on, "" if neither.
-        ended_s: epoch seconds.
-        of_job: whether the error is of the command's own making: another try would end the same way.
-    """
-
-    exit_code: int
-    error: str
-    ended_s: float
+    exit_code: int  # negative for a signal
+    error: str  # why it could not be started or was not let go on, "" if neither
+    ended_s: float  # epoch seconds
+    # whether the error is of the command's own making: another try would end the same way
     of_job: bool = False
 
 

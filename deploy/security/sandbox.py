@@ -139,38 +139,24 @@ class SandboxError(ValueError):
 
 @dataclass(frozen=True)
 class Box:
-    """What one command is given.
+    """What one command is given."""
 
-    Attributes:
-        name: what is ended together; unique.
-        owner: whose files these are: commands of one owner may be several, one after the other or at once.
-        writable: folders, without links on the way.
-        tmp: its own /tmp; emptied first.
-        readable: folders and files that the owner may read and not change.
-    """
-
-    name: str
-    owner: str
-    writable: tuple[Path, ...]
-    tmp: Path
-    readable: tuple[Path, ...] = ()
+    name: str  # what is ended together; unique
+    owner: str  # whose files these are: commands of one owner may be several, one after the other or at once
+    writable: tuple[Path, ...]  # folders, without links on the way
+    tmp: Path  # its own /tmp; emptied first
+    readable: tuple[Path, ...] = ()  # folders and files that the owner may read and not change
 
 
 @dataclass(frozen=True)
 class Boxed:
-    """A command that is ready to be started.
+    """A command that is ready to be started."""
 
-    Attributes:
-        argv: with the sandbox around it.
-        env: the whole environment to start `argv` with; nothing of the job where there is a sandbox.
-        group: a group that all of it, and nothing else, belongs to; None where there is none.
-        given: what `argv` reads from standard input, the job's environment; None: nothing.
-    """
-
-    argv: list[str]
+    argv: list[str]  # with the sandbox around it
+    # the whole environment to start `argv` with; nothing of the job where there is a sandbox
     env: dict[str, str]
-    group: int | None
-    given: str | None = None
+    group: int | None  # a group that all of it, and nothing else, belongs to; None where there is none
+    given: str | None = None  # what `argv` reads from standard input, the job's environment; None: nothing
 
     def stdin(self) -> int:
         """A file descriptor for its standard input, to be closed once it has started."""

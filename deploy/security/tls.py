@@ -32,17 +32,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """A certificate and its key, checked.
+    """A certificate and its key, checked."""
 
-    Attributes:
-        certificate: PEM file; the server's certificate first, then the chain.
-        key: PEM file.
-        expires_s: epoch seconds at which the first of the certificates expires.
-    """
-
-    certificate: Path
-    key: Path
-    expires_s: float
+    certificate: Path  # PEM file; the server's certificate first, then the chain
+    key: Path  # PEM file
+    expires_s: float  # epoch seconds at which the first of the certificates expires
 
     def server_context(self) -> ssl.SSLContext:
         """For a listener; TLS 1.2 or later."""

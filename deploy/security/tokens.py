@@ -41,27 +41,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """An access token without its secret.
+    """An access token without its secret."""
 
-    Attributes:
-        token_id: public part of the token; in logs, events and listings.
-        name: whom or what it is for.
-        role: what it allows.
-        digest: of the whole token, see `deploy.security.tokens`.
-        created_s: epoch seconds.
-        expires_s: epoch seconds; None: never.
-        revoked_s: epoch seconds; None: it is not.
-        last_used_s: epoch seconds, to about a minute; None: never used.
-    """
-
-    token_id: str
-    name: str
-    role: Role
-    digest: bytes = field(repr=False)
-    created_s: float
-    expires_s: float | None = None
-    revoked_s: float | None = None
-    last_used_s: float | None = None
+    token_id: str  # public part of the token; in logs, events and listings
+    name: str  # whom or what it is for
+    role: Role  # what it allows
+    digest: bytes = field(repr=False)  # of the whole token, see `deploy.security.tokens`
+    created_s: float  # epoch seconds
+    expires_s: float | None = None  # epoch seconds; None: never
+    revoked_s: float | None = None  # epoch seconds; None: it is not
+    last_used_s: float | None = None  # epoch seconds, to about a minute; None: never used
 
     def valid(self, now_s: float) -> bool:
         """Whether it may be used now."""
@@ -117,15 +106,10 @@ class TokenError(SecurityError):
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token at the one moment when it can be shown.
+    """A token at the one moment when it can be shown."""
 
-    Attributes:
-        text: the token itself. Never logged.
-        record: what is kept of it.
-    """
-
-    text: str = field(repr=False)
-    record: TokenRecord
+    text: str = field(repr=False)  # the token itself. Never logged.
+    record: TokenRecord  # what is kept of it
 
 
 class AccessTokens:

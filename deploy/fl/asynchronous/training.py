@@ -39,15 +39,10 @@ from spotweave.files import write_private
 
 
 class Step(NamedTuple):
-    """The next version of the model.
+    """The next version of the model."""
 
-    Attributes:
-        model: (d,).
-        metrics: of the updates that it was made of, for people.
-    """
-
-    model: Vector
-    metrics: dict[str, float]
+    model: Vector  # (d,)
+    metrics: dict[str, float]  # of the updates that it was made of, for people
 
 
 class Updates(Protocol):
@@ -93,17 +88,12 @@ _FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.npz")
 
 
 class _State(BaseModel):
-    """What a checkpoint says beside the model.
-
-    Attributes:
-        used: updates that this version was made of: client, version, number.
-        counts: N_n, used updates of each client so far.
-    """
+    """What a checkpoint says beside the model."""
 
     model_config = ConfigDict(extra="forbid")
 
-    used: list[UpdateId] = []
-    counts: list[int] = []
+    used: list[UpdateId] = []  # updates that this version was made of: client, version, number
+    counts: list[int] = []  # N_n, used updates of each client so far
 
 
 class DirectUpdates:

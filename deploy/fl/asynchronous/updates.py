@@ -30,15 +30,10 @@ Form = Literal["model", "difference", "shards"]
 
 
 class Wish(NamedTuple):
-    """The form in which an update is asked for, and was sent.
-
-    Attributes:
-        form: of the update.
-        version: of the model that the client begins with.
-    """
+    """The form in which an update is asked for, and was sent."""
 
     form: Form
-    version: int
+    version: int  # of the model that the client begins with
 
     def into(self, content: RecordDict) -> None:
         """Say so in a message."""

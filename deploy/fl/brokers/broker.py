@@ -32,27 +32,17 @@ _FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.shard")
 
 
 class Memory(BaseModel):
-    """Beside the shards.
-
-    Attributes:
-        size: d, weights of the model.
-        version: of the model.
-        agreed: the list of this version's successor, once all brokers have confirmed it.
-        settled: updates that are never taken again.
-        attended: Fed-SUDA: who has taken part in the present episode.
-        episode: Fed-SUDA: its number.
-        used: how many updates of each client were used.
-    """
+    """Beside the shards."""
 
     model_config = ConfigDict(extra="forbid")
 
-    size: int
+    size: int  # d, weights of the model
     version: int
-    agreed: list[UpdateId] = []
-    settled: list[UpdateId] = []
-    attended: list[int] = []
-    episode: int = 0
-    used: list[int] = []
+    agreed: list[UpdateId] = []  # the list of this version's successor, once all brokers have confirmed it
+    settled: list[UpdateId] = []  # updates that are never taken again
+    attended: list[int] = []  # Fed-SUDA: who has taken part in the present episode
+    episode: int = 0  # Fed-SUDA: its number
+    used: list[int] = []  # how many updates of each client were used
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
@@ -113,29 +103,18 @@ class ShardFiles:
 
 
 class Held(NamedTuple):
-    """What a broker has.
-
-    Attributes:
-        version: of the model.
-        updates: of which it holds the shard, in the order of their arrival.
-    """
+    """What a broker has."""
 
     version: int
-    updates: list[UpdateId]
+    updates: list[UpdateId]  # of which it holds the shard, in the order of their arrival
 
 
 class Sum(NamedTuple):
-    """A broker's component of the next version: C_j of Eq. 6.1 before the division.
+    """A broker's component of the next version: C_j of Eq. 6.1 before the division."""
 
-    Attributes:
-        digest: of the list; sums of different lists do not add up to anything.
-        samples: weights of the list together.
-        values: (d,).
-    """
-
-    digest: str
-    samples: int
-    values: RingVector
+    digest: str  # of the list; sums of different lists do not add up to anything
+    samples: int  # weights of the list together
+    values: RingVector  # (d,)
 
 
 class DurableBroker:

@@ -23,33 +23,22 @@ class Model(BaseModel):
 
 
 class Prepared(BaseModel):
-    """What the server is told of the next version: no names of clients.
-
-    Attributes:
-        updates: number of them; 0: they have to be waited for.
-        staleness_mean: versions between the model that they began with and the present one.
-        staleness_most: of the oldest.
-    """
+    """What the server is told of the next version: no names of clients."""
 
     model_config = ConfigDict(extra="forbid")
 
-    updates: int = 0
-    staleness_mean: float = 0.0
-    staleness_most: int = 0
+    updates: int = 0  # number of them; 0: they have to be waited for
+    staleness_mean: float = 0.0  # versions between the model that they began with and the present one
+    staleness_most: int = 0  # of the oldest
 
 
 class ComponentHead(BaseModel):
-    """What comes before a broker's sum, in a line of its own.
-
-    Attributes:
-        samples: weights of its updates together.
-        digest: of its list; sums of different lists do not add up to anything.
-    """
+    """What comes before a broker's sum, in a line of its own."""
 
     model_config = ConfigDict(extra="forbid")
 
-    samples: int
-    digest: str
+    samples: int  # weights of its updates together
+    digest: str  # of its list; sums of different lists do not add up to anything
 
 
 class Agreement(BaseModel):
@@ -63,19 +52,13 @@ class Agreement(BaseModel):
 
 
 class Standing(BaseModel):
-    """How a client stands, for whoever runs the job.
-
-    Attributes:
-        used: how many updates of it were used; a shadow counts each time.
-        staleness: of its newest update that is held, in versions of the model; None: none is held.
-        slow: whether that is a shadow, which is used again.
-    """
+    """How a client stands, for whoever runs the job."""
 
     model_config = ConfigDict(extra="forbid")
 
-    used: int
-    staleness: int | None
-    slow: bool
+    used: int  # how many updates of it were used; a shadow counts each time
+    staleness: int | None  # of its newest update that is held, in versions of the model; None: none is held
+    slow: bool  # whether that is a shadow, which is used again
 
 
 # Where brokers are, what they prove who they are with, and with what the one who asks does.
@@ -108,21 +91,14 @@ class UnwantedError(UpdateError):
 
 
 class Place(BaseModel):
-    """One broker, as one of those that ask it knows it.
-
-    Attributes:
-        host: IP address.
-        port: on which it listens.
-        certificate: PEM; whoever shows another one is told nothing.
-        token: of the one who asks, at this broker alone.
-    """
+    """One broker, as one of those that ask it knows it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    host: str
-    port: int
-    certificate: str
-    token: str = Field(repr=False)
+    host: str  # IP address
+    port: int  # on which it listens
+    certificate: str  # PEM; whoever shows another one is told nothing
+    token: str = Field(repr=False)  # of the one who asks, at this broker alone
 
     def ask(
         self,
@@ -189,34 +165,20 @@ class Places(BaseModel):
 
 
 class BrokerSettings(BaseModel):
-    """One broker of a job.
-
-    Attributes:
-        number: gamma, from 0; broker 0 organizes.
-        host: IP address on which it listens.
-        port: on which it listens.
-        certificate: PEM, its own.
-        key: PEM, its own.
-        tokens: of those who may ask, by what they are called.
-        strategy: of the job.
-        samples: of each client, by its number.
-        epochs_s: expected seconds of each client's part of a round, by its number; None: not known.
-        others: where the organizer finds the others; empty for those.
-        folder: for what it must know after a restart.
-        incomplete_s: an update of which shards are missing is given up after so long.
-    """
+    """One broker of a job."""
 
     model_config = ConfigDict(extra="forbid")
 
-    number: int
-    host: str
-    port: int
-    certificate: str
-    key: str = Field(repr=False)
-    tokens: dict[str, str] = Field(repr=False)
+    number: int  # gamma, from 0; broker 0 organizes
+    host: str  # IP address on which it listens
+    port: int  # on which it listens
+    certificate: str  # PEM, its own
+    key: str = Field(repr=False)  # PEM, its own
+    tokens: dict[str, str] = Field(repr=False)  # of those who may ask, by what they are called
     strategy: HaleFed | FedSuda = Field(discriminator="kind")
-    samples: list[int]
+    samples: list[int]  # of each client, by its number
+    # expected seconds of each client's part of a round, by its number; None: not known
     epochs_s: list[float | None]
-    others: dict[int, Place] = {}
-    folder: Path
-    incomplete_s: float = 120.0
+    others: dict[int, Place] = {}  # where the organizer finds the others; empty for those
+    folder: Path  # for what it must know after a restart
+    incomplete_s: float = 120.0  # an update of which shards are missing is given up after so long

@@ -17,38 +17,28 @@ def checkpoint_file(number: int) -> str:
 
 
 class Plan(BaseModel):
-    """What is to be done.
-
-    Attributes:
-        command: the user's.
-        checkpoint: the user's; () without.
-        interval_s: of work between two checkpoints; 0: only when the instance is about to end.
-    """
+    """What is to be done."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-    checkpoint: tuple[str, ...] = ()
+    command: Annotated[tuple[str, ...], Field(min_length=1)]  # the user's
+    checkpoint: tuple[str, ...] = ()  # the user's; () without
+    # of work between two checkpoints; 0: only when the instance is about to end
     interval_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
 
 
 class Status(BaseModel):
-    """How far it is. The job's own code can write it: it is believed in what concerns its own task only.
-
-    Attributes:
-        number: of the latest checkpoint of this attempt, from 1; 0 before the first.
-        size: of its file, in bytes.
-        sha256: of its file, hexadecimal.
-        ran_s: how long the command had run when that checkpoint was begun.
-        problem: why the latest try at a checkpoint failed; "" if it did not.
-        exit_code: of the command, negative for a signal; None while it runs.
-    """
+    """How far it is. The job's own code can write it: it is believed in what concerns its own task only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # of the latest checkpoint of this attempt, from 1; 0 before the first
     number: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
-    size: Annotated[int, Field(ge=0)] = 0
-    sha256: Annotated[str, Field(max_length=64)] = ""
+    size: Annotated[int, Field(ge=0)] = 0  # of its file, in bytes
+    sha256: Annotated[str, Field(max_length=64)] = ""  # of its file, hexadecimal
+    # how long the command had run when that checkpoint was begun
     ran_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    # why the latest try at a checkpoint failed; "" if it did not
     problem: Annotated[str, Field(max_length=300)] = ""
+    # of the command, negative for a signal; None while it runs
     exit_code: Annotated[int, Field(ge=-128, le=255)] | None = None

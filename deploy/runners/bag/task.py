@@ -34,15 +34,10 @@ _NAME = re.compile(r"(\d{6,})-(\d{6,})\.tar")
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that is kept; the greatest is the newest.
+    """A checkpoint that is kept; the greatest is the newest."""
 
-    Attributes:
-        attempt: that made it.
-        number: of it in that attempt, from 1.
-    """
-
-    attempt: int
-    number: int
+    attempt: int  # that made it
+    number: int  # of it in that attempt, from 1
 
     @property
     def name(self) -> str:
@@ -93,29 +88,18 @@ def forget(objects: Objects, job_id: str) -> None:
 
 
 class Record(BaseModel):
-    """A task.
-
-    Attributes:
-        attempt: number of the latest that was asked for.
-        node: where; None: nowhere.
-        phase: how that attempt ended; None while it is not known to have.
-        message: why.
-        begun_s: seconds of work at the reference speed that it began with.
-        kept_s: the same of the newest checkpoint that is kept.
-        number: of the latest checkpoint of that attempt that is kept; 0: none of its own is.
-        problem: why the latest checkpoint is not kept; "" if it is.
-    """
+    """A task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    attempt: int = 0
-    node: Node | None = None
-    phase: Phase | None = None
-    message: str = ""
-    begun_s: float = 0.0
-    kept_s: float = 0.0
-    number: int = 0
-    problem: str = ""
+    attempt: int = 0  # number of the latest that was asked for
+    node: Node | None = None  # where; None: nowhere
+    phase: Phase | None = None  # how that attempt ended; None while it is not known to have
+    message: str = ""  # why
+    begun_s: float = 0.0  # seconds of work at the reference speed that it began with
+    kept_s: float = 0.0  # the same of the newest checkpoint that is kept
+    number: int = 0  # of the latest checkpoint of that attempt that is kept; 0: none of its own is
+    problem: str = ""  # why the latest checkpoint is not kept; "" if it is
 
     @classmethod
     def load(cls, file: Path) -> Self:
@@ -167,23 +151,16 @@ def packed(workdir: Path, words: tuple[str, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class BagSettings:
-    """Settings of the runner.
+    """Settings of the runner."""
 
-    Attributes:
-        state: folder of the runner's own; made with mode 0700. The same folder finds the same tasks again.
-        checkpoints: where tasks' checkpoints are kept; None: in `state`.
-        node_python: Python of the nodes, with spotweave next to it.
-        checkpoint_most_bytes: a larger checkpoint is not kept: it passes through the scheduler's memory.
-        reports_within_s: a look at all tasks waits so long for nodes that are slow to answer.
-        sandbox: whose ids jobs have on instances of this machine; None: none.
-    """
-
+    # folder of the runner's own; made with mode 0700. The same folder finds the same tasks again.
     state: Path
-    checkpoints: Objects | None = None
-    node_python: str = field(default=sys.executable)
+    checkpoints: Objects | None = None  # where tasks' checkpoints are kept; None: in `state`
+    node_python: str = field(default=sys.executable)  # Python of the nodes, with spotweave next to it
+    # a larger checkpoint is not kept: it passes through the scheduler's memory
     checkpoint_most_bytes: int = 256 << 20
-    reports_within_s: float = 3.0
-    sandbox: Sandbox | None = None
+    reports_within_s: float = 3.0  # a look at all tasks waits so long for nodes that are slow to answer
+    sandbox: Sandbox | None = None  # whose ids jobs have on instances of this machine; None: none
 
 
 _UNKNOWN = 404

@@ -37,15 +37,10 @@ _TRIES = 4
 
 @dataclass(frozen=True, order=True)
 class StoredRound:
-    """A round that is kept; the greatest is the newest.
+    """A round that is kept; the greatest is the newest."""
 
-    Attributes:
-        round: how many rounds its weights come from.
-        run: the run that made it.
-    """
-
-    round: int
-    run: int
+    round: int  # how many rounds its weights come from
+    run: int  # the run that made it
 
     @property
     def name(self) -> str:

@@ -41,15 +41,10 @@ _AT_ONCE = threading.BoundedSemaphore(2)
 
 @dataclass(frozen=True)
 class App:
-    """A Flower app.
+    """A Flower app."""
 
-    Attributes:
-        declared: its settings with their defaults, flat ("a.b").
-        content: the app as Flower ships it, a FAB.
-    """
-
-    declared: dict[str, Value]
-    content: bytes
+    declared: dict[str, Value]  # its settings with their defaults, flat ("a.b")
+    content: bytes  # the app as Flower ships it, a FAB
 
 
 class Inspector:

@@ -20,19 +20,12 @@ _FAST, _SLOW = 16, 4
 
 @dataclass(frozen=True)
 class Probe:
-    """What a node said of a process.
+    """What a node said of a process."""
 
-    Attributes:
-        asked_s: when it was asked, of a monotonic clock.
-        process: None: it does not know it.
-        unreachable: why there is no answer, "" if there is one.
-        words: the last exception of its log, where that was asked for or the process has ended.
-    """
-
-    asked_s: float
-    process: ProcessStatus | None = None
-    unreachable: str = ""
-    words: str = ""
+    asked_s: float  # when it was asked, of a monotonic clock
+    process: ProcessStatus | None = None  # None: it does not know it
+    unreachable: str = ""  # why there is no answer, "" if there is one
+    words: str = ""  # the last exception of its log, where that was asked for or the process has ended
 
 
 class Probes:

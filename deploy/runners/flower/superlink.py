@@ -152,19 +152,12 @@ class SuperLinkDown(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Run:
-    """A run as the SuperLink knows it.
+    """A run as the SuperLink knows it."""
 
-    Attributes:
-        run_id: Flower's number.
-        finished: whether it is over.
-        completed: whether it ended well.
-        details: why it did not.
-    """
-
-    run_id: int
-    finished: bool
-    completed: bool
-    details: str
+    run_id: int  # Flower's number
+    finished: bool  # whether it is over
+    completed: bool  # whether it ended well
+    details: str  # why it did not
 
 
 class _Token:

@@ -58,23 +58,14 @@ _APPLICATIONS = TypeAdapter(Annotated[list[_Named], Field(max_length=10)])
 
 @dataclass(frozen=True)
 class Application:
-    """What a driver says of itself.
-
-    Attributes:
-        url: its web pages.
-        app_id: of Spark.
-        executors: addresses of those that it has now.
-        tasks_done: of all jobs that it knows.
-        tasks: of all jobs that it knows; a script may add jobs at any time.
-        failed_tasks: that were tried again.
-    """
+    """What a driver says of itself."""
 
     url: str
-    app_id: str
-    executors: tuple[str, ...]
-    tasks_done: int
-    tasks: int
-    failed_tasks: int
+    app_id: str  # of Spark
+    executors: tuple[str, ...]  # addresses of those that it has now
+    tasks_done: int  # of all jobs that it knows
+    tasks: int  # of all jobs that it knows; a script may add jobs at any time
+    failed_tasks: int  # that were tried again
 
     @property
     def progress(self) -> float:

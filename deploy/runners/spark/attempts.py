@@ -19,15 +19,10 @@ class _Kept(BaseModel):
 
 
 class Record(_Kept):
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        ui_port: that its driver's web pages were to take.
-        nodes: where it was to run, with their tokens.
-    """
-
-    ui_port: int
-    nodes: tuple[Node, ...]
+    ui_port: int  # that its driver's web pages were to take
+    nodes: tuple[Node, ...]  # where it was to run, with their tokens
 
 
 class _Verdict(_Kept):

@@ -165,21 +165,7 @@ def _manifest(place: Path) -> bytes:
 
 @dataclass(frozen=True)
 class DriverPlace:
-    """What an attempt's driver is given by the cluster.
-
-    Attributes:
-        attempt_id: which attempt.
-        attempt: its number.
-        job_id: of which job.
-        workdir: the job's folder.
-        master_url: of the cluster.
-        secret: of the cluster.
-        ui_port: for its web pages.
-        checkpoints: the job's checkpoint folder or URI.
-        events: where its event log goes.
-        vcpus: of each node.
-        memory_gib: of each node.
-    """
+    """What an attempt's driver is given by the cluster."""
 
     attempt_id: str
     attempt: int
@@ -187,9 +173,9 @@ class DriverPlace:
     workdir: Path
     master_url: str
     secret: str
-    ui_port: int
-    checkpoints: str
-    events: Path
+    ui_port: int  # for its web pages
+    checkpoints: str  # the job's checkpoint folder or URI
+    events: Path  # where its event log goes
     vcpus: int
     memory_gib: float
 

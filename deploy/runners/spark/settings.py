@@ -23,50 +23,34 @@ DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """How the runner works.
+    """How the runner works."""
 
-    Attributes:
-        state: folder of the runner's own; made with mode 0700. The same folder finds the same cluster again.
-        address: of the scheduler's machine, as nodes reach it: master and drivers listen there only.
-        node_spark_home: SPARK_HOME on the nodes; None: as here.
-        node_python: Python of the nodes' executors, the same minor version as here; None: this one.
-        node_java_home: JAVA_HOME on the nodes; None: as here.
-        checkpoints: folder or URI (s3a://...) under which each job gets its checkpoint folder; None: in the
-            job's folder on the scheduler's machine, which does only where the nodes see that too.
-        driver_memory: heap of a driver, as Spark writes sizes; a job's conf may say otherwise.
-        daemon_memory: heap of the master and of each worker, as Java writes sizes.
-        start_timeout_s: how long the master may take to come up.
-        lost_after_s: a node that neither answers nor is known to the master is lost after so long.
-        sandbox: around the master and drivers; None: none, whoever submits a job has all rights of the
-            scheduler.
-        limits: of each driver.
-    """
-
+    # folder of the runner's own; made with mode 0700. The same folder finds the same cluster again.
     state: Path
+    # of the scheduler's machine, as nodes reach it: master and drivers listen there only
     address: str = "127.0.0.1"
-    node_spark_home: str | None = None
+    node_spark_home: str | None = None  # SPARK_HOME on the nodes; None: as here
+    # Python of the nodes' executors, the same minor version as here; None: this one
     node_python: str | None = None
-    node_java_home: str | None = None
+    node_java_home: str | None = None  # JAVA_HOME on the nodes; None: as here
+    # folder or URI (s3a://...) under which each job gets its checkpoint folder; None: in the job's folder on
+    # the scheduler's machine, which does only where the nodes see that too
     checkpoints: str | None = None
-    driver_memory: str = "1g"
-    daemon_memory: str = "256m"
-    start_timeout_s: float = 90.0
-    lost_after_s: float = 90.0
+    driver_memory: str = "1g"  # heap of a driver, as Spark writes sizes; a job's conf may say otherwise
+    daemon_memory: str = "256m"  # heap of the master and of each worker, as Java writes sizes
+    start_timeout_s: float = 90.0  # how long the master may take to come up
+    lost_after_s: float = 90.0  # a node that neither answers nor is known to the master is lost after so long
+    # around the master and drivers; None: none, whoever submits a job has all rights of the scheduler
     sandbox: Sandbox | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)  # of each driver
 
 
 @dataclass(frozen=True)
 class SparkHome:
-    """A usable Spark.
+    """A usable Spark."""
 
-    Attributes:
-        path: SPARK_HOME.
-        java_home: JAVA_HOME, "" where only PATH says it.
-    """
-
-    path: Path
-    java_home: str = ""
+    path: Path  # SPARK_HOME
+    java_home: str = ""  # JAVA_HOME, "" where only PATH says it
 
     @property
     def spark_class(self) -> str:

@@ -57,23 +57,16 @@ class _Event(_Part):
 
 
 class Batches(BaseModel):
-    """What is known of a job's batches, over all its attempts.
-
-    Attributes:
-        done: of all its queries. A batch that a new attempt had to repeat counts once.
-        misses: those that took longer than the deadline.
-        latest_s: from the trigger of the latest to its end; None before one.
-        newest: number of the newest batch of each query, by the query's id, which its checkpoint keeps.
-        read: bytes read of each event log, by its path below the folder.
-    """
+    """What is known of a job's batches, over all its attempts."""
 
     model_config = ConfigDict(extra="forbid")
 
-    done: int = 0
-    misses: int = 0
-    latest_s: float | None = None
+    done: int = 0  # of all its queries. A batch that a new attempt had to repeat counts once.
+    misses: int = 0  # those that took longer than the deadline
+    latest_s: float | None = None  # from the trigger of the latest to its end; None before one
+    # number of the newest batch of each query, by the query's id, which its checkpoint keeps
     newest: dict[str, int] = {}
-    read: dict[str, int] = {}
+    read: dict[str, int] = {}  # bytes read of each event log, by its path below the folder
 
 
 class BatchLog:

@@ -32,11 +32,7 @@ def place(region: str) -> str:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The files of a job on the cluster of a region; all paths are below the job's folder.
-
-    Attributes:
-        region: of the cluster.
-    """
+    """The files of a job on the cluster of a region; all paths are below the job's folder."""
 
     region: str
 
@@ -169,14 +165,10 @@ def _check_file(file: InputFile, folder: Path, data: Mapping[str, Path]) -> None
 
 @dataclass(frozen=True)
 class WorkflowSettings:
-    """Settings of the runner.
+    """Settings of the runner."""
 
-    Attributes:
-        state: folder of the runner's own; made with mode 0700. The same folder finds the same clusters again.
-        spark: of every cluster; each has a state folder of its own in `state` instead of that.
-        data: by region: the folder in which its cluster keeps data, as this machine and its nodes see it.
-    """
-
+    # folder of the runner's own; made with mode 0700. The same folder finds the same clusters again.
     state: Path
-    spark: SparkSettings
+    spark: SparkSettings  # of every cluster; each has a state folder of its own in `state` instead of that
+    # by region: the folder in which its cluster keeps data, as this machine and its nodes see it
     data: Mapping[str, Path] = field(default_factory=dict)

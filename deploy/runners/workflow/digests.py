@@ -23,17 +23,12 @@ MOST_BYTES = 64 << 30
 
 
 class Part(BaseModel):
-    """One file on the disk.
-
-    Attributes:
-        size: in bytes.
-        sha256: hexadecimal.
-    """
+    """One file on the disk."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    size: int
-    sha256: str
+    size: int  # in bytes
+    sha256: str  # hexadecimal
 
 
 Digest = Mapping[str, Part]

@@ -101,19 +101,13 @@ class Mover:
 
 
 class Sealed(BaseModel):
-    """What a step that has succeeded wrote.
-
-    Attributes:
-        region: of the cluster that has it.
-        attempt: which wrote it.
-        files: digests by name.
-    """
+    """What a step that has succeeded wrote."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    region: str
-    attempt: int
-    files: dict[str, dict[str, Part]]
+    region: str  # of the cluster that has it
+    attempt: int  # which wrote it
+    files: dict[str, dict[str, Part]]  # digests by name
 
     @classmethod
     def load(cls, file: Path) -> Sealed | None:
