@@ -79,3 +79,9 @@ def first_mistake(failure: ValidationError) -> str:
     given = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
     where = where if len(where) <= _LONGEST_PLACE else where[:_LONGEST_PLACE] + "…"
     return f"{where}: {message[:1].lower()}{message[1:]}{given}"
+
+
+def terse_mistake(failure: ValidationError, whole: str = "the file") -> str:
+    """One line: which key, or the whole, and what is wrong. Not what was given: that may be secret."""
+    first = failure.errors(include_input=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or whole}: {first['msg']}"

@@ -16,6 +16,7 @@ from werkzeug.serving import make_server
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig, LostAnswerError
 from deploy.emulator.ledger import total_usd
+from deploy.yamlfile import terse_mistake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -153,9 +154,7 @@ class Control:
                     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
                     return 200, json.dumps(self._writes[name](body)).encode()
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the body"
-            return 400, json.dumps({"error": f"{where}: {first['msg']}"}).encode()
+            return 400, json.dumps({"error": terse_mistake(error, "the body")}).encode()
         except _RefusedError as error:
             return 400, json.dumps({"error": str(error)}).encode()
         known = [f"GET {one}" for one in self._reads] + [f"POST {one}" for one in self._writes]

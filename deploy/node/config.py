@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
 
-from deploy.yamlfile import ConfigError
+from deploy.yamlfile import ConfigError, terse_mistake
 from spotweave.files import write_private
 
 STATE_FOLDER = ".agent"
@@ -66,9 +66,7 @@ def load_config(path: Path) -> AgentConfig:
     try:
         return AgentConfig.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {terse_mistake(error)}") from error
 
 
 def server_context(config: AgentConfig, folder: Path) -> ssl.SSLContext:

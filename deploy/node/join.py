@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, load_config, read_private
 from deploy.node.metadata import MetadataError, service, url_of
-from deploy.yamlfile import ConfigError
+from deploy.yamlfile import ConfigError, terse_mistake
 from spotweave.files import write_private
 
 PATIENCE_S = 900.0
@@ -72,9 +72,7 @@ def load_join(path: Path) -> JoinConfig:
     try:
         return JoinConfig.model_validate_json(read_private(path))
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {terse_mistake(error)}") from error
 
 
 def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:

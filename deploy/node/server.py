@@ -25,6 +25,7 @@ from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
 from deploy.node.processes import DrainingError, Processes, StartError, TooManyError
 from deploy.security.untrusted import open_beneath
+from deploy.yamlfile import terse_mistake
 
 # An HTTP server for a handful of clients: bounded, and quick to start.
 #
@@ -374,9 +375,7 @@ class _Handler(QuietHandler):
             return kind.model_validate_json(content)
         except ValidationError as error:
             # Not what was given: it may hold what must not be logged.
-            first = error.errors(include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "body"
-            raise _RefusalError(400, f"{where}: {first['msg']}") from None
+            raise _RefusalError(400, terse_mistake(error, "body")) from None
 
     def _send_log(self, place: Path, offset: int) -> None:
         with place.open("rb") as file:

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from deploy.objects.location import Bucket, ObjectsError, require_kept
 from deploy.providers.aws.check import simulated
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import REMEDY, aws_errors, code_of
+from deploy.providers.aws.errors import REMEDY, aws_errors, cause_code
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding
 
@@ -53,7 +51,7 @@ class S3Objects:
                     )
                 break
             except ObjectsError as error:
-                code = code_of(error.__cause__) if isinstance(error.__cause__, ClientError) else ""
+                code = cause_code(error)
                 if code == _EXISTS:
                     existed = True
                     break
@@ -71,7 +69,7 @@ class S3Objects:
                 )
                 return content
         except ObjectsError as error:
-            if isinstance(error.__cause__, ClientError) and code_of(error.__cause__) == "NoSuchKey":
+            if cause_code(error) == "NoSuchKey":
                 return None
             raise
 
@@ -123,9 +121,7 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
     try:
         S3Objects(clients, place).probe()
     except ObjectsError as error:
-        cause = error.__cause__
-        code = code_of(cause) if isinstance(cause, ClientError) else ""
-        text = str(error)
+        code, text = cause_code(error), str(error)
         if code == "NoSuchBucket":
             text = (
                 f"{place.uri}: there is no such bucket: create it (docs/aws.md), or set runners.checkpoints"

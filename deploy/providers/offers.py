@@ -1,18 +1,52 @@
-"""An offer of a cloud: from its place, its hardware, the configuration of its type, and our own record."""
+"""What offers of clouds are made of: the hardware of types, price lists, and our own record of capacity."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
 
-from deploy.model.instances import Offer
 from deploy.providers.base import ProviderError
-from deploy.providers.config import Place
+from deploy.yamlfile import Part, terse_mistake
 from spotweave.files import write_private
+
+Price = Annotated[FiniteFloat, Field(gt=0)]
+_ListT = TypeVar("_ListT", bound=Part)
+
+
+class CatalogueError(ValueError):
+    """A price list cannot be used, or does not have it; one line."""
+
+
+class Hardware(Part):
+    """What an instance of a type has.
+
+    Attributes:
+        vcpus: virtual cores; shared-core types of Google Cloud count as one.
+        memory_gib: memory.
+        gpu: that it always has; None for none.
+        gpus: how many.
+    """
+
+    vcpus: PositiveInt
+    memory_gib: Price
+    gpu: str | None = None
+    gpus: Annotated[int, Field(ge=0)] = 0
+
+
+def load_list(kind: type[_ListT], path: Path) -> _ListT:
+    """Read a price list from a JSON file. Raises CatalogueError."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CatalogueError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise CatalogueError(f"{path}: {terse_mistake(error)}") from error
+
 
 # What we ourselves have seen of capacity: clouds publish prices, not availability.
 #
@@ -40,8 +74,9 @@ class _File(BaseModel):
     offers: dict[str, _Spells] = Field(default_factory=dict)
 
 
-class History(BaseModel):
-    """As in `Offer`."""
+@dataclass(frozen=True)
+class History:
+    """What was seen of an offer until a moment; as in `Offer`."""
 
     up_ratio: float
     spell_s: float
@@ -169,67 +204,3 @@ class Availability:
             write_private(self._path, self._file.model_dump_json())
         except OSError as error:
             raise ProviderError(f"cannot write {self._path}: {error.strerror}") from error
-
-
-class Hardware(Protocol):
-    """What an instance has; see `Offer`."""
-
-    vcpus: int
-    memory_gib: float
-    gpu: str | None
-
-
-class Kind(Protocol):
-    """What a configuration says of an instance type; see `Offer`."""
-
-    quota: int
-    speed: float
-
-
-def offer(
-    place: Place,
-    hardware: Hardware,
-    kind: Kind,
-    history: History,
-    *,
-    reason: str,
-    price_usd_hour: float,
-    on_demand_usd_hour: float,
-    disk_usd_month: float,
-    launch_s: float,
-    notice_s: float,
-    free_first_s: float,
-    billing_minimum_s: float,
-    price_steps: tuple[tuple[float, float], ...],
-) -> Offer:
-    """The offer of a place, available unless there is a reason why not. The names are those of `Offer`.
-
-    On demand there is no notice, and there are no up-spells.
-    """
-    spot = place.market == "spot"
-    return Offer(
-        offer_id=place.offer_id,
-        provider=place.provider,
-        region=place.region,
-        zone=place.zone,
-        instance_type=place.instance_type,
-        market=place.market,
-        vcpus=hardware.vcpus,
-        memory_gib=hardware.memory_gib,
-        gpu=hardware.gpu,
-        speed=kind.speed,
-        price_usd_hour=price_usd_hour,
-        on_demand_usd_hour=on_demand_usd_hour,
-        available=not reason,
-        quota=kind.quota,
-        up_ratio=history.up_ratio,
-        spell_s=history.spell_s,
-        mean_up_s=history.mean_up_s if spot else 0.0,
-        launch_s=launch_s,
-        notice_s=notice_s if spot else 0.0,
-        free_first_s=free_first_s,
-        billing_minimum_s=billing_minimum_s,
-        disk_usd_month=disk_usd_month,
-        reason=reason,
-        price_steps=price_steps,
-    )

@@ -16,89 +16,58 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
+from pydantic import Field, FiniteFloat
 
+from deploy.providers.offers import CatalogueError, Hardware, Price, load_list
+from deploy.yamlfile import Part
 from spotweave.files import write_private
 
 SHIPPED = Path(__file__).with_name("on_demand.json")
 PRICING_REGION = "us-east-1"
 """The Price List API lives in few regions and knows the prices of all."""
-_Price = Annotated[FiniteFloat, Field(gt=0)]
+_LINUX = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
 
 
-class CatalogueError(ValueError):
-    """The list cannot be used, or does not have it; one line."""
+class Ec2Hardware(Hardware):
+    """What an instance of a type has, with its architecture as images call it."""
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Hardware(_Part):
-    """What an instance of a type has.
-
-    Attributes:
-        vcpus: virtual cores.
-        memory_gib: memory.
-        gpu: name, None for none.
-        gpus: how many.
-        architecture: as images call it.
-    """
-
-    vcpus: PositiveInt
-    memory_gib: _Price
-    gpu: str | None = None
-    gpus: Annotated[int, Field(ge=0)] = 0
     architecture: Literal["x86_64", "arm64"] = "x86_64"
 
 
-class DiskPrice(_Part):
-    """What an EBS volume of type gp3 costs, with the speed that is included.
-
-    Attributes:
-        date: when the source was published or read.
-        source: where it is from.
-        usd_gib_month: of a GiB in a calendar month.
-    """
+class _Sourced(Part):
+    """What a source says, and when it was published or read."""
 
     date: date
     source: str
-    usd_gib_month: _Price
 
 
-class EgressPrices(_Part):
-    """What moving data out of a region costs.
+class DiskPrice(_Sourced):
+    """What a GiB of an EBS volume of type gp3 costs in a calendar month, with the speed that is included."""
 
-    Attributes:
-        date: when the source was published or read.
-        source: where they are from.
-        usd_gb: by the region where to.
-    """
+    usd_gib_month: Price
 
-    date: date
-    source: str
+
+class EgressPrices(_Sourced):
+    """What moving data out of a region costs, by the region where to."""
+
     usd_gb: dict[str, Annotated[FiniteFloat, Field(ge=0)]]
 
 
-class RegionPrices(_Part):
-    """On-demand prices (Linux, shared tenancy) of one region.
+class RegionPrices(_Sourced):
+    """On-demand prices (Linux, shared tenancy) of one region, by instance type, and of disks and moves."""
 
-    Attributes:
-        date: when the source was published or read.
-        source: where they are from.
-        usd_hour: by instance type.
-        disk: of disks.
-        egress: of data that are moved elsewhere.
-    """
-
-    date: date
-    source: str
-    usd_hour: dict[str, _Price]
+    usd_hour: dict[str, Price]
     disk: DiskPrice
     egress: EgressPrices
 
 
-class Catalogue(_Part):
+class Catalogue(Part):
     """The list.
 
     Attributes:
@@ -108,10 +77,10 @@ class Catalogue(_Part):
     """
 
     format: Literal[1]
-    types: dict[str, Hardware]
+    types: dict[str, Ec2Hardware]
     regions: dict[str, RegionPrices]
 
-    def hardware(self, instance_type: str) -> Hardware:
+    def hardware(self, instance_type: str) -> Ec2Hardware:
         """What a type has. Raises CatalogueError."""
         if instance_type not in self.types:
             raise CatalogueError(f"the price list has no {instance_type}: {_remedy(self.types)}")
@@ -151,15 +120,7 @@ def _remedy(known: Mapping[str, object]) -> str:
 
 def load_catalogue(path: Path | None = None) -> Catalogue:
     """Read a list, or the one that ships. Raises CatalogueError."""
-    path = SHIPPED if path is None else path
-    try:
-        return Catalogue.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise CatalogueError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise CatalogueError(f"{path}: {where}: {first['msg']}") from error
+    return load_list(Catalogue, SHIPPED if path is None else path)
 
 
 def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[str], today: date) -> Catalogue:
@@ -176,80 +137,69 @@ def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[st
         CatalogueError: if a type has not exactly one price in a region, or disks or the way to another of the
             regions have not.
     """
-    hardware: dict[str, Hardware] = {}
+    hardware: dict[str, Ec2Hardware] = {}
     pages = ec2.get_paginator("describe_instance_types").paginate(InstanceTypes=list(types))
     for page in pages:
         for entry in page["InstanceTypes"]:
             hardware[entry["InstanceType"]] = _hardware(entry)
     source = "AWS Price List API, pricing:GetProducts, https://api.pricing.us-east-1.amazonaws.com"
+
+    def only(what: str, remedy: str, service: str, unit: str, **wanted: str) -> float:
+        prices = set(_listed(pricing, service, wanted, unit))
+        if len(prices) != 1:
+            raise CatalogueError(f"AWS lists {len(prices)} {what}, expected one: {remedy}")
+        return prices.pop()
+
     found: dict[str, RegionPrices] = {}
     for region in regions:
-        prices: dict[str, float] = {}
-        for name in types:
-            given = sorted(set(_on_demand(pricing, region, name)))
-            if len(given) != 1:
-                raise CatalogueError(
-                    f"AWS lists {len(given)} on-demand prices for {name} in {region}, expected one: "
-                    "the region may not have this type; leave it out with --type"
-                )
-            prices[name] = given[0]
+        prices = {
+            name: only(
+                f"on-demand prices for {name} in {region}",
+                "the region may not have this type; leave it out with --type",
+                "AmazonEC2",
+                "Hrs",
+                regionCode=region,
+                instanceType=name,
+                **_LINUX,
+            )
+            for name in types
+        }
+        out = "leave a region out"
         ways = {
-            other: _only(_egress(pricing, region, other), f"moving data from {region} to {other}")
+            other: only(
+                f"prices for moving data from {region} to {other}",
+                out,
+                "AWSDataTransfer",
+                "GB",
+                fromRegionCode=region,
+                toRegionCode=other,
+                transferType="InterRegion Outbound",
+            )
             for other in regions
             if other != region
         }
+        gp3 = {"productFamily": "Storage", "volumeApiName": "gp3"}
+        disk = only(f"prices for gp3 in {region}", out, "AmazonEC2", "GB-Mo", regionCode=region, **gp3)
         found[region] = RegionPrices(
             date=today,
             source=source,
             usd_hour=prices,
-            disk=DiskPrice(
-                date=today, source=source, usd_gib_month=_only(_gp3(pricing, region), f"gp3 in {region}")
-            ),
+            disk=DiskPrice(date=today, source=source, usd_gib_month=disk),
             egress=EgressPrices(date=today, source=source, usd_gb=ways),
         )
     return Catalogue(format=1, types=hardware, regions=found)
 
 
-def _hardware(entry: Mapping[str, Any]) -> Hardware:
+def _hardware(entry: Mapping[str, Any]) -> Ec2Hardware:
     gpus = entry.get("GpuInfo", {}).get("Gpus", [])
     architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
-    return Hardware(
+    return Ec2Hardware(
         vcpus=entry["VCpuInfo"]["DefaultVCpus"],
         memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,
         gpu=gpus[0]["Name"] if gpus else None,
         gpus=sum(gpu["Count"] for gpu in gpus),
         architecture="x86_64" if "x86_64" in architectures else "arm64",
     )
-
-
-def _on_demand(pricing: Any, region: str, instance_type: str) -> Iterator[float]:
-    wanted = {
-        "regionCode": region,
-        "instanceType": instance_type,
-        "operatingSystem": "Linux",
-        "tenancy": "Shared",
-        "preInstalledSw": "NA",
-        "capacitystatus": "Used",
-        "marketoption": "OnDemand",
-    }
-    return _listed(pricing, "AmazonEC2", wanted, "Hrs")
-
-
-def _gp3(pricing: Any, region: str) -> Iterator[float]:
-    wanted = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
-    return _listed(pricing, "AmazonEC2", wanted, "GB-Mo")
-
-
-def _egress(pricing: Any, start: str, end: str) -> Iterator[float]:
-    wanted = {"fromRegionCode": start, "toRegionCode": end, "transferType": "InterRegion Outbound"}
-    return _listed(pricing, "AWSDataTransfer", wanted, "GB")
-
-
-def _only(given: Iterator[float], what: str) -> float:
-    prices = sorted(set(given))
-    if len(prices) != 1:
-        raise CatalogueError(f"AWS lists {len(prices)} prices for {what}, expected one: leave a region out")
-    return prices[0]
 
 
 def _listed(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) -> Iterator[float]:

@@ -24,16 +24,42 @@ from deploy.providers.aws.errors import (
     REMEDY,
     SPOT_ROLE,
     aws_errors,
-    code_of,
+    cause_code,
     denied_permission,
 )
 from deploy.providers.aws.launch import USER_DATA_BYTES, market_options, template_data
 from deploy.providers.aws.notices import queue_url
-from deploy.providers.aws.offers import quota_code, vcpus_allowed
 from deploy.providers.aws.policies import Scope, actions, scheduler
 from deploy.providers.base import ProviderError
+from deploy.providers.cloudconfig import CloudMarket
 from deploy.providers.config import Finding
 from deploy.providers.userdata import user_data
+
+# The account's vCPU quotas: which one a type and a market count against.
+
+_CODES: dict[tuple[CloudMarket, str], str] = {
+    ("spot", "standard"): "L-34B43A08",
+    ("on_demand", "standard"): "L-1216C47A",
+    ("spot", "g"): "L-3819A6DF",
+    ("on_demand", "g"): "L-DB2E81BA",
+    ("spot", "p"): "L-7212CCBC",
+    ("on_demand", "p"): "L-417A185B",
+}
+"""From the console's page of EC2 quotas: standard families, G and VT, P2 to P4."""
+_STANDARD = frozenset("acdhimrtz")
+
+
+def quota_code(instance_type: str, market: CloudMarket) -> str | None:
+    """Code of the quota; None for families that this list does not know."""
+    family = instance_type.partition(".")[0]
+    if family.startswith(("g", "vt")):
+        return _CODES[market, "g"]
+    if family.startswith(("p2", "p3", "p4")):
+        return _CODES[market, "p"]
+    if family[0] in _STANDARD and not family.startswith(("inf", "trn", "dl", "hpc", "mac")):
+        return _CODES[market, "standard"]
+    return None
+
 
 # Whether the scheduler's identity is allowed what it must be.
 
@@ -103,16 +129,27 @@ def check(
         return
     checker = _Checker(clients, config, catalogue, ca_pem, deployment)
     yield from checker.rights(identity)
-    yield from checker.profile()
-    yield from checker.spot_role()
-    for region in config.regions:
-        yield from checker.image(region)
-        yield from checker.subnets(region)
-        yield from checker.group(region)
-        yield from checker.offered(region)
-        yield from checker.quotas(region)
-        yield from checker.events(region)
-        yield from checker.dry_run(region)
+    home, profile = next(iter(config.regions)), config.instance_profile
+    absent = "NoSuchEntity"
+    yield from checker.look(
+        "instance profile", checker.profile, home, f"{profile} is not there: create it", absent
+    )
+    yield from checker.look(
+        "spot role", checker.spot_role, home, f"{SPOT_ROLE} is not there: {MAKE_SPOT_ROLE}", absent
+    )
+    for region, part in config.regions.items():
+        image = f"{part.image} is not there, or not shared: set `image`"
+        yield from checker.look(f"{region} image", checker.image, region, image, "InvalidAMIID")
+        yield from checker.look(f"{region} subnets", checker.subnets, region)
+        yield from checker.look(f"{region} security group", checker.group, region)
+        yield from checker.look(f"{region} types", checker.offered, region)
+        yield from checker.look(f"{region} quotas", checker.quotas, region)
+        queue = (
+            f"{config.queues.get(region)} is not there: create it (docs/aws.md), or leave `events_queue` out"
+        )
+        absent = "AWS.SimpleQueueService.NonExistentQueue"
+        yield from checker.look(f"{region} events queue", checker.events, region, queue, absent)
+        yield from checker.look(f"{region} launch", checker.dry_run, region)
 
 
 def _identity(clients: Clients, region: str, now: Callable[[], float]) -> Generator[Finding, None, str]:
@@ -162,50 +199,54 @@ class _Checker:
         if not denied:
             yield Finding("permissions", "right", ", ".join(actions(policy)))
 
-    def profile(self) -> Iterator[Finding]:
+    def look(
+        self,
+        what: str,
+        check: Callable[[str, str], Iterator[Finding]],
+        region: str,
+        text: str = "",
+        code: str = "",
+    ) -> Iterator[Finding]:
+        """What a check finds, or why AWS does not answer it.
+
+        Args:
+            what: is looked at.
+            check: finds it, in a region.
+            region: that is asked.
+            text: what to do where `code` says that something is not there.
+            code: or its start.
+        """
+        try:
+            with aws_errors(what):
+                yield from check(region, what)
+        except ProviderError as error:
+            yield self._failed(what, error, text, code)
+
+    def profile(self, region: str, what: str) -> Iterator[Finding]:
         """The nodes' instance profile."""
         name = self._config.instance_profile
         if name is None:
-            yield Finding("instance profile", "right", "none: nodes may call nothing")
+            yield Finding(what, "right", "none: nodes may call nothing")
             return
-        try:
-            with aws_errors("instance profile"):
-                iam = self._clients.get("iam", next(iter(self._config.regions)))
-                found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
-        except ProviderError as error:
-            yield self._failed("instance profile", error, f"{name} is not there: create it", "NoSuchEntity")
-            return
-        roles = [role["RoleName"] for role in found["Roles"]]
+        iam = self._clients.get("iam", region)
+        roles = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
         if roles:
-            yield Finding("instance profile", "right", f"{name} with the role {roles[0]}")
+            yield Finding(what, "right", f"{name} with the role {roles[0]['RoleName']}")
         else:
-            yield Finding("instance profile", "missing", f"{name} has no role: add one")
+            yield Finding(what, "missing", f"{name} has no role: add one")
 
-    def spot_role(self) -> Iterator[Finding]:
+    def spot_role(self, region: str, what: str) -> Iterator[Finding]:
         """The account's role for spot capacity, without which no spot instance can be launched."""
-        what = "spot role"
         if not any("spot" in kind.markets for kind in self._config.instance_types.values()):
             yield Finding(what, "right", "not needed: nothing is rented as spot")
             return
-        try:
-            with aws_errors(what):
-                self._clients.get("iam", next(iter(self._config.regions))).get_role(RoleName=SPOT_ROLE)
-        except ProviderError as error:
-            yield self._failed(what, error, f"{SPOT_ROLE} is not there: {MAKE_SPOT_ROLE}", "NoSuchEntity")
-            return
+        self._clients.get("iam", region).get_role(RoleName=SPOT_ROLE)
         yield Finding(what, "right", SPOT_ROLE)
 
-    def image(self, region: str) -> Iterator[Finding]:
+    def image(self, region: str, what: str) -> Iterator[Finding]:
         """Whether the image is there and fits the types."""
-        name, what = self._config.regions[region].image, f"{region} image"
-        try:
-            with aws_errors(what):
-                found = self._clients.get("ec2", region).describe_images(ImageIds=[name])["Images"]
-        except ProviderError as error:
-            yield self._failed(
-                what, error, f"{name} is not there, or not shared: set `image`", "InvalidAMIID"
-            )
-            return
+        name = self._config.regions[region].image
+        found = self._clients.get("ec2", region).describe_images(ImageIds=[name])["Images"]
         if not found:
             yield Finding(what, "missing", f"{name} is not there, or not shared: set `image`")
             return
@@ -224,42 +265,30 @@ class _Checker:
         else:
             yield Finding(what, "right", f"{name} ({image['Architecture']})")
 
-    def subnets(self, region: str) -> Iterator[Finding]:
+    def subnets(self, region: str, what: str) -> Iterator[Finding]:
         """Whether each subnet is in its zone."""
-        wanted, what = self._config.regions[region].subnets, f"{region} subnets"
-        try:
-            with aws_errors(what):
-                answer = self._clients.get("ec2", region).describe_subnets(
-                    Filters=[{"Name": "subnet-id", "Values": sorted(wanted.values())}]
-                )
-        except ProviderError as error:
-            yield self._failed(what, error)
-            return
+        wanted = self._config.regions[region].subnets
+        answer = self._clients.get("ec2", region).describe_subnets(
+            Filters=[{"Name": "subnet-id", "Values": sorted(wanted.values())}]
+        )
         zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in answer["Subnets"]}
-        wrong = 0
-        for zone, name in wanted.items():
-            if zones.get(name) != zone:
-                wrong += 1
-                where = f"is in {zones[name]}" if name in zones else "is not in this account"
-                yield Finding(what, "missing", f"{name} {where}, expected in {zone}: set `subnets`")
+        wrong = {zone: name for zone, name in wanted.items() if zones.get(name) != zone}
+        for zone, name in wrong.items():
+            where = f"is in {zones[name]}" if name in zones else "is not in this account"
+            yield Finding(what, "missing", f"{name} {where}, expected in {zone}: set `subnets`")
         if not wrong:
             yield Finding(what, "right", ", ".join(wanted))
 
-    def group(self, region: str) -> Iterator[Finding]:
+    def group(self, region: str, what: str) -> Iterator[Finding]:
         """Whether the security group lets in nobody from anywhere."""
-        name, what = self._config.regions[region].security_group, f"{region} security group"
-        try:
-            with aws_errors(what):
-                answer = self._clients.get("ec2", region).describe_security_groups(
-                    Filters=[{"Name": "group-id", "Values": [name]}]
-                )
-        except ProviderError as error:
-            yield self._failed(what, error)
-            return
-        if not answer["SecurityGroups"]:
+        name = self._config.regions[region].security_group
+        groups = self._clients.get("ec2", region).describe_security_groups(
+            Filters=[{"Name": "group-id", "Values": [name]}]
+        )["SecurityGroups"]
+        if not groups:
             yield Finding(what, "missing", f"{name} is not in this account: set `security_group`")
             return
-        rules = answer["SecurityGroups"][0]["IpPermissions"]
+        rules = groups[0]["IpPermissions"]
         if any(
             part.get("CidrIp") == "0.0.0.0/0" or part.get("CidrIpv6") == "::/0"
             for rule in rules
@@ -275,27 +304,19 @@ class _Checker:
         else:
             yield Finding(what, "right", f"{name}: nothing comes in from everywhere")
 
-    def offered(self, region: str) -> Iterator[Finding]:
+    def offered(self, region: str, what: str) -> Iterator[Finding]:
         """Which zones have which types."""
-        zones, what = self._config.regions[region].subnets, f"{region} types"
-        try:
-            with aws_errors(what):
-                pages = (
-                    self._clients.get("ec2", region)
-                    .get_paginator("describe_instance_type_offerings")
-                    .paginate(
-                        LocationType="availability-zone",
-                        Filters=[{"Name": "instance-type", "Values": sorted(self._config.instance_types)}],
-                    )
-                )
-                offered = {
-                    (entry["InstanceType"], entry["Location"])
-                    for page in pages
-                    for entry in page["InstanceTypeOfferings"]
-                }
-        except ProviderError as error:
-            yield self._failed(what, error)
-            return
+        zones = self._config.regions[region].subnets
+        asked = self._clients.get("ec2", region).get_paginator("describe_instance_type_offerings")
+        pages = asked.paginate(
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": sorted(self._config.instance_types)}],
+        )
+        offered = {
+            (entry["InstanceType"], entry["Location"])
+            for page in pages
+            for entry in page["InstanceTypeOfferings"]
+        }
         for kind in self._config.instance_types:
             lacking = [zone for zone in zones if (kind, zone) not in offered]
             if lacking:
@@ -304,9 +325,8 @@ class _Checker:
             else:
                 yield Finding(what, "right", f"{kind} in {', '.join(zones)}")
 
-    def quotas(self, region: str) -> Iterator[Finding]:
+    def quotas(self, region: str, what: str) -> Iterator[Finding]:
         """Whether at least one instance of each type and market fits the account's vCPU quotas."""
-        what = f"{region} quotas"
         allowed: dict[str, float] = {}
         for name, kind in self._config.instance_types.items():
             for market in kind.markets:
@@ -317,8 +337,10 @@ class _Checker:
                 try:
                     if code not in allowed:
                         with aws_errors(what):
-                            client = self._clients.get("service-quotas", region)
-                            allowed[code] = vcpus_allowed(client, code)
+                            quota = self._clients.get("service-quotas", region).get_service_quota(
+                                ServiceCode="ec2", QuotaCode=code
+                            )
+                            allowed[code] = float(quota["Quota"]["Value"])
                 except ProviderError as error:
                     yield Finding(what, "unknown", f"{name} {market}: {error}")
                     continue
@@ -331,32 +353,25 @@ class _Checker:
                 else:
                     yield Finding(what, "right", said)
 
-    def events(self, region: str) -> Iterator[Finding]:
+    def events(self, region: str, what: str) -> Iterator[Finding]:
         """Whether the queue of EC2's events is there, and a rule sends to it."""
-        queue, what = self._config.queues.get(region), f"{region} events queue"
+        queue = self._config.queues.get(region)
         if queue is None:
             yield Finding(what, "right", "none: the scheduler hears of interruptions from nodes only")
             return
-        try:
-            with aws_errors(what):
-                sqs = self._clients.get("sqs", region)
-                url = queue_url(sqs, queue)
-                asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-                arn = asked["Attributes"]["QueueArn"]
-                rules = self._clients.get("events", region).list_rule_names_by_target(TargetArn=arn)
-        except ProviderError as error:
-            text = f"{queue} is not there: create it (docs/aws.md), or leave `events_queue` out"
-            yield self._failed(what, error, text, "AWS.SimpleQueueService.NonExistentQueue")
-            return
+        sqs = self._clients.get("sqs", region)
+        url = queue_url(sqs, queue)
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        rules = self._clients.get("events", region).list_rule_names_by_target(TargetArn=arn)
         if rules["RuleNames"]:
             yield Finding(what, "right", f"{queue}, from the rule {rules['RuleNames'][0]}")
         else:
             text = f"no rule of EventBridge sends to {queue}: create one (docs/aws.md)"
             yield Finding(what, "missing", text)
 
-    def dry_run(self, region: str) -> Iterator[Finding]:
+    def dry_run(self, region: str, what: str) -> Iterator[Finding]:
         """A launch of the first type, up to the point where it would begin."""
-        part, what = self._config.regions[region], f"{region} launch"
+        part = self._config.regions[region]
         kind = next(iter(self._config.instance_types))
         request = LaunchRequest("check", "", self._deployment, "check", "main", "no-node-gets-this-token")
         # As a launch by template is, of which a dry run would make none.
@@ -378,20 +393,15 @@ class _Checker:
             with aws_errors(what):
                 self._clients.get("ec2", region).run_instances(**arguments)
         except ProviderError as error:
-            yield self._dry(what, kind, error)
+            if cause_code(error) == "DryRunOperation":
+                yield Finding(what, "right", f"{kind} could be launched (dry run)")
+            else:
+                yield Finding(what, "missing", str(error))
             return
         raise AssertionError("a dry run launched something")
 
-    def _dry(self, what: str, kind: str, error: ProviderError) -> Finding:
-        cause = error.__cause__
-        if isinstance(cause, Exception) and code_of(cause) == "DryRunOperation":
-            return Finding(what, "right", f"{kind} could be launched (dry run)")
-        return Finding(what, "missing", str(error))
-
     def _failed(self, what: str, error: ProviderError, text: str = "", code: str = "") -> Finding:
-        """A look that failed: something that is not there, or a right that is missing."""
-        cause = error.__cause__
-        found = code_of(cause) if isinstance(cause, Exception) else ""
+        cause, found = error.__cause__, cause_code(error)
         if code and found.startswith(code):
             return Finding(what, "missing", text)
         if isinstance(cause, ClientError) and found in DENIED:

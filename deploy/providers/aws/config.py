@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from deploy.model.instances import Offer
 from deploy.model.transfers import Transfers
-from deploy.providers.aws.catalogue import Catalogue, CatalogueError, load_catalogue
+from deploy.providers.aws.catalogue import Catalogue, load_catalogue
 from deploy.providers.base import Provider
-from deploy.providers.config import Finding, Place, ProviderConfig
-from deploy.providers.userdata import NodeConfig
+from deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
+from deploy.providers.config import Finding
+from deploy.providers.offers import CatalogueError
 from deploy.security.sandbox import Sandbox
-from deploy.security.tls import is_loopback
 from deploy.yamlfile import ConfigError, Part
 
 if TYPE_CHECKING:
     from deploy.providers.aws.provider import AwsProvider
 
-_Positive = Annotated[FiniteFloat, Field(gt=0)]
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+=,@-]{1,100}$")]
 _Queue = Annotated[str, Field(pattern=r"^([A-Za-z0-9_-]{1,80}|https?:/{2}\S+)$")]
-AwsMarket = Literal["spot", "on_demand"]
 INTERNET_USD_GB = 0.09
 """Of what leaves a region for another cloud, the first 10 TB of a month.
 
@@ -54,31 +51,20 @@ class Region(Part):
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
 
 
-class InstanceType(Part):
+class Ec2Type(InstanceType):
     """One type that may be rented.
 
     Attributes:
-        quota: instances of it that may run at once in one zone and market, for this deployment.
-        speed: relative to the reference type (1.0), larger is faster.
-        markets: how it may be rented.
-        max_price_usd_hour: spot: never pay more; None: the on-demand price is EC2's own limit.
         hibernate: prepare on-demand instances for hibernation (the memory must fit on the disk).
     """
 
-    quota: PositiveInt
-    speed: _Positive = 1.0
-    markets: Annotated[tuple[AwsMarket, ...], Field(min_length=1)] = ("spot", "on_demand")
-    max_price_usd_hour: _Positive | None = None
     hibernate: bool = False
 
 
-class AwsConfig(ProviderConfig):
-    """The AWS provider's configuration.
+class AwsConfig(CloudConfig):
+    """The AWS provider's configuration, besides the keys of `CloudConfig`.
 
     Attributes:
-        regions: by name.
-        instance_types: by name.
-        node: how nodes start.
         instance_profile: name of the nodes' instance profile; None: they may call nothing.
         key_name: SSH key pair; None: nobody can log in.
         disk_gib: encrypted root disk (gp3).
@@ -88,19 +74,13 @@ class AwsConfig(ProviderConfig):
         endpoint_url: of an emulator; None: AWS_ENDPOINT_URL, else AWS itself.
         catalogue: on-demand price list; None: the one that ships.
         prices_every_s: spot prices are asked for so often.
-        cool_down_s: an offer that had no capacity is left alone so long; twice as long each further time,
-        cool_down_most_s: up to this.
-        visible_within_s: a new instance may stay unseen by describe so long.
-        launch_s: expected seconds from the request to a ready node.
-        state: folder of the availability record, relative to the configuration; None: it is not kept.
         events_queue: SQS queue that gets EC2's warnings of interruptions and its advice to leave: a name that
             each region has one of, or a name or URL by region. It is this deployment's alone. None: the
             scheduler hears of interruptions from nodes only.
     """
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
-    instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]
-    node: NodeConfig
+    instance_types: Annotated[dict[_Type, Ec2Type], Field(min_length=1)]
     instance_profile: _Name | None = None
     key_name: str | None = None
     disk_gib: Annotated[int, Field(ge=8, le=16384)] = 50
@@ -109,15 +89,11 @@ class AwsConfig(ProviderConfig):
         Field(default_factory=dict)
     )
     profile: str | None = None
-    endpoint_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     catalogue: Path | None = None
-    prices_every_s: _Positive = 60.0
-    cool_down_s: _Positive = 120.0
-    cool_down_most_s: _Positive = 3600.0
-    visible_within_s: _Positive = 120.0
-    launch_s: _Positive = 90.0
+    prices_every_s: Positive = 60.0
     events_queue: _Queue | dict[str, _Queue] | None = None
-    joins: ClassVar[bool] = True
+    provider: ClassVar[str] = "aws"
+    cloud: ClassVar[str] = "AWS"
 
     @model_validator(mode="after")
     def _consistent(self) -> AwsConfig:
@@ -146,11 +122,7 @@ class AwsConfig(ProviderConfig):
         return self.events_queue or {}
 
     def prices(self) -> Catalogue:
-        """The on-demand price list.
-
-        Raises:
-            ConfigError: if it cannot be read, or lacks a type that is configured.
-        """
+        """The on-demand price list; see `CloudConfig.prices`."""
         try:
             catalogue = load_catalogue(None if self.catalogue is None else self.folder / self.catalogue)
             for region in self.regions:
@@ -162,44 +134,15 @@ class AwsConfig(ProviderConfig):
             raise ConfigError(str(error)) from error
         return catalogue
 
-    def ca_pem(self) -> str | None:
-        """Certificate that nodes trust. Raises ConfigError."""
-        return self.node.ca_pem(self.folder)
-
     def open(self, sandbox: Sandbox | None = None) -> Provider:
         """EC2. Raises ConfigError, ProviderError."""
         from deploy.providers.aws.provider import AwsProvider
 
         return AwsProvider(self)
 
-    def places(self) -> dict[str, Place]:
-        """By offer id; the price list and the certificate are read too. On-demand capacity is a zone's own.
-
-        Raises:
-            ConfigError: if one of them cannot be used.
-        """
-        self.prices()
-        self.ca_pem()
-        found = (
-            Place("aws", region, zone, name, market)
-            for region, part in self.regions.items()
-            for zone in part.subnets
-            for name, kind in self.instance_types.items()
-            for market in kind.markets
-        )
-        return {place.offer_id: place for place in found}
-
-    def looks_after(self, region: str) -> bool:
-        """Whether instances in this region would be seen and ended."""
-        return region in self.regions
-
-    def require_reachable(self, address: IPvAnyAddress) -> None:
-        """Nodes find what runs jobs at this address. Raises ConfigError."""
-        if address.is_loopback and not is_loopback(urlsplit(self.node.scheduler_url).hostname or ""):
-            raise ConfigError(
-                f"runners.address is {address}, which instances of AWS cannot reach: set it to "
-                "this machine's address in their network"
-            )
+    def zones(self, region: str) -> Iterable[str]:
+        """Those with a subnet. On-demand capacity is a zone's own."""
+        return self.regions[region].subnets
 
     def check(self, deployment: str) -> Iterator[Finding]:
         """Credentials, rights, quotas, images and networks. Raises ConfigError."""
@@ -229,6 +172,4 @@ class AwsConfig(ProviderConfig):
         self, provider: Provider, offers: Sequence[Offer], now_s: float
     ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
         """Of spot offers: the mean price and the placement score. Raises ProviderError."""
-        from deploy.providers.aws.scores import details
-
-        return details(cast("AwsProvider", provider), offers, now_s)
+        return cast("AwsProvider", provider).details(offers, now_s)

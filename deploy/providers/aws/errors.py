@@ -99,6 +99,11 @@ def code_of(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, sdk.ClientError) else ""
 
 
+def cause_code(error: BaseException) -> str:
+    """The provider's own code behind an error of the interface; "" for none."""
+    return code_of(error.__cause__) if isinstance(error.__cause__, Exception) else ""
+
+
 def denied_permission(error: sdk.ClientError) -> str:
     """Which permission was missing, as in a policy: "ec2:RunInstances"."""
     found = _PERMISSION.search(str(error.response.get("Error", {}).get("Message", "")))

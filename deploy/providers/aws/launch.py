@@ -12,9 +12,9 @@ from typing import Any
 from deploy.model.instances import LaunchRequest
 from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig, InstanceType
+from deploy.providers.aws.config import AwsConfig, Ec2Type
 from deploy.providers.aws.describe import Described, described
-from deploy.providers.aws.errors import aws_errors, code_of
+from deploy.providers.aws.errors import aws_errors, cause_code
 from deploy.providers.base import ProviderError, RefusedError
 from deploy.providers.config import Place
 from deploy.providers.userdata import user_data
@@ -111,11 +111,7 @@ class Templates:
                     TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
                 )
         except ProviderError as error:
-            cause = error.__cause__
-            if (
-                not isinstance(cause, Exception)
-                or code_of(cause) != "InvalidLaunchTemplateName.AlreadyExistsException"
-            ):
+            if cause_code(error) != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
         return name
 
@@ -136,7 +132,7 @@ USER_DATA_BYTES = 16384
 """The most that EC2 takes."""
 
 
-def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
+def max_price(request: LaunchRequest, kind: Ec2Type) -> str | None:
     """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
     limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
     return f"{min(limits):.6f}" if limits else None
@@ -180,9 +176,7 @@ def run(
                 )
             return described(answer["Instances"][0], place.region, config)
         except ProviderError as error:
-            cause = error.__cause__
-            gone = isinstance(cause, Exception) and code_of(cause).startswith("InvalidLaunchTemplate")
-            if last or not gone:
+            if last or not cause_code(error).startswith("InvalidLaunchTemplate"):
                 raise
             # Somebody deleted it: it is made again.
             templates.forget(place.region, request.deployment)
@@ -223,11 +217,10 @@ def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callabl
                     clients.get("ec2", region).terminate_instances(InstanceIds=left)
                 break
             except ProviderError as error:
-                cause = error.__cause__
-                if not isinstance(cause, Exception) or code_of(cause) not in _NEVER_WAS:
+                if cause_code(error) not in _NEVER_WAS:
                     raise
                 # One unknown id refuses the whole batch.
-                unknown = set(_ID.findall(str(cause))) & set(left) or set(left[:1])
+                unknown = set(_ID.findall(str(error.__cause__))) & set(left) or set(left[:1])
                 hidden = sorted(name for name in unknown if is_new(name))
                 if hidden:
                     raise ProviderError(f"{doing}: {hidden[0]} is not visible yet: try again") from error

@@ -8,8 +8,6 @@ from typing import Any
 
 from deploy.model.instances import LaunchRequest
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.base import RefusedError
-from deploy.providers.config import Place
 
 PROVIDER = "aws"
 DEPLOYMENT = "spotweave:deployment"
@@ -17,13 +15,6 @@ JOB = "spotweave:job"
 TASK = "spotweave:task"
 OWNER = "spotweave:owner"
 TOKEN = "spotweave:client-token"
-
-
-def find(known: Mapping[str, Place], offer_id: str) -> Place:
-    """One of them. Raises RefusedError."""
-    if offer_id not in known:
-        raise RefusedError(f"aws: no offer {offer_id!r}: see regions, subnets and instance_types")
-    return known[offer_id]
 
 
 def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:

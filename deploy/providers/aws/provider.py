@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
 from deploy.providers.aws import describe, launch, names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
+from deploy.providers.aws.errors import aws_errors
 from deploy.providers.aws.launch import Templates
-from deploy.providers.aws.notices import Notices
-from deploy.providers.aws.offers import OfferBook
+from deploy.providers.aws.notices import NOTICE_S, Notices
 from deploy.providers.aws.prices import PriceBook
-from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
-from deploy.providers.calls import CHANGE_S, LOOK_S, Calls
+from deploy.providers.base import PartialError, ProviderError
+from deploy.providers.calls import LOOK_S
+from deploy.providers.cloud import CloudProvider, Quote
 from deploy.providers.config import Place
-from deploy.providers.memory import Memory
-from deploy.providers.offers import Availability
+
+FREE_FIRST_S = 3600.0
+"""An instance that EC2 interrupts within its first hour costs nothing."""
+NEVER_RAN_S = 1.0
+"""A launch that fails costs nothing on demand either; its instance is told to have ended when it began."""
 
 
-class AwsProvider:
-    """Implements `Provider` on EC2; see there. EC2 and its tags are the truth; memory bridges its delays.
+class AwsProvider(CloudProvider[AwsConfig]):
+    """Implements `Provider` on EC2; see `CloudProvider`.
 
     Args:
         config: what may be rented.
@@ -33,78 +36,29 @@ class AwsProvider:
         now: epoch seconds.
 
     Raises (when made):
-        ConfigError: if the price list or the certificate cannot be used.
-        ProviderError: if the state folder cannot be used, or there is no such profile.
+        ProviderError: also if there is no such profile.
     """
 
     name = names.PROVIDER
+    notice_s: ClassVar[float] = NOTICE_S
+    keys: ClassVar[str] = "regions, subnets and instance_types"
 
     def __init__(self, config: AwsConfig, session: Any = None, now: Callable[[], float] = time.time) -> None:
-        self.config = config
-        self._now = now
-        self._places = config.places()
+        super().__init__(config, now)
         self._ca_pem = config.ca_pem()
-        catalogue = config.prices()
+        self._catalogue = config.prices()
         self.clients = Clients(config.profile, config.endpoint_url, session)
-        self._calls = Calls(names.PROVIDER)
         zones = {region: list(part.subnets) for region, part in config.regions.items()}
         self.prices = PriceBook(
             self.clients, self._calls, zones, list(config.instance_types), config.prices_every_s
         )
-        self.availability = Availability(
-            None if config.state_folder is None else config.state_folder / "availability.json",
-            config.cool_down_s,
-            config.cool_down_most_s,
-        )
-        self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
         self._templates = Templates(self.clients, config)
         self._notices = Notices(self.clients, self._calls, config.queues, config.visible_within_s)
-        self._memory = Memory(config.visible_within_s, self._interrupted)
-        self._silent: Mapping[str, ProviderError] = {}
-        """Regions that did not answer in the latest `describe`: what runs there is not known."""
 
     def offers(self) -> Sequence[Offer]:
         """Everything configured, with the prices of now; see `Provider.offers`."""
-        now_s = self._now()
-        self.prices.refresh(now_s)
-        return self._offers.all(now_s, self._silent)
-
-    def launch(self, request: LaunchRequest) -> InstanceReport:
-        """Rent one instance of one offer; see `Provider.launch`."""
-        place = names.find(self._places, request.offer_id)
-        known = self._memory.by_token(request.deployment, request.client_token)
-        if known is not None:
-            self._same(known, place)
-            return known
-        if place.region in self._silent:
-            raise ProviderError(f"nothing is launched where nothing is seen: {self._silent[place.region]}")
-        self._admit(request.deployment, place)
-        try:
-            one = self._calls.one(
-                "launch",
-                CHANGE_S,
-                place.region,
-                lambda: launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem),
-            )
-        except CapacityError as error:
-            # A limit of this one request says nothing of the offer.
-            if "SpotMaxPriceTooLow" not in str(error):
-                self.availability.down(place.offer_id, self._now(), str(error))
-            raise
-        except QuotaError as error:
-            self.availability.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
-            raise
-        self._same(one.report, place)
-        now_s = self._now()
-        self.availability.up(one.report.offer_id, now_s)
-        # What EC2 answers to a launch has all tags only once it is consistent; we know what we sent.
-        report = replace(
-            one.report,
-            client_token=request.client_token,
-            tags={"deployment": request.deployment, "job_id": request.job_id, "task": request.task},
-        )
-        self._memory.remember(report, request.deployment, place.region, now_s, seen=False)
-        return report
+        self.prices.refresh(self._now())
+        return super().offers()
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
@@ -145,58 +99,95 @@ class AwsProvider:
         ]
         return found, describe.spot_ends(self.clients, region, requests)
 
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End instances; see `Provider.terminate`."""
-        by_region, errors = self._by_region(instance_ids)
-        asks = {
-            region: partial(launch.terminate, self.clients, region, ids, self._is_new)
-            for region, ids in by_region.items()
-        }
-        answers, failed = self._calls.each("end of instances", CHANGE_S, asks)
-        told = [name for region in answers for name in by_region[region]]
-        if self._memory.stopping(told):
-            self.availability.release()
-        for error in (failed | errors).values():
-            raise error
-
     def close(self) -> None:
         """Let go of connections. Instances stay."""
         self.clients.close()
 
-    # Renting.
+    def details(
+        self, offers: Sequence[Offer], now_s: float
+    ) -> tuple[dict[str, dict[str, float | int | None]], list[str]]:
+        """Per spot offer: "mean_usd_hour" of the latest 24 h and "score", 1 to 10; None where not known.
 
-    def _same(self, report: InstanceReport, place: Place) -> None:
-        if report.offer_id != place.offer_id:
-            raise RefusedError(f"aws: this client token was used for {report.offer_id}")
+        Args:
+            offers: of this provider.
+            now_s: epoch seconds.
 
-    def _admit(self, deployment: str, place: Place) -> None:
-        """The configured quota; EC2 checks the account's own."""
-        running = self._memory.running(deployment, place.offer_id)
-        if running >= self.config.instance_types[place.instance_type].quota:
-            raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
-
-    # Memory.
-
-    def _interrupted(self, report: InstanceReport, now_s: float) -> None:
-        # Not what was interrupted long ago and is seen only now.
-        fresh = report.ended_s is not None and now_s - report.ended_s < self.config.cool_down_s
-        if fresh and report.offer_id in self._places:
-            self.availability.down(report.offer_id, now_s, "an instance was interrupted just now")
-
-    def _is_new(self, name: str) -> bool:
-        return self._memory.is_new(name, self._now())
-
-    def _by_region(
-        self, instance_ids: Sequence[str]
-    ) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
-        """Ids that EC2 has, by region; ended ones and those that never were are left out.
-
-        Also the errors of the regions in which the others may be.
+        Returns:
+            By offer id; and why a score is missing, a line for each cause.
         """
-        known = {
-            name: (found.report, found.region) for name in instance_ids if (found := self._memory.get(name))
+        spot = [offer for offer in offers if offer.market == "spot"]
+        scores: dict[tuple[str, str], int] = {}
+        trouble = []
+        for region, instance_type in sorted({(offer.region, offer.instance_type) for offer in spot}):
+            try:
+                for zone, score in self._scores(region, instance_type).items():
+                    scores[zone, instance_type] = score
+            except ProviderError as error:
+                trouble.append(f"no placement score: {error}")
+        found: dict[str, dict[str, float | int | None]] = {
+            offer.offer_id: {
+                "mean_usd_hour": self.prices.mean(offer.zone, offer.instance_type, now_s),
+                "score": scores.get((offer.zone, offer.instance_type)),
+            }
+            for offer in spot
         }
-        unknown = [name for name in dict.fromkeys(instance_ids) if name not in known]
+        return found, trouble
+
+    def _scores(self, region: str, instance_type: str) -> Mapping[str, int]:
+        """By zone name. AWS gives ids of zones, because names differ between accounts."""
+        ec2 = self.clients.get("ec2", region)
+        with aws_errors(f"aws {region}: placement scores"):
+            zones = {
+                zone["ZoneId"]: zone["ZoneName"]
+                for zone in ec2.describe_availability_zones()["AvailabilityZones"]
+            }
+            answer = ec2.get_spot_placement_scores(
+                InstanceTypes=[instance_type],
+                TargetCapacity=1,
+                SingleAvailabilityZone=True,
+                RegionNames=[region],
+            )
+        return {
+            zones[entry["AvailabilityZoneId"]]: entry["Score"]
+            for entry in answer["SpotPlacementScores"]
+            if entry.get("AvailabilityZoneId") in zones
+        }
+
+    def _quote(self, place: Place, now_s: float) -> Quote:
+        on_demand = self._catalogue.usd_hour(place.region, place.instance_type)
+        spot = place.market == "spot"
+        price = self.prices.latest(place.zone, place.instance_type) if spot else on_demand
+        return Quote(
+            hardware=self._catalogue.hardware(place.instance_type),
+            # EC2 never charges more than on demand; what has no price cannot be rented.
+            price_usd_hour=on_demand if price is None else price,
+            on_demand_usd_hour=on_demand,
+            price_steps=self.prices.steps(place.zone, place.instance_type) if spot else (),
+            disk_usd_gib_month=self._catalogue.disk_usd_gib_month(place.region),
+            free_first_s=FREE_FIRST_S if spot else NEVER_RAN_S,
+            reason=self._no_spot(place, price, now_s) if spot else "",
+        )
+
+    def _no_spot(self, place: Place, price: float | None, now_s: float) -> str:
+        trouble = self.prices.trouble(place.region, now_s)
+        if trouble:
+            return trouble
+        if price is None:
+            return f"EC2 names no spot price for {place.instance_type} in {place.zone}"
+        limit = self.config.instance_types[place.instance_type].max_price_usd_hour
+        if limit is not None and price > limit:
+            return f"{price} USD/h now, more than max_price_usd_hour of {limit}"
+        return ""
+
+    def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
+        return launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem).report
+
+    def _end(self, region: str, names: Sequence[str]) -> None:
+        launch.terminate(self.clients, region, names, lambda name: self._memory.is_new(name, self._now()))
+
+    def _living(self, names: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
+        known = {name: (found.report, found.region) for name in names if (found := self._memory.get(name))}
+        unknown = [name for name in names if name not in known]
         errors: dict[str, ProviderError] = {}
         if unknown:
             asks = {

@@ -21,7 +21,8 @@ from typing import Any
 from deploy.providers.base import ProviderError
 from deploy.providers.gcp.clients import Clients
 from deploy.providers.gcp.errors import gcp_errors
-from deploy.providers.gcp.prices import Hardware, PriceList, Region, Step, load_prices
+from deploy.providers.gcp.prices import PriceList, Region, Step, load_prices
+from deploy.providers.offers import CatalogueError, Hardware
 from spotweave.files import write_bytes
 
 HOST = "cloudbilling.googleapis.com"
@@ -61,10 +62,6 @@ _USAGES = ("OnDemand", "Preemptible")
 
 Skus = Mapping[tuple[str, str], float]
 """USD for a unit, by the SKU's name without its place, and region."""
-
-
-class CatalogueError(ValueError):
-    """The catalogue cannot be used; one line."""
 
 
 def read(clients: Clients) -> Iterator[dict[str, Any]]:

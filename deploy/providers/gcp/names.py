@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Mapping
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.base import RefusedError
 from deploy.providers.config import Place
 from deploy.providers.gcp.config import GcpConfig
 
@@ -25,13 +24,6 @@ TOKEN = "spotweave-token"
 _NAME = re.compile(r"sw-(?P<deployment>[0-9a-f]{6})-(?P<offer>[0-9a-f]{6})-(?P<token>[a-z0-9-]+)")
 _PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?")
 _SAFE = re.compile(r"[a-z0-9_-]{0,63}")
-
-
-def find(known: Mapping[str, Place], offer_id: str) -> Place:
-    """One of them. Raises RefusedError."""
-    if offer_id not in known:
-        raise RefusedError(f"gcp: no offer {offer_id!r}: see regions and instance_types")
-    return known[offer_id]
 
 
 def instance_name(request: LaunchRequest) -> str:

@@ -11,48 +11,26 @@ from bisect import bisect_right
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from deploy.providers.config import Place
+from deploy.providers.offers import CatalogueError, Hardware, Price, load_list
+from deploy.yamlfile import Part
 
 SHIPPED = Path(__file__).with_name("prices.json")
-_Price = Annotated[FiniteFloat, Field(gt=0)]
+_REMEDY = "add it to a list of your own"
 Steps = tuple[tuple[float, float], ...]
 """(epoch seconds, USD per hour), by rising time; the first also holds before its time."""
 
 
-class PriceError(ValueError):
-    """The list cannot be used, or does not have it; one line."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Hardware(_Part):
-    """What a machine type has.
-
-    Attributes:
-        vcpus: virtual cores; shared-core types count as one.
-        memory_gib: memory.
-        gpu: that it always has; None for none.
-        gpus: how many.
-    """
-
-    vcpus: PositiveInt
-    memory_gib: _Price
-    gpu: str | None = None
-    gpus: Annotated[int, Field(ge=0)] = 0
-
-
-class Step(_Part):
+class Step(Part):
     """A price and since when it is in force; None: it is not known, or not to be had."""
 
     since: datetime
-    on_demand_usd_hour: _Price | None = None
-    spot_usd_hour: _Price | None = None
+    on_demand_usd_hour: Price | None = None
+    spot_usd_hour: Price | None = None
 
     @property
     def since_s(self) -> float:
@@ -60,7 +38,7 @@ class Step(_Part):
         return (self.since if self.since.tzinfo else self.since.replace(tzinfo=UTC)).timestamp()
 
 
-class Region(_Part):
+class Region(Part):
     """Prices of a region, or where a zone differs, of that zone.
 
     Attributes:
@@ -71,10 +49,10 @@ class Region(_Part):
 
     types: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
     gpus: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
-    disk_usd_gib_month: dict[str, _Price] = Field(default_factory=dict)
+    disk_usd_gib_month: dict[str, Price] = Field(default_factory=dict)
 
 
-class Egress(_Part):
+class Egress(Part):
     """USD for a GB that leaves a region of Google's.
 
     Attributes:
@@ -84,13 +62,13 @@ class Egress(_Part):
         internet: to another cloud.
     """
 
-    same_continent: _Price
-    us_europe: _Price
-    other: _Price
-    internet: _Price
+    same_continent: Price
+    us_europe: Price
+    other: Price
+    internet: Price
 
 
-class PriceList(_Part):
+class PriceList(Part):
     """The whole list.
 
     Attributes:
@@ -114,15 +92,15 @@ class PriceList(_Part):
         return self
 
     def hardware(self, instance_type: str) -> Hardware:
-        """Of a machine with what is attached to it. Raises PriceError."""
+        """Of a machine with what is attached to it. Raises CatalogueError."""
         machine, gpu, gpus = parts(instance_type)
         if machine not in self.types:
-            raise PriceError(f"the price list has no machine type {machine}: add it to a list of your own")
+            raise CatalogueError(f"the price list has no machine type {machine}: {_REMEDY}")
         found = self.types[machine]
         return found if gpu is None else found.model_copy(update={"gpu": _model(gpu), "gpus": gpus})
 
     def steps(self, place: Place) -> Steps:
-        """What an instance of an offer costs, with its GPUs. Raises PriceError."""
+        """What an instance of an offer costs, with its GPUs. Raises CatalogueError."""
         machine, gpu, gpus = parts(place.instance_type)
         steps = self._listed(place, "types", machine)
         if gpu is None:
@@ -135,10 +113,10 @@ class PriceList(_Part):
         )
 
     def disk_usd_gib_month(self, region: str, kind: str) -> float:
-        """Of a disk. Raises PriceError."""
+        """Of a disk. Raises CatalogueError."""
         prices = self.regions[region].disk_usd_gib_month if region in self.regions else {}
         if kind not in prices:
-            raise PriceError(f"the price list has no disk {kind} in {region}: add it to a list of your own")
+            raise CatalogueError(f"the price list has no disk {kind} in {region}: {_REMEDY}")
         return prices[kind]
 
     def egress_usd_gb(self, start: str, end: str) -> float:
@@ -160,23 +138,15 @@ class PriceList(_Part):
             known = tuple((since_s, price) for since_s, price in prices if price is not None)
             if known:
                 return known
-        raise PriceError(
-            f"the price list has no price of {name} ({place.market}) in {place.region}: add it to a list of "
-            "your own, or leave that market out"
+        raise CatalogueError(
+            f"the price list has no price of {name} ({place.market}) in {place.region}: {_REMEDY}, "
+            "or leave that market out"
         )
 
 
 def load_prices(path: Path | None) -> PriceList:
-    """A list; None: the one that ships. Raises PriceError."""
-    path = SHIPPED if path is None else path
-    try:
-        return PriceList.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise PriceError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise PriceError(f"{path}: {where}: {first['msg']}") from error
+    """A list; None: the one that ships. Raises CatalogueError."""
+    return load_list(PriceList, SHIPPED if path is None else path)
 
 
 def parts(instance_type: str) -> tuple[str, str | None, int]:

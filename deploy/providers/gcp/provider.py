@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from typing import ClassVar
 
 from google.api_core import exceptions as api
 
-from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
-from deploy.providers.calls import CHANGE_S, Calls
+from deploy.model.instances import InstanceReport, LaunchRequest
+from deploy.node.metadata import NOTICE_S
+from deploy.providers.base import CapacityError, PartialError, ProviderError
+from deploy.providers.cloud import KEPT_S, CloudProvider, Quote
 from deploy.providers.config import Place
 from deploy.providers.gcp import describe, names
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
@@ -20,97 +21,44 @@ from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.errors import gcp_errors, reason_of
 from deploy.providers.gcp.launch import Launcher
 from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
-from deploy.providers.gcp.offers import OfferBook
-from deploy.providers.memory import KEPT_S, Memory
-from deploy.providers.offers import Availability
+from deploy.providers.gcp.prices import price_at, until
 
+NEVER_RAN_S = 1.0
+"""There is no free first hour. An insert that failed costs nothing: it is told to have ended as it began."""
 _AT_ONCE = 8
 """Ends that one region is asked for at the same time: each is a call of its own."""
 _OVERLAP_S = 120.0
 """Operations are listed again from so long before the latest look: clocks differ, and lists lag."""
 
 
-class GcpProvider:
-    """Implements `Provider` on Compute Engine; see there. Labels and operations are the truth.
+class GcpProvider(CloudProvider[GcpConfig]):
+    """Implements `Provider` on Compute Engine by its labels and operations; see `CloudProvider`.
 
     Args:
         config: what may be rented.
         clients: of Compute Engine; None: new ones.
         now: epoch seconds.
-
-    Raises (when made):
-        ConfigError: if the price list or the certificate cannot be used.
-        ProviderError: if the state folder cannot be used.
     """
 
     name = names.PROVIDER
+    notice_s: ClassVar[float] = NOTICE_S
+    keys: ClassVar[str] = "regions and instance_types"
 
     def __init__(
         self, config: GcpConfig, clients: Clients | None = None, now: Callable[[], float] = time.time
     ) -> None:
-        self.config = config
-        self._now = now
-        self._places = config.places()
+        super().__init__(config, now)
         self.clients = Clients(config.endpoint_url) if clients is None else clients
-        self._calls = Calls(names.PROVIDER)
-        self.availability = Availability(
-            None if config.state_folder is None else config.state_folder / "availability.json",
-            config.cool_down_s,
-            config.cool_down_most_s,
-        )
-        self._offers = OfferBook(config, config.prices(), self._places, self.availability)
+        self._prices = config.prices()
+        self._steps = {name: self._prices.steps(place) for name, place in self._places.items()}
+        self._on_demand = {
+            name: self._prices.steps(replace(place, market="on_demand"))
+            for name, place in self._places.items()
+        }
         self._launcher = Launcher(self.clients, config)
         self._listing = Listing(self.clients, self._calls, config, now)
-        self._memory = Memory(config.visible_within_s, self._interrupted)
         self._looked_s: dict[str, float] = {}
         """When all regions answered last, by deployment."""
-        self._silent: Mapping[str, ProviderError] = {}
-        """Regions that did not answer in the latest `describe`: what runs there is not known."""
-
-    def offers(self) -> Sequence[Offer]:
-        """Everything configured, with the list's prices of now; see `Provider.offers`."""
-        return self._offers.all(self._now(), self._silent)
-
-    def launch(self, request: LaunchRequest) -> InstanceReport:
-        """Rent one instance of one offer; see `Provider.launch`."""
-        place = names.find(self._places, request.offer_id)
-        if request.deployment not in self._looked_s:
-            # Rented before this process began, perhaps.
-            self._find(request, place)
-        known = self._memory.by_token(request.deployment, request.client_token)
-        if known is not None:
-            self._same(known, place)
-            return known
-        if place.region in self._silent:
-            raise ProviderError(f"nothing is launched where nothing is seen: {self._silent[place.region]}")
-        now_s = self._now()
-        if (
-            self._memory.running(request.deployment, place.offer_id)
-            >= self.config.instance_types[place.instance_type].quota
-        ):
-            raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
-        above = self._offers.above_limit(place, request.max_price_usd_hour, now_s)
-        if above:
-            raise CapacityError(f"{place.offer_id}: {above}")
-        try:
-            one = self._calls.one(
-                "launch", CHANGE_S, place.region, lambda: self._launcher.run(request, place)
-            )
-        except CapacityError as error:
-            self.availability.down(place.offer_id, self._now(), str(error))
-            raise
-        except QuotaError as error:
-            self.availability.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
-            raise
-        report = describe.described(one, self.config, ()) if one is not None else self._gone(request)
-        self._same(report, place)
-        now_s = self._now()
-        if report.state.live:
-            self.availability.up(report.offer_id, now_s)
-        tags = {"deployment": request.deployment, "job_id": request.job_id, "task": request.task}
-        report = replace(report, client_token=request.client_token, tags=tags)
-        self._memory.remember(report, request.deployment, place.region, now_s, seen=False)
-        return report
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """One call for each 500 instances, one for each 500 operations; see `Provider.describe`."""
@@ -130,45 +78,46 @@ class GcpProvider:
                 over = self._ended(name, deployment, done)
                 if over is not None:
                     reports[name] = over
-        answered = {
-            name: report
-            for name, report in reports.items()
-            if self.config.region_of(_zone(report.offer_id)) not in silent
-        }
+        answered = {name: report for name, report in reports.items() if self._region(report) not in silent}
         for name, report in answered.items():
-            region = self.config.region_of(_zone(report.offer_id))
-            self._memory.remember(report, deployment, region, now_s, seen=name in listed)
+            self._memory.remember(report, deployment, self._region(report), now_s, seen=name in listed)
         found = self._memory.bridged(answered.values(), deployment, silent, now_s)
         if silent:
             raise PartialError(found, silent)
         self._looked_s[deployment] = began_s
         return found
 
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End instances, each by a call of its own; see `Provider.terminate`."""
-        by_region: dict[str, list[tuple[str, str]]] = {}
-        for name, zone in self._zones(instance_ids).items():
-            by_region.setdefault(self.config.region_of(zone), []).append((zone, name))
-        asks = {region: partial(self._end, ends) for region, ends in by_region.items()}
-        answers, failed = self._calls.each("end of instances", CHANGE_S, asks)
-        told = [name for region in answers for _, name in by_region[region]]
-        if self._memory.stopping(told):
-            self.availability.release()
-        for error in failed.values():
-            raise error
-
     def close(self) -> None:
         """Let go of connections. Instances stay."""
         self.clients.close()
 
+    def _quote(self, place: Place, now_s: float) -> Quote:
+        steps = self._steps[place.offer_id]
+        return Quote(
+            hardware=self._prices.hardware(place.instance_type),
+            price_usd_hour=price_at(steps, now_s),
+            on_demand_usd_hour=price_at(self._on_demand[place.offer_id], now_s),
+            price_steps=until(steps, now_s),
+            disk_usd_gib_month=self._prices.disk_usd_gib_month(place.region, self.config.disk_type),
+            free_first_s=NEVER_RAN_S,
+            reason=self._above_limit(place, None, now_s),
+        )
+
+    def _above_limit(self, place: Place, limit: float | None, now_s: float) -> str:
+        """Why a limit on the spot price forbids it now; "" if none does."""
+        limits = [
+            one for one in (limit, self.config.instance_types[place.instance_type].max_price_usd_hour) if one
+        ]
+        price = price_at(self._steps[place.offer_id], now_s)
+        if place.market == "spot" and limits and price > min(limits):
+            return f"{price} USD/h now, more than the limit of {min(limits)}"
+        return ""
+
     # Renting.
 
-    def _same(self, report: InstanceReport, place: Place) -> None:
-        if report.offer_id != place.offer_id:
-            raise RefusedError(f"gcp: this client token was used for {report.offer_id}")
-
-    def _find(self, request: LaunchRequest, place: Place) -> None:
-        """Look whether this client token has an instance. Raises ProviderError, also if that is not known."""
+    def _recall(self, request: LaunchRequest, place: Place) -> None:
+        if request.deployment in self._looked_s:
+            return
         found, silent = self._listing.instances(names.TOKEN, names.label(request.client_token))
         if place.region in silent:
             raise silent[place.region]
@@ -176,11 +125,19 @@ class GcpProvider:
             if one.labels.get(names.DEPLOYMENT) == names.label(request.deployment):
                 report = describe.described(one, self.config, ())
                 report = self._told(one.name, report, request.deployment, request.client_token)
-                region = self.config.region_of(_zone(report.offer_id))
+                region = self._region(report)
                 self._memory.remember(report, request.deployment, region, self._now(), seen=True)
 
-    def _gone(self, request: LaunchRequest) -> InstanceReport:
-        """An instance that was rented, and has ended since. Raises ProviderError if nothing tells when."""
+    def _admit(self, request: LaunchRequest, place: Place) -> None:
+        above = self._above_limit(place, request.max_price_usd_hour, self._now())
+        if above:
+            raise CapacityError(f"{place.offer_id}: {above}")
+
+    def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
+        one = self._launcher.run(request, place)
+        if one is not None:
+            return describe.described(one, self.config, ())
+        # It was rented, and has ended since.
         name = names.instance_name(request)
         operations, _ = self._listing.operations(lambda op: op.target == name and op.kind == "insert")
         report = self._ended(name, request.deployment, by_target(operations).get(name, []))
@@ -188,14 +145,32 @@ class GcpProvider:
             raise ProviderError(f"gcp: {name} is not visible yet: try again")
         return report
 
-    def _end(self, ends: Sequence[tuple[str, str]]) -> None:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(ends))) as pool:
-            failed = [error for error in pool.map(self._end_one, ends) if error is not None]
+    def _living(self, instance_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
+        by_region: dict[str, list[str]] = {}
+        for name in instance_ids:
+            zone = self._zone(name)
+            if zone:
+                by_region.setdefault(self.config.region_of(zone), []).append(name)
+        return by_region, {}
+
+    def _zone(self, name: str) -> str:
+        """Where an instance is; "" for one that has ended or never was."""
+        known = self._memory.get(name)
+        if known is not None:
+            return _zone_of(known.report) if known.report.state.live else ""
+        # A hash of the offer is in the name: it says where to look.
+        return next((place.zone for place in self._places.values() if names.may_be(name, place)), "")
+
+    def _end(self, region: str, instance_ids: Sequence[str]) -> None:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(instance_ids))) as pool:
+            failed = [error for error in pool.map(self._end_one, instance_ids) if error is not None]
         if failed:
             raise failed[0]
 
-    def _end_one(self, end: tuple[str, str]) -> ProviderError | None:
-        zone, name = end
+    def _end_one(self, name: str) -> ProviderError | None:
+        zone = self._zone(name)
+        if not zone:
+            return None
         try:
             with gcp_errors(f"gcp {zone}: end of {name}"):
                 self.clients.instances.delete_unary(
@@ -208,20 +183,6 @@ class GcpProvider:
             if not isinstance(error.__cause__, api.NotFound):
                 return error
         return None
-
-    def _zones(self, instance_ids: Sequence[str]) -> dict[str, str]:
-        """Zones of instances, by name; ended ones and those that never were are left out."""
-        found: dict[str, str] = {}
-        for name in dict.fromkeys(instance_ids):
-            known = self._memory.get(name)
-            if known is None:
-                # A hash of the offer is in the name: it says where to look.
-                for place in self._places.values():
-                    if names.may_be(name, place):
-                        found[name] = place.zone
-            elif known.report.state.live:
-                found[name] = _zone(known.report.offer_id)
-        return found
 
     # What is seen.
 
@@ -262,13 +223,10 @@ class GcpProvider:
             return None
         return describe.at_end(report, operations) if report.ended_s is None else report
 
-    def _interrupted(self, report: InstanceReport, now_s: float) -> None:
-        # Not what was interrupted long ago and is seen only now.
-        fresh = report.ended_s is not None and now_s - report.ended_s < self.config.cool_down_s
-        if fresh and report.offer_id in self._places:
-            self.availability.down(report.offer_id, now_s, "an instance was interrupted just now")
+    def _region(self, report: InstanceReport) -> str:
+        return self.config.region_of(_zone_of(report))
 
 
-def _zone(offer_id: str) -> str:
-    """Of an offer: PROVIDER/ZONE/TYPE/MARKET."""
-    return offer_id.split("/")[1]
+def _zone_of(report: InstanceReport) -> str:
+    """Of its offer: PROVIDER/ZONE/TYPE/MARKET."""
+    return report.offer_id.split("/")[1]

@@ -11,19 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.providers.offers import History
 from envs.traces.market import load_trace
 from envs.traces.storage import TraceError
 
 _DAY_S = 86400.0
-
-
-@dataclass(frozen=True)
-class History:
-    """What was seen of an offer until a moment, in recorded seconds; as `Offer` defines it."""
-
-    up_ratio: float
-    spell_s: float
-    mean_up_s: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class RecordedMarket:
         return None
 
     def history(self, position_s: float) -> History:
-        """What was seen in the latest day and the latest 7 days, no further back than the start."""
+        """The latest day and 7 days in recorded seconds, no further back than the start."""
         day = max(0.0, position_s - _DAY_S)
         week = list(self._up_spells(max(0.0, position_s - 7 * _DAY_S), position_s))
         up_day = sum(end - max(begin, day) for begin, end in week if end > day)

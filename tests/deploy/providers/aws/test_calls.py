@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore import exceptions as sdk
 
-from deploy.providers import calls
+from deploy.providers import calls, cloud
 from deploy.providers.aws import notices, prices, provider
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import aws_errors, denied_permission, translated
@@ -155,7 +155,7 @@ def endpoint(trickles: bool) -> Iterator[str]:
 @pytest.fixture
 def config(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
     """Short time limits."""
-    for module in (calls, notices, prices, provider):
+    for module in (calls, cloud, notices, prices, provider):
         for name in ("LOOK_S", "QUEUE_S", "CHANGE_S"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, SOON_S)

@@ -9,10 +9,9 @@ from typing import Any
 import boto3
 import pytest
 
-from deploy.providers.aws.check import check, role_of
+from deploy.providers.aws.check import check, quota_code, role_of
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import MAKE_SPOT_ROLE, SPOT_ROLE
-from deploy.providers.aws.offers import quota_code
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError

@@ -13,8 +13,9 @@ import pytest
 
 from deploy.emulator.gcp.messages import GcpError, denied, disabled
 from deploy.providers.gcp import catalogue
-from deploy.providers.gcp.catalogue import CatalogueError, indexed, main, read, refreshed
+from deploy.providers.gcp.catalogue import indexed, main, read, refreshed
 from deploy.providers.gcp.prices import SHIPPED, load_prices
+from deploy.providers.offers import CatalogueError
 from tests.deploy.emulator.gcp.transport import InProcess
 
 if TYPE_CHECKING:

@@ -1,0 +1,317 @@
+"""What providers of clouds share: launches and their retries, admission, offers, silent regions, ends."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from deploy.providers.calls import CHANGE_S, Calls
+from deploy.providers.cloudconfig import CloudConfig
+from deploy.providers.config import Place
+from deploy.providers.offers import Availability, Hardware
+
+KEPT_S = 3600.0
+"""Ended instances are reported for so long, even where the cloud forgets them sooner."""
+_MINIMUM_S = 60.0
+"""Every instance costs at least this many seconds.
+
+https://aws.amazon.com/ec2/pricing/on-demand/, https://cloud.google.com/compute/vm-instance-pricing
+"""
+
+
+# What a provider remembers of its instances: it bridges the delays with which its cloud tells of them.
+
+
+@dataclass(frozen=True)
+class Known:
+    """An instance.
+
+    Attributes:
+        report: what was last seen of it.
+        deployment: by its tag.
+        region: where it is.
+        first_s: when it was first seen or rented (epoch seconds).
+        seen_s: when the cloud last listed it; None: it never did.
+    """
+
+    report: InstanceReport
+    deployment: str
+    region: str
+    first_s: float
+    seen_s: float | None
+
+
+class Memory:
+    """Safe to use from several threads.
+
+    Args:
+        visible_within_s: a new instance may stay unlisted so long.
+        interrupted: is told of an instance whose provider is newly seen to have ended it, and the time.
+    """
+
+    def __init__(self, visible_within_s: float, interrupted: Callable[[InstanceReport, float], None]) -> None:
+        self._visible_within_s = visible_within_s
+        self._interrupted = interrupted
+        self._known: dict[str, Known] = {}
+        self._lock = threading.RLock()
+
+    def get(self, name: str) -> Known | None:
+        """By the provider's name."""
+        with self._lock:
+            return self._known.get(name)
+
+    def by_token(self, deployment: str, token: str) -> InstanceReport | None:
+        """The instance that this client token gave."""
+        with self._lock:
+            for known in self._known.values():
+                if known.deployment == deployment and known.report.client_token == token:
+                    return known.report
+        return None
+
+    def running(self, deployment: str, offer_id: str) -> int:
+        """Instances of an offer that take its quota."""
+        with self._lock:
+            return sum(
+                known.deployment == deployment
+                and known.report.offer_id == offer_id
+                and known.report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
+                for known in self._known.values()
+            )
+
+    def ended(self) -> dict[str, float]:
+        """When instances ended (epoch seconds), of those that have."""
+        with self._lock:
+            ends = ((name, known.report.ended_s) for name, known in self._known.items())
+            return {name: ended_s for name, ended_s in ends if ended_s is not None}
+
+    def remember(
+        self, report: InstanceReport, deployment: str, region: str, now_s: float, *, seen: bool
+    ) -> None:
+        """It was listed, or rented."""
+        with self._lock:
+            before = self._known.get(report.instance_id)
+            first_s = now_s if before is None else before.first_s
+            seen_s = now_s if seen else None if before is None else before.seen_s
+            self._known[report.instance_id] = Known(report, deployment, region, first_s, seen_s)
+        was_live = before is None or before.report.state.live
+        if report.by_provider and was_live and report.ended_s is not None:
+            self._interrupted(report, now_s)
+
+    def bridged(
+        self, reports: Iterable[InstanceReport], deployment: str, silent: Collection[str], now_s: float
+    ) -> list[InstanceReport]:
+        """What the cloud says, and what it does not say yet or no more.
+
+        Args:
+            reports: of the deployment's instances in regions that answered.
+            deployment: its id.
+            silent: regions that did not.
+            now_s: epoch seconds.
+        """
+        found = {one.instance_id: one for one in reports}
+        with self._lock:
+            for name, known in list(self._known.items()):
+                if known.deployment != deployment or name in found or known.region in silent:
+                    continue
+                report = known.report
+                new = known.seen_s is None and now_s - known.first_s < self._visible_within_s
+                ended = report.ended_s is not None and now_s - report.ended_s < KEPT_S
+                if new or ended:
+                    found[name] = report
+                else:
+                    del self._known[name]
+        return list(found.values())
+
+    def stopping(self, names: Iterable[str]) -> bool:
+        """They were told to end. Returns whether any was thought to live until now."""
+        lived = False
+        with self._lock:
+            for name in names:
+                known = self._known.get(name)
+                if known is not None and known.report.state.live:
+                    report = replace(known.report, state=InstanceState.STOPPING, node_port=0)
+                    self._known[name] = replace(known, report=report)
+                    lived = True
+        return lived
+
+    def is_new(self, name: str, now_s: float) -> bool:
+        """Whether it was rented so lately that the cloud may not know it everywhere."""
+        known = self.get(name)
+        return known is not None and now_s - known.first_s < self._visible_within_s
+
+
+class Quote(NamedTuple):
+    """What an offer has and costs now, and why it cannot be had; see `Offer`."""
+
+    hardware: Hardware
+    price_usd_hour: float
+    on_demand_usd_hour: float
+    price_steps: tuple[tuple[float, float], ...]
+    disk_usd_gib_month: float
+    free_first_s: float
+    reason: str
+
+
+ConfigT = TypeVar("ConfigT", bound=CloudConfig)
+
+
+class CloudProvider(ABC, Generic[ConfigT]):
+    """Implements `Provider` on a cloud, whose own tags are the truth; memory bridges its delays.
+
+    Args:
+        config: what may be rented.
+        now: epoch seconds.
+
+    Raises (when made):
+        ConfigError: if the price list or the certificate cannot be used.
+        ProviderError: if the state folder cannot be used.
+    """
+
+    name: ClassVar[str]
+    notice_s: ClassVar[float]
+    keys: ClassVar[str]
+    """Of the configuration, that make up offers."""
+
+    def __init__(self, config: ConfigT, now: Callable[[], float]) -> None:
+        self.config = config
+        self._now = now
+        self._places = config.places()
+        self._calls = Calls(self.name)
+        self.availability = Availability(
+            None if config.state_folder is None else config.state_folder / "availability.json",
+            config.cool_down_s,
+            config.cool_down_most_s,
+        )
+        self._memory = Memory(config.visible_within_s, self._interrupted)
+        self._silent: Mapping[str, ProviderError] = {}
+        """Regions that did not answer in the latest `describe`: what runs there is not known."""
+
+    @abstractmethod
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """See `Provider.describe`."""
+
+    def offers(self) -> Sequence[Offer]:
+        """Everything configured, with the prices of now; see `Provider.offers`."""
+        now_s = self._now()
+        return [self._offer(place, now_s) for place in self._places.values()]
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        """Rent one instance of one offer; see `Provider.launch`."""
+        place = self._places.get(request.offer_id)
+        if place is None:
+            raise RefusedError(f"{self.name}: no offer {request.offer_id!r}: see {self.keys}")
+        self._recall(request, place)
+        known = self._memory.by_token(request.deployment, request.client_token)
+        if known is not None:
+            self._require_same(known, place)
+            return known
+        if place.region in self._silent:
+            raise ProviderError(f"nothing is launched where nothing is seen: {self._silent[place.region]}")
+        running = self._memory.running(request.deployment, place.offer_id)
+        if running >= self.config.instance_types[place.instance_type].quota:
+            raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
+        self._admit(request, place)
+        try:
+            report = self._calls.one("launch", CHANGE_S, place.region, lambda: self._rent(request, place))
+        except CapacityError as error:
+            # A limit of this one request says nothing of the offer.
+            if "SpotMaxPriceTooLow" not in str(error):
+                self.availability.down(place.offer_id, self._now(), str(error))
+            raise
+        except QuotaError as error:
+            self.availability.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
+            raise
+        self._require_same(report, place)
+        now_s = self._now()
+        if report.state.live:
+            self.availability.up(report.offer_id, now_s)
+        # The answer to a launch may lack tags, or hold hashes of them; we know what we sent.
+        tags = {"deployment": request.deployment, "job_id": request.job_id, "task": request.task}
+        report = replace(report, client_token=request.client_token, tags=tags)
+        self._memory.remember(report, request.deployment, place.region, now_s, seen=False)
+        return report
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End instances; see `Provider.terminate`."""
+        by_region, errors = self._living(list(dict.fromkeys(instance_ids)))
+        asks = {region: partial(self._end, region, names) for region, names in by_region.items()}
+        answers, failed = self._calls.each("end of instances", CHANGE_S, asks)
+        if self._memory.stopping([name for region in answers for name in by_region[region]]):
+            self.availability.release()
+        for error in (failed | errors).values():
+            raise error
+
+    # What is the cloud's own.
+
+    @abstractmethod
+    def _quote(self, place: Place, now_s: float) -> Quote:
+        """Of an offer that is not left alone."""
+
+    @abstractmethod
+    def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
+        """Rent one, or learn of the one that this client token has rented. Raises ProviderError."""
+
+    @abstractmethod
+    def _living(self, names: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
+        """Those that have not ended, by region, and the errors of the regions in which others may be."""
+
+    @abstractmethod
+    def _end(self, region: str, names: Sequence[str]) -> None:
+        """End instances of a region. Raises ProviderError."""
+
+    def _recall(self, request: LaunchRequest, place: Place) -> None:
+        """Remember what was rented before this process began. Raises ProviderError."""
+
+    def _admit(self, request: LaunchRequest, place: Place) -> None:
+        """Refuse what the cloud itself would not. Raises CapacityError."""
+
+    def _offer(self, place: Place, now_s: float) -> Offer:
+        kind, spot = self.config.instance_types[place.instance_type], place.market == "spot"
+        quote, history = self._quote(place, now_s), self.availability.history(place.offer_id, now_s)
+        silent = self._silent.get(place.region)
+        if silent is not None:
+            reason = f"its region is silent: {silent}"
+        else:
+            reason = self.availability.left_alone(place.offer_id, now_s) or quote.reason
+        return Offer(
+            offer_id=place.offer_id,
+            provider=place.provider,
+            region=place.region,
+            zone=place.zone,
+            instance_type=place.instance_type,
+            market=place.market,
+            vcpus=quote.hardware.vcpus,
+            memory_gib=quote.hardware.memory_gib,
+            gpu=quote.hardware.gpu,
+            speed=kind.speed,
+            price_usd_hour=quote.price_usd_hour,
+            on_demand_usd_hour=quote.on_demand_usd_hour,
+            available=not reason,
+            quota=kind.quota,
+            up_ratio=history.up_ratio,
+            spell_s=history.spell_s,
+            mean_up_s=history.mean_up_s if spot else 0.0,
+            launch_s=self.config.launch_s,
+            notice_s=self.notice_s if spot else 0.0,
+            free_first_s=quote.free_first_s,
+            billing_minimum_s=_MINIMUM_S,
+            disk_usd_month=self.config.disk_gib * quote.disk_usd_gib_month,
+            reason=reason,
+            price_steps=quote.price_steps,
+        )
+
+    def _require_same(self, report: InstanceReport, place: Place) -> None:
+        if report.offer_id != place.offer_id:
+            raise RefusedError(f"{self.name}: this client token was used for {report.offer_id}")
+
+    def _interrupted(self, report: InstanceReport, now_s: float) -> None:
+        # Not what was interrupted long ago and is seen only now.
+        fresh = report.ended_s is not None and now_s - report.ended_s < self.config.cool_down_s
+        if fresh and report.offer_id in self._places:
+            self.availability.down(report.offer_id, now_s, "an instance was interrupted just now")

@@ -1,0 +1,105 @@
+"""The configuration that the providers of all clouds share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt
+
+from deploy.providers.config import Place, ProviderConfig
+from deploy.providers.userdata import NodeConfig
+from deploy.security.tls import is_loopback
+from deploy.yamlfile import ConfigError, Part
+
+Positive = Annotated[FiniteFloat, Field(gt=0)]
+CloudMarket = Literal["spot", "on_demand"]
+
+
+class InstanceType(Part):
+    """One type that may be rented.
+
+    Attributes:
+        quota: instances of it that may run at once in one zone and market, for this deployment.
+        speed: relative to the reference type (1.0), larger is faster.
+        markets: how it may be rented.
+        max_price_usd_hour: spot: never pay more. EC2 ends what costs more; on Google Cloud, which knows no
+            maximum price, nothing is rented while the list's price is higher. None: the on-demand price on
+            EC2, no limit on Google Cloud.
+    """
+
+    quota: PositiveInt
+    speed: Positive = 1.0
+    markets: Annotated[tuple[CloudMarket, ...], Field(min_length=1)] = ("spot", "on_demand")
+    max_price_usd_hour: Positive | None = None
+
+
+class CloudConfig(ProviderConfig):
+    """What the configurations of all clouds have.
+
+    Attributes:
+        regions: by name.
+        instance_types: by name.
+        node: how nodes start.
+        disk_gib: size of the root disk.
+        endpoint_url: of an emulator; None: what the cloud's variables say, else the cloud itself.
+        launch_s: expected seconds from the request to a ready node.
+        cool_down_s: an offer that had no capacity is left alone so long; twice as long each further time,
+        cool_down_most_s: up to this.
+        visible_within_s: a new instance may stay unlisted so long.
+        state: folder of the availability record, relative to the configuration; None: it is not kept.
+    """
+
+    regions: Mapping[str, Any]
+    instance_types: Mapping[str, InstanceType]
+    node: NodeConfig
+    disk_gib: int = 50
+    endpoint_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    cool_down_s: Positive = 120.0
+    cool_down_most_s: Positive = 3600.0
+    visible_within_s: Positive = 120.0
+    launch_s: Positive = 90.0
+    joins: ClassVar[bool] = True
+    provider: ClassVar[str]
+    cloud: ClassVar[str]
+    """Its name for people."""
+
+    @abstractmethod
+    def prices(self) -> Any:
+        """The price list. Raises ConfigError if it cannot be read, or lacks something that is configured."""
+
+    @abstractmethod
+    def zones(self, region: str) -> Iterable[str]:
+        """Zones of a region that may be used."""
+
+    def ca_pem(self) -> str | None:
+        """Certificate that nodes trust. Raises ConfigError."""
+        return self.node.ca_pem(self.folder)
+
+    def places(self) -> dict[str, Place]:
+        """By offer id; the price list and the certificate are read too. Raises ConfigError."""
+        self.prices()
+        self.ca_pem()
+        return {place.offer_id: place for place in self.unchecked_places()}
+
+    def unchecked_places(self) -> Iterator[Place]:
+        """Everything that may be rented; nothing else is read."""
+        for region in self.regions:
+            for zone in self.zones(region):
+                for name, kind in self.instance_types.items():
+                    for market in kind.markets:
+                        yield Place(self.provider, region, zone, name, market)
+
+    def looks_after(self, region: str) -> bool:
+        """Whether instances in this region would be seen and ended."""
+        return region in self.regions
+
+    def require_reachable(self, address: IPvAnyAddress) -> None:
+        """Nodes find what runs jobs at this address. Raises ConfigError."""
+        if address.is_loopback and not is_loopback(urlsplit(self.node.scheduler_url).hostname or ""):
+            raise ConfigError(
+                f"runners.address is {address}, which instances of {self.cloud} cannot reach: set it to "
+                "this machine's address in their network"
+            )
