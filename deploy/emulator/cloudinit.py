@@ -51,13 +51,7 @@ class _Service:
 
 
 class Boot:
-    """Boots once as a new instance, later as one that was stopped.
-
-    Args:
-        root: what is / to the instance.
-        user_data: as given at the launch.
-        environment: of everything it starts.
-    """
+    """Boots once as a new instance, later as one that was stopped, below a folder that is / to it."""
 
     def __init__(self, root: Path, user_data: str, environment: dict[str, str]) -> None:
         self._root, self._text, self._environment = root, user_data, environment

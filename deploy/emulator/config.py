@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, model_validator
 
@@ -78,6 +78,8 @@ class EmulatorConfig(YamlFile):
         faults: what goes wrong.
     """
 
+    disks: ClassVar[str]
+    """The key of the prices of disks by region."""
     state: Path
     clock: Literal["real", "virtual"] = "real"
     start_s: NotNegative = 1_750_000_000.0
@@ -101,6 +103,17 @@ class EmulatorConfig(YamlFile):
         if self.machines == "processes" and self.clock == "virtual":
             raise ValueError("processes need the real clock")
         return self
+
+    @model_validator(mode="after")
+    def _priced(self) -> EmulatorConfig:
+        for region in self.regions:
+            if region not in getattr(self, self.disks):
+                raise ValueError(f"{self.disks} has no {region}, where there are pools: say what disks cost")
+        return self
+
+    def disk_usd(self, region: str) -> float:
+        """Price of a GiB of any disk in a region for a month."""
+        return float(getattr(self, self.disks)[region])
 
     @property
     def state_folder(self) -> Path:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.faults import Faults
 from deploy.emulator.ledger import Entry, entry, total_usd
-from deploy.emulator.machines import NoMachines, Processes
-from deploy.emulator.world import Machines, World
-from deploy.model.clock import Clock, SystemClock, VirtualClock
+from deploy.emulator.world import World
 from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
@@ -30,9 +28,11 @@ class Emulator(ABC):
 
     config: EmulatorConfig
     world: World[Any]
-    calls: Counter[str]
     free_first_s: float = 0.0
     """What the cloud ends sooner after its start costs nothing."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
 
     @property
     def faults(self) -> Faults:
@@ -50,10 +50,6 @@ class Emulator(ABC):
         No real account is asked with them. None: it must not be set.
         """
 
-    @abstractmethod
-    def disk_usd_gib_month(self, region: str) -> float:
-        """Of every disk."""
-
     def advance(self, seconds: float) -> None:
         """Let virtual time pass, and everything happen at its time."""
         with self.world.lock:
@@ -67,7 +63,7 @@ class Emulator(ABC):
             world.settle()
             now_s = world.now_s()
             return [
-                entry(world.market, one, self.disk_usd_gib_month(one.region), now_s, self.free_first_s)
+                entry(world.market, one, self.config.disk_usd(one.region), now_s, self.free_first_s)
                 for one in world.instances.values()
             ]
 
@@ -81,31 +77,11 @@ class Emulator(ABC):
             self.world.machines.close()
 
 
-def clock_of(config: EmulatorConfig) -> Clock:
-    """The one that is configured."""
-    return SystemClock() if config.clock == "real" else VirtualClock(config.start_s)
-
-
-def machines_of(config: EmulatorConfig) -> Machines:
-    """The ones that are configured. Raises ConfigError."""
-    return Processes(config) if config.machines == "processes" else NoMachines()
-
-
-# Which clouds can be emulated.
-
 CLOUDS = ("aws", "gcp")
 
 
 def load(cloud: str, path: Path) -> Emulator:
-    """An emulator as its file says.
-
-    Args:
-        cloud: one of `CLOUDS`.
-        path: of its configuration.
-
-    Raises:
-        ConfigError: one line, if it cannot be used.
-    """
+    """An emulator of one of `CLOUDS`, as its file says. Raises ConfigError."""
     if importlib.util.find_spec("werkzeug") is None:
         raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
     if cloud == "aws":

@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from deploy.emulator.errors import CloudError
-
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
+
+
+class CloudError(Exception):
+    """A refusal, with a code of the service's documentation and a status of HTTP."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status = code, message, status
 
 
 class Spell(BaseModel):
@@ -89,34 +95,16 @@ class LostAnswerError(Exception):
     """The call was done, and the caller must never hear of it."""
 
 
-class Failures(Protocol):
-    """How one cloud says that something went wrong."""
-
-    def throttled(self, service: str) -> CloudError:
-        """Too many requests."""
-
-    def failed(self, service: str, *, internal: bool) -> CloudError:
-        """Its own fault, without effect."""
-
-    def coded(self, code: str) -> CloudError:
-        """A code that a configuration names."""
+Failure = Callable[[str, str], CloudError]
+"""How one cloud says that something went wrong: from a service, and `throttled`, `internal` (its own fault),
+`unavailable`, or the code that a configuration names."""
 
 
 class Faults:
-    """Decides what goes wrong. Not for several threads.
+    """Decides what goes wrong, and counts it by kind. Not for several threads."""
 
-    Args:
-        config: of the first moment.
-        seed: of what is left to chance.
-        failures: how the cloud says it.
-
-    Attributes:
-        config: of the moment.
-        counts: what went wrong so far, by kind.
-    """
-
-    def __init__(self, config: FaultConfig, seed: int, failures: Failures) -> None:
-        self._failures = failures
+    def __init__(self, config: FaultConfig, seed: int, failure: Failure) -> None:
+        self._failure = failure
         self._random = random.Random(f"faults {seed}")
         self._buckets: dict[str, tuple[float, float]] = {}
         self.counts: Counter[str] = Counter()
@@ -146,7 +134,7 @@ class Faults:
         if level < 1.0:
             self._buckets[service] = (level, now_s)
             self.counts["throttled"] += 1
-            raise self._failures.throttled(service)
+            raise self._failure(service, "throttled")
         self._buckets[service] = (level - 1.0, now_s)
 
     def before(self, service: str, action: str, region: str, now_s: float) -> str:
@@ -157,9 +145,9 @@ class Faults:
             self.counts[spell.answer] += 1
             if spell.answer in ("empty", "lost"):
                 return spell.answer
-            raise self._failures.coded(spell.answer)
+            raise self._failure(service, spell.answer)
         if _matches(self.config.actions, service, action) and self.strikes("error", self.config.error):
-            raise self._failures.failed(service, internal=self._random.random() < 0.5)
+            raise self._failure(service, "internal" if self._random.random() < 0.5 else "unavailable")
         return ""
 
     def after(self, service: str, action: str, spell: str) -> None:

@@ -16,7 +16,7 @@ Amounts are exact fractions, so that no rounding is shared with the code that is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -28,12 +28,10 @@ _MINIMUM_S = 60
 
 @dataclass(frozen=True)
 class Entry:
-    """One instance's bill.
+    """One instance's bill; amounts are exact, as a fraction's text "n/d".
 
     Attributes:
         seconds: that it ran.
-        micro_usd: of the instance; exact, as a fraction's text "n/d".
-        disk_micro_usd: of its disks, likewise.
         interrupted: whether the cloud ended it.
         free: whether it costs nothing, for that reason.
     """
@@ -54,23 +52,11 @@ class Entry:
     interrupted: bool
     free: bool
 
-    def json(self) -> dict[str, object]:
-        """For the control interface."""
-        return asdict(self)
-
 
 def entry(
     market: Market, instance: Instance, disk_usd_gib_month: float, now_s: float, free_first_s: float
 ) -> Entry:
-    """The bill so far.
-
-    Args:
-        market: of its pool.
-        instance: any.
-        disk_usd_gib_month: of its disks.
-        now_s: whole epoch seconds.
-        free_first_s: what the cloud ends sooner after its start costs nothing.
-    """
+    """The bill so far, up to a whole second."""
     cost, seconds = Fraction(0), 0
     # What never ran is charged for nothing.
     disks = instance.volumes if instance.stretches else []

@@ -12,22 +12,43 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from deploy.emulator.aws.metadata import Ec2Metadata
 from deploy.emulator.cloudinit import Boot
 from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
 from deploy.node import procfs
+from deploy.node.metadata import VARIABLES
+from deploy.providers.local.machine import MetadataServer
 from deploy.providers.local.records import Fate
 
 _LOOK_S = 0.5
+_log = logging.getLogger(__name__)
+
+
+class Ec2Metadata(MetadataServer):
+    """IMDSv2 on the instance's own address, with what EC2 tells besides an instance's end."""
+
+    def __init__(self, hardware: dict[str, Any], fate: Callable[[], Fate]) -> None:
+        self._texts: dict[str, str] = hardware["metadata"]
+        super().__init__(hardware["address"], hardware["instance_id"], fate)
+
+    def environment(self) -> dict[str, str]:
+        """Where programs of the instance find it."""
+        return {VARIABLES["ec2"]: self.url}
+
+    def answer(self, path: str) -> str | None:
+        """The text at a path; None: there is nothing."""
+        return self._texts.get(path) or super().answer(path)
+
+
 _SERVICES: dict[str, type[Ec2Metadata] | type[GceMetadataServer]] = {
     "aws": Ec2Metadata,
     "gcp": GceMetadataServer,
 }
-_log = logging.getLogger(__name__)
 
 
 def main() -> int:

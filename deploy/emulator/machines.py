@@ -4,52 +4,51 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import deploy
 from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.world import Instance
 from deploy.node import procfs
-from deploy.node.processes import NODE_VARIABLE
-from deploy.providers.local.records import STATE_VARIABLE, StateError, StateFolder
+from deploy.providers.local.records import StateError, StateFolder, loopback_address
 from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
+
+if TYPE_CHECKING:
+    from deploy.emulator.world import Instance
 
 HARDWARE_FILE = "hardware.json"
 FATE_FILE = "fate.json"
 USER_DATA_FILE = "user-data"
 
 
-class NoMachines:
-    """Instances are states only."""
+class Machines:
+    """What really runs of an instance: here nothing, instances are states only."""
 
     def __init__(self) -> None:
         self._addresses = 0
 
     def start(self, instance: Instance) -> None:
-        """Nothing starts."""
+        """It is `running` now."""
 
     def fate(self, instance: Instance) -> None:
-        """Nobody looks."""
+        """Its fate has changed."""
 
     def stop(self, instance: Instance) -> None:
-        """Nothing runs."""
+        """Nothing of it runs any more when this returns."""
 
     def address(self, taken: set[str]) -> str:
-        """In 10/8."""
+        """A private address for one more."""
         self._addresses += 1
         number = self._addresses
         return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
     def close(self) -> None:
-        """Nothing runs."""
+        """End everything."""
 
 
-class Processes:
+class Processes(Machines):
     """One process group for each running instance; what a killed emulator left behind is ended first.
 
     Raises (when made):
@@ -57,6 +56,7 @@ class Processes:
     """
 
     def __init__(self, config: EmulatorConfig) -> None:
+        super().__init__()
         self._state = StateFolder(config.state_folder)
         try:
             self._state.create()
@@ -72,32 +72,24 @@ class Processes:
         """Boot it."""
         folder = self._state.folder(instance.instance_id)
         folder.mkdir(mode=0o700, exist_ok=True)
+        own = procfs.read(os.getpid())
+        assert own is not None
         hardware = {
             "instance_id": instance.instance_id,
             "address": instance.address,
             "owner_pid": os.getpid(),
-            "owner_ticks": _own_ticks(),
+            "owner_ticks": own.start_ticks,
             "cloud": instance.cloud,
-            "action": instance.behaviour,
             "metadata": instance.metadata,
         }
         write_private(folder / HARDWARE_FILE, json.dumps(hardware))
         write_private(folder / USER_DATA_FILE, instance.user_data)
         self.fate(instance)
-        # The emulator's own environment may hold secrets: an instance gets none of it.
-        env = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-        env |= {
-            "HOME": str(folder / "root"),
-            "LANG": "C.UTF-8",
-            "PYTHONPATH": str(Path(deploy.__file__).resolve().parents[1]),
-            NODE_VARIABLE: instance.instance_id,
-            STATE_VARIABLE: str(self._state.path),
-        }
         log = os.open(folder / "console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             self._children[instance.instance_id] = subprocess.Popen(
                 [sys.executable, "-m", "deploy.emulator.machine", str(folder)],
-                env=env,
+                env=self._state.environment(instance.instance_id, folder / "root"),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -118,11 +110,8 @@ class Processes:
         self._end(instance.instance_id)
 
     def address(self, taken: set[str]) -> str:
-        """A loopback address that nobody has: all of 127/8 is this machine."""
-        draw = random.SystemRandom().randrange
-        while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:
-            pass
-        return address
+        """A loopback address that nobody has."""
+        return loopback_address(taken)
 
     def close(self) -> None:
         """End everything."""
@@ -148,9 +137,3 @@ class Processes:
         child = self._children.pop(name, None)
         if child is not None:
             child.wait()
-
-
-def _own_ticks() -> int:
-    own = procfs.read(os.getpid())
-    assert own is not None
-    return own.start_ticks

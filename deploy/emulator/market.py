@@ -14,14 +14,7 @@ from envs.traces.storage import TraceError
 
 @dataclass
 class Pool:
-    """The capacity of one instance type in one zone.
-
-    Attributes:
-        config: what was configured.
-        recording: of its spot market.
-        spot_capacity: for the moment; the control interface changes it.
-        on_demand_capacity: likewise.
-    """
+    """The capacity of one instance type in one zone; the control interface changes it."""
 
     config: PoolConfig
     recording: RecordedMarket
@@ -50,15 +43,7 @@ class Pool:
 
 
 class Market:
-    """All pools, in the time of the emulator's clock.
-
-    Args:
-        config: of the emulator.
-        origin_s: epoch seconds of the emulator's first moment.
-
-    Raises:
-        ConfigError: if a recording cannot be used.
-    """
+    """All pools, in the time of the emulator's clock. Raises ConfigError if a recording cannot be used."""
 
     def __init__(self, config: EmulatorConfig, origin_s: float) -> None:
         self._origin_s = origin_s
@@ -90,10 +75,6 @@ class Market:
         at = self._position_s(now_s)
         end = pool.recording.ends_s(at, max_usd_hour)
         return None if end is None else now_s + (end - at) / self._factor
-
-    def returns_s(self, pool: Pool, now_s: float, max_usd_hour: float) -> bool:
-        """Whether an instance that was stopped could run again now."""
-        return self.has_spot(pool, now_s) and self.price(pool, now_s) <= max_usd_hour
 
     def up_ratio(self, pool: Pool, now_s: float) -> float:
         """Share of the latest recorded day with capacity."""

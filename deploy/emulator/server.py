@@ -6,7 +6,9 @@ import json
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
@@ -27,11 +29,6 @@ _TICK_S = 0.25
 
 class Server:
     """Serves an emulator in threads of its own, and lets its clock work while nobody asks.
-
-    Args:
-        emulator: what is served.
-        host: address to listen on.
-        port: 0 for a free one.
 
     Raises:
         OSError: if it cannot listen there.
@@ -91,11 +88,9 @@ class Server:
 
 # The control interface under /_emulator/: JSON in, JSON out, for tests and rehearsals.
 #
-# GET state time, instances, what went wrong so far GET calls how often each action was called GET ledger
-# every instance's bill, and the sum POST clock {"advance_s": 60}: a virtual clock goes on POST faults the
-# fields of FaultConfig: what goes wrong from now on POST interrupt {"instance_id": "i-…", "notice_s": 120}:
-# the market takes it away POST pool {"zone": …, "instance_type": …, "spot_capacity": 0}: room for launches
-# from now on
+# GET   state, calls (of each action), ledger (every instance's bill, and the sum)
+# POST  clock {"advance_s": 60}, faults (the fields of FaultConfig), interrupt {"instance_id": "i-…",
+#       "notice_s": 120}, pool {"zone": …, "instance_type": …, "spot_capacity": 0}
 
 PREFIX = "/_emulator/"
 
@@ -162,20 +157,17 @@ class Control:
 
     def _state(self) -> Any:
         world = self._emulator.world
-        states: dict[str, int] = {}
-        for one in world.instances.values():
-            states[one.state] = states.get(one.state, 0) + 1
         return {
             "now_s": world.clock.now(),
             "next_s": world.next_s(),
-            "instances": states,
+            "instances": Counter(one.state for one in world.instances.values()),
             "interruptions": world.interruptions,
             "faults": dict(self._emulator.faults.counts),
         }
 
     def _ledger(self) -> Any:
         entries = self._emulator.ledger()
-        return {"entries": [one.json() for one in entries], "total_usd": float(total_usd(entries))}
+        return {"entries": [asdict(one) for one in entries], "total_usd": float(total_usd(entries))}
 
     def _clock(self, body: bytes) -> Any:
         given = _Clock.model_validate_json(body)
@@ -201,8 +193,8 @@ class Control:
         pool = self._emulator.world.market.find(given.zone, given.instance_type)
         if pool is None:
             raise _RefusedError(f"there is no pool of {given.instance_type} in {given.zone}")
-        if given.spot_capacity is not None:
-            pool.spot_capacity = given.spot_capacity
-        if given.on_demand_capacity is not None:
-            pool.on_demand_capacity = given.on_demand_capacity
-        return {"spot_capacity": pool.spot_capacity, "on_demand_capacity": pool.on_demand_capacity}
+        names = ("spot_capacity", "on_demand_capacity")
+        for name in names:
+            if getattr(given, name) is not None:
+                setattr(pool, name, getattr(given, name))
+        return {name: getattr(pool, name) for name in names}

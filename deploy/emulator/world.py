@@ -8,28 +8,21 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.faults import Failures, Faults
+from deploy.emulator.faults import Failure, Faults
+from deploy.emulator.machines import Machines, Processes
 from deploy.emulator.market import Market, Pool
-from deploy.model.clock import Clock
+from deploy.model.clock import Clock, SystemClock, VirtualClock
 from deploy.providers.local.records import Fate
 
-# What the emulator knows of an instance and of its disks, in any cloud.
-
-Behaviour = Literal["terminate", "stop", "hibernate"]
+Behaviour = Literal["terminate", "stop"]
 
 
 @dataclass
 class Stretch:
-    """A time that is paid for.
-
-    Attributes:
-        start_s: whole epoch seconds.
-        end_s: likewise; None while it lasts.
-        by_provider: whether the cloud ended it.
-    """
+    """A time that is paid for, in whole epoch seconds; `end_s` is None while it lasts."""
 
     start_s: float
     end_s: float | None = None
@@ -41,15 +34,9 @@ class Volume:
     """A disk. It exists from its instance's launch on."""
 
     volume_id: str
-    device: str
     size_gib: int
-    kind: str
-    encrypted: bool
     delete_on_termination: bool
-    tags: dict[str, str]
-    zone: str
     created_s: float
-    instance_id: str | None
     deleted_s: float | None = None
 
 
@@ -58,16 +45,11 @@ class Instance:
     """An instance.
 
     Attributes:
-        cloud: whose metadata service it has: "aws" or "gcp".
-        pool: its type and zone.
-        spot: whether it is a spot instance.
         max_usd_hour: spot: above this price it is taken away.
         launched_s: of the latest start, as described.
         first_seen_s: before, it is not described.
-        behaviour: when it is interrupted.
         state: "pending", "running", "shutting-down" and "terminated", or "stopping" and "stopped".
         stretches: what is paid for.
-        fate: what the market has in store for it.
         generation: changes whenever what was planned for it is void.
         dies: it ends instead of running.
     """
@@ -109,43 +91,28 @@ InstanceT = TypeVar("InstanceT", bound=Instance)
 _Act = Callable[[InstanceT, float], None]
 
 
-class Machines(Protocol):
-    """What really runs of an instance."""
-
-    def start(self, instance: Instance) -> None:
-        """It is `running` now."""
-
-    def fate(self, instance: Instance) -> None:
-        """Its fate has changed."""
-
-    def stop(self, instance: Instance) -> None:
-        """Nothing of it runs any more when this returns."""
-
-    def address(self, taken: set[str]) -> str:
-        """A private address for one more."""
-
-    def close(self) -> None:
-        """End everything."""
-
-
 class World(Generic[InstanceT]):
     """Not for several threads: hold `lock`, then `settle`, then look or act.
 
-    A cloud adds what it does besides by the methods that begin with `on_`.
+    A cloud adds what it does besides by the methods that begin with `_on_`.
 
     Attributes:
         instances: all that ever were, in the order of their launch.
         interruptions: instances taken away by the market so far.
+
+    Raises:
+        ConfigError: if a recording or the state folder cannot be used.
     """
 
-    def __init__(
-        self, config: EmulatorConfig, clock: Clock, market: Market, machines: Machines, failures: Failures
-    ) -> None:
-        self.clock, self.market, self.machines = clock, market, machines
+    def __init__(self, config: EmulatorConfig, clock: Clock | None, failure: Failure) -> None:
+        if clock is None:
+            clock = SystemClock() if config.clock == "real" else VirtualClock(config.start_s)
+        self.clock, self.market = clock, Market(config, clock.now())
+        self.machines = Processes(config) if config.machines == "processes" else Machines()
         self.lock = threading.RLock()
         spells = tuple(one.dated(clock.now()) for one in config.faults.spells)
         faults = config.faults.model_copy(update={"spells": spells})
-        self.faults = Faults(faults, config.seed, failures)
+        self.faults = Faults(faults, config.seed, failure)
         self.instances: dict[str, InstanceT] = {}
         self.interruptions = 0
         self._times = config
@@ -166,8 +133,6 @@ class World(Generic[InstanceT]):
     def used(self, pool: Pool, *, spot: bool) -> int:
         """Instances that take its capacity."""
         return sum(one.occupies and one.pool is pool and one.spot is spot for one in self._living.values())
-
-    # Life.
 
     def add(self, instance: InstanceT) -> None:
         """Launch it now."""
@@ -209,7 +174,7 @@ class World(Generic[InstanceT]):
     def interrupt(self, instance: InstanceT, notice_s: float) -> None:
         """Take it away as the market would, after this many seconds."""
         now_s = self.now_s()
-        advice_s = self.advice_s(now_s, now_s)
+        advice_s = self._advice_s(now_s, now_s)
         self._foretell(instance, Fate(rebalance_s=advice_s, notice_s=now_s, kill_s=now_s + notice_s))
         self.settle()
 
@@ -225,7 +190,7 @@ class World(Generic[InstanceT]):
     def begin(self, instance: InstanceT, at_s: float) -> None:
         """It is paid for from now on, and runs soon."""
         instance.stretches.append(Stretch(at_s))
-        self.on_begin(instance, at_s)
+        self._on_begin(instance, at_s)
         self.turn(instance, "pending", at_s)
         self.plan(instance, at_s + self._times.launch_s, self._run)
         if instance.spot:
@@ -234,37 +199,37 @@ class World(Generic[InstanceT]):
     def turn(self, instance: InstanceT, state: str, at_s: float) -> None:
         """It has another state."""
         instance.state = state
-        self.on_turn(instance, at_s)
+        self._on_turn(instance, at_s)
 
     # What a cloud does besides.
 
-    def advice_s(self, begun_s: float, notice_s: float) -> float | None:
+    def _advice_s(self, begun_s: float, notice_s: float) -> float | None:
         """When it advises to leave an instance that gets notice then; None: it does not."""
         return None
 
-    def paid_until_s(self, at_s: float) -> float:
+    def _paid_until_s(self, at_s: float) -> float:
         """When the meter of what ends now stops."""
         return at_s
 
-    def on_begin(self, instance: InstanceT, at_s: float) -> None:
+    def _on_begin(self, instance: InstanceT, at_s: float) -> None:
         """It starts, perhaps once more."""
 
-    def on_turn(self, instance: InstanceT, at_s: float) -> None:
+    def _on_turn(self, instance: InstanceT, at_s: float) -> None:
         """It has another state."""
 
-    def on_advice(self, instance: InstanceT, at_s: float) -> None:
+    def _on_advice(self, instance: InstanceT, at_s: float) -> None:
         """It should be left."""
 
-    def on_notice(self, instance: InstanceT, at_s: float) -> None:
+    def _on_notice(self, instance: InstanceT, at_s: float) -> None:
         """It will be taken away."""
 
-    def on_death(self, instance: InstanceT, at_s: float) -> None:
+    def _on_death(self, instance: InstanceT, at_s: float) -> None:
         """It was launched and will never run."""
 
-    def on_end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
+    def _on_end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
         """It is being terminated, or stopped."""
 
-    def on_terminated(self, instance: InstanceT, at_s: float) -> None:
+    def _on_terminated(self, instance: InstanceT, at_s: float) -> None:
         """It is no more."""
 
     # What the market does.
@@ -277,16 +242,14 @@ class World(Generic[InstanceT]):
         kill_s = float(math.floor(end_s))
         if self.faults.strikes("notice missed", self.faults.config.notice_missed):
             return Fate(kill_s=kill_s)
-        # Hibernation begins at once: its notice says "now".
-        lead_s = 0.0 if instance.behaviour == "hibernate" else self._times.notice_s
-        notice_s = max(at_s, kill_s - lead_s)
-        return Fate(rebalance_s=self.advice_s(at_s, notice_s), notice_s=notice_s, kill_s=kill_s)
+        notice_s = max(at_s, kill_s - self._times.notice_s)
+        return Fate(rebalance_s=self._advice_s(at_s, notice_s), notice_s=notice_s, kill_s=kill_s)
 
     def _foretell(self, instance: InstanceT, fate: Fate) -> None:
         instance.fate = fate
         for at_s, act in (
-            (fate.rebalance_s, self.on_advice),
-            (fate.notice_s, self.on_notice),
+            (fate.rebalance_s, self._on_advice),
+            (fate.notice_s, self._on_notice),
             (fate.kill_s, self._take),
         ):
             if at_s is not None:
@@ -297,7 +260,7 @@ class World(Generic[InstanceT]):
         if instance.dies:
             # Nobody pays for what never ran.
             instance.stretches.pop()
-            self.on_death(instance, at_s)
+            self._on_death(instance, at_s)
             self._finish(instance, at_s)
             return
         instance.running_s = at_s
@@ -311,7 +274,7 @@ class World(Generic[InstanceT]):
 
     def _end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
         """Stop paying for it; what runs of it ends."""
-        was, paid_until_s = instance.state, self.paid_until_s(at_s)
+        was, paid_until_s = instance.state, self._paid_until_s(at_s)
         self.void(instance)
         instance.fate = Fate()
         if was in ("pending", "running"):
@@ -320,7 +283,7 @@ class World(Generic[InstanceT]):
             self.machines.stop(instance)
         if final == "terminated":
             instance.ended_s = paid_until_s
-        self.on_end(instance, at_s, final, by_provider=by_provider)
+        self._on_end(instance, at_s, final, by_provider=by_provider)
         self.turn(instance, "shutting-down" if final == "terminated" else "stopping", at_s)
         done = self._finish if final == "terminated" else self._stopped
         self.plan(instance, at_s + self._times.shutdown_s, done)
@@ -337,12 +300,11 @@ class World(Generic[InstanceT]):
             _release(instance, at_s)
         self._living.pop(instance.instance_id, None)
         self.turn(instance, "terminated", at_s)
-        self.on_terminated(instance, at_s)
+        self._on_terminated(instance, at_s)
 
 
 def _release(instance: Instance, at_s: float) -> None:
     """Disks of a terminated instance are deleted, or left."""
     for volume in instance.volumes:
-        volume.instance_id = None
         if volume.delete_on_termination:
             volume.deleted_s = at_s

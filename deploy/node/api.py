@@ -60,15 +60,11 @@ class ProcessSpec(_Message):
 
 
 class ProcessStatus(_Message):
-    """A process as the agent knows it; it remembers ended ones until the node ends.
+    """A process as the agent knows it; it remembers ended ones until the node ends. Times are epoch seconds.
 
     Attributes:
-        process_id: as given.
-        pid: of the process.
         state: "unknown" after an agent's restart when its end was not seen.
         exit_code: negative for a signal; None while it runs.
-        started_s: epoch seconds.
-        ended_s: epoch seconds, None while it runs.
     """
 
     process_id: _Name

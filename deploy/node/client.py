@@ -18,8 +18,6 @@ from pydantic import BaseModel, ValidationError
 
 from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, ProcessStatus, Signal, SignalRequest
 
-# One exchange with a node agent: with the one certificate that it may show, and bounded in time and size.
-
 _CONNECT_S = 2.0
 _BLOCK = 1 << 16
 
@@ -39,22 +37,10 @@ def exchange(
     within_s: float,
     most_bytes: int,
 ) -> tuple[int, bytes]:
-    """Ask, and read the whole answer.
+    """Ask, and read the whole answer: its status and its body.
 
-    A node is not trusted: whatever it sends, and however slowly, this ends in time and keeps within its size.
-
-    Args:
-        address: IP address and port.
-        certificate: PEM; whoever shows another one is asked nothing.
-        method: of HTTP.
-        path: quoted, with its query.
-        headers: of the request.
-        body: of the request.
-        within_s: for all of it, from the connection to the last byte.
-        most_bytes: of the answer's body.
-
-    Returns:
-        The status and the body.
+    A node is not trusted: whatever it sends, and however slowly, this ends `within_s` and reads `most_bytes`.
+    Whoever shows another certificate (PEM) is asked nothing.
 
     Raises:
         ExchangeError: see there.
@@ -82,8 +68,7 @@ class _Connection(http.client.HTTPConnection):
 
     def __init__(self, address: tuple[str, int], trust: ssl.SSLContext, ends_s: float) -> None:
         super().__init__(*address, blocksize=_BLOCK)
-        self._trust = trust
-        self._ends_s = ends_s
+        self._trust, self._ends_s = trust, ends_s
 
     def connect(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -168,25 +153,17 @@ class NodeRefused(NodeError):  # noqa: N818
 class NodeClient:
     """Talks to one node agent; may be used from several threads. Each request is a connection of its own.
 
-    The node is not trusted: what it answers is bounded in time and size, and checked.
+    The node is not trusted: what it answers is bounded in time and size, and checked. Who shows another
+    certificate (PEM) is not the node, and hears no token.
 
     Every method raises NodeUnreachable or NodeRefused.
-
-    Args:
-        address: IP address.
-        port: of the agent.
-        token: of every request.
-        certificate: the agent's own, PEM. Who shows another one is not the node, and hears no token.
-        within_s: for a request as a whole; files get longer.
     """
 
     def __init__(
         self, address: str, port: int, token: str, certificate: str, *, within_s: float = _WITHIN_S
     ) -> None:
-        self._address = (address, port)
-        self._token = token
-        self._certificate = certificate
-        self._within_s = within_s
+        self._address, self._token = (address, port), token
+        self._certificate, self._within_s = certificate, within_s
 
     def __enter__(self) -> Self:
         """Use it as a context."""

@@ -17,11 +17,7 @@ class PathError(ValueError):
 
 
 def inside(workdir: Path, path: str) -> Path:
-    """The file that a relative path names.
-
-    Raises:
-        PathError: if it is absolute, climbs, follows a link out of the folder or is the agent's own.
-    """
+    """The file that a relative path names. Raises PathError if it leads elsewhere, or to the agent's own."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts) or len(parts) > 32:
         raise PathError(f"path {path[:100]!r}: expected names separated by single slashes, without . and ..")
@@ -35,12 +31,7 @@ def inside(workdir: Path, path: str) -> Path:
 
 
 def receive(place: Path, body: BufferedIOBase, length: int) -> None:
-    """Write a request's body to a file of mode 0600, whole or not at all.
-
-    Raises:
-        EOFError: if the body ends early.
-        OSError: if it cannot be written.
-    """
+    """Write a body to a file of mode 0600, whole or not at all. Raises EOFError, OSError."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(place, mode=0o600) as temporary, temporary.open("wb") as file:
         left = length

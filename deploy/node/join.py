@@ -36,14 +36,9 @@ class JoinConfig(BaseModel):
     """What an instance's user data says. Nothing in it is of use once the node has answered.
 
     Attributes:
-        scheduler_url: root of the service.
-        ca_pem: the authority that signed its certificate; None: the image's own trust.
+        ca_pem: the authority that signed the scheduler's certificate; None: the image's own trust.
         client_token: of the instance's launch.
         join_token: see `deploy.security.tokens`.
-        port: of the agent.
-        workdir: of the agent.
-        imds_poll_s: of the agent.
-        metadata: which metadata service the instance has.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,16 +71,7 @@ def load_join(path: Path) -> JoinConfig:
 
 
 def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
-    """The agent's configuration; after a restart the one it had.
-
-    Args:
-        config: from user data.
-        patience_s: how long to wait for the metadata service and the scheduler.
-
-    Raises:
-        JoinError: if the scheduler refuses, or nobody answered in time.
-        ConfigError: if the working folder cannot be used.
-    """
+    """The agent's configuration; after a restart the one it had. Raises JoinError, ConfigError."""
     # Where neither the files endpoint nor a job's relative path leads.
     folder = Path(config.workdir) / STATE_FOLDER
     kept = folder / _AGENT_FILE

@@ -9,13 +9,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
+from email.message import Message
 
 from deploy.node.config import MetadataKind
-
-# EC2's instance metadata service (IMDSv2), as a node asks it whether its time is up.
 
 _TOKEN_TTL_S = 21600
 _TIMEOUT_S = 2.0
@@ -27,37 +26,52 @@ class MetadataError(Exception):
     """The service did not answer as it should."""
 
 
-class MetadataService(Protocol):
-    """What a node asks of any cloud's; all methods raise MetadataError."""
+class MetadataService(ABC):
+    """One instance's metadata service, of any cloud, for one thread. All methods raise MetadataError.
 
-    def instance_id(self) -> str:
-        """As the provider calls the instance."""
-
-    def address(self) -> str:
-        """Private, IPv4."""
-
-    def interruption_s(self) -> float | None:
-        """Epoch seconds at which the instance will be ended; None while there is no notice."""
-
-    def rebalance(self) -> bool:
-        """Whether the provider recommends to leave the instance."""
-
-
-class Metadata:
-    """One instance's metadata service; not for several threads."""
+    Args:
+        url: of the service, e.g. "http://169.254.169.254".
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._token: str | None = None
         # Never through a proxy: the service answers on the instance only.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def interruption_s(self) -> float | None:
-        """Epoch seconds at which the instance will be ended; None while there is no notice.
+    @abstractmethod
+    def instance_id(self) -> str:
+        """As the provider calls the instance."""
 
-        Raises:
-            MetadataError: see there.
-        """
+    @abstractmethod
+    def address(self) -> str:
+        """Private, IPv4."""
+
+    @abstractmethod
+    def interruption_s(self) -> float | None:
+        """Epoch seconds at which the instance will be ended; None while there is no notice."""
+
+    @abstractmethod
+    def rebalance(self) -> bool:
+        """Whether the provider recommends to leave the instance."""
+
+    def _open(self, request: urllib.request.Request) -> tuple[Message, bytes]:
+        """Headers and content. Raises HTTPError too."""
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                return answer.headers, answer.read(_MAX_ANSWER)
+        except urllib.error.HTTPError:
+            raise
+        except (OSError, ValueError) as error:
+            raise MetadataError(f"{self._url} does not answer: {error}") from error
+
+
+class Metadata(MetadataService):
+    """EC2's instance metadata service (IMDSv2)."""
+
+    _token: str | None = None
+
+    def interruption_s(self) -> float | None:
+        """See MetadataService."""
         answer = self._get("spot/instance-action")
         if answer is None:
             return None
@@ -70,7 +84,7 @@ class Metadata:
             return time.time()
 
     def rebalance(self) -> bool:
-        """Whether the provider recommends to leave the instance. Raises MetadataError."""
+        """See MetadataService."""
         return self._get("events/recommendations/rebalance") is not None
 
     def instance_id(self) -> str:
@@ -82,7 +96,7 @@ class Metadata:
         return self.text("local-ipv4")
 
     def text(self, path: str) -> str:
-        """What is at a path below `meta-data/`, e.g. "instance-id". Raises MetadataError."""
+        """What is at a path below `meta-data/`, e.g. "instance-id"."""
         answer = self._get(path)
         if answer is None:
             raise MetadataError(f"{path}: there is none")
@@ -97,7 +111,7 @@ class Metadata:
                 f"{self._url}/latest/meta-data/{path}", headers={"X-aws-ec2-metadata-token": self._token}
             )
             try:
-                return self._open(request)
+                return self._open(request)[1]
             except urllib.error.HTTPError as error:
                 if error.code == 404:
                     return None
@@ -112,19 +126,9 @@ class Metadata:
             headers={"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)},
         )
         try:
-            return self._open(request).decode("ascii")
+            return self._open(request)[1].decode("ascii")
         except (urllib.error.HTTPError, UnicodeDecodeError) as error:
             raise MetadataError(f"no token: {error}") from error
-
-    def _open(self, request: urllib.request.Request) -> bytes:
-        try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
-                content: bytes = answer.read(_MAX_ANSWER)
-                return content
-        except urllib.error.HTTPError:
-            raise
-        except (OSError, ValueError) as error:
-            raise MetadataError(f"{self._url} does not answer: {error}") from error
 
 
 class Watcher:
@@ -137,10 +141,8 @@ class Watcher:
         on_notice: Callable[[float], None],
         on_rebalance: Callable[[], None],
     ) -> None:
-        self._metadata = metadata
-        self._poll_s = poll_s
-        self._on_notice = on_notice
-        self._on_rebalance = on_rebalance
+        self._metadata, self._poll_s = metadata, poll_s
+        self._on_notice, self._on_rebalance = on_notice, on_rebalance
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="imds", daemon=True).start()
 
@@ -182,18 +184,10 @@ FLAVOR = "Metadata-Flavor"
 ROOT = "/computeMetadata/v1/instance/"
 
 
-class GceMetadata:
-    """One instance's metadata server, as a `MetadataService`. Not for several threads.
+class GceMetadata(MetadataService):
+    """Compute Engine's metadata server."""
 
-    Args:
-        url: of the server, e.g. "http://169.254.169.254".
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        self._ends_s: float | None = None
-        # Never through a proxy: the server answers on the instance only.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    _ends_s: float | None = None
 
     def instance_id(self) -> str:
         """See MetadataService: the name, by which instances are rented and ended."""
@@ -216,15 +210,12 @@ class GceMetadata:
     def _text(self, path: str) -> str:
         request = urllib.request.Request(f"{self._url}{ROOT}{path}", headers={FLAVOR: "Google"})
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
-                if answer.headers.get(FLAVOR) != "Google":
-                    raise MetadataError(f"{self._url} is not Compute Engine's metadata server")
-                content: bytes = answer.read(_MAX_ANSWER)
-                return content.decode("utf-8", "replace").strip()
+            headers, content = self._open(request)
         except urllib.error.HTTPError as error:
             raise MetadataError(f"{path}: HTTP {error.code}") from error
-        except (OSError, ValueError) as error:
-            raise MetadataError(f"{self._url} does not answer: {error}") from error
+        if headers.get(FLAVOR) != "Google":
+            raise MetadataError(f"{self._url} is not Compute Engine's metadata server")
+        return content.decode("utf-8", "replace").strip()
 
 
 VARIABLES: dict[MetadataKind, str] = {

@@ -24,22 +24,13 @@ from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, Signal
 from deploy.node.files import Logs
 from spotweave.files import write_private
 
-# What an agent writes down of its processes, for the agent after it.
-
 
 class Record(BaseModel):
     """A process. Of its command and its environment, which may hold secrets, nothing is kept.
 
     Attributes:
-        process_id: as given.
-        stop_signal: as given.
-        stop_grace_s: as given.
         pid: 0: it was about to start when the agent ended.
         start_ticks: with its PID, unique.
-        state: as in ProcessStatus.
-        exit_code: as there.
-        started_s: epoch seconds.
-        ended_s: epoch seconds, None while it runs.
         kill_at_s: when its grace ends: seconds since the machine's start, which no clock's correction moves.
         asked_to_stop: whether it got its stop signal.
     """

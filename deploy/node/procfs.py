@@ -26,10 +26,7 @@ class Process(NamedTuple):
     """One process at one moment.
 
     Attributes:
-        pid: process id.
         start_ticks: clock ticks from the machine's start to the process's start: with `pid`, unique.
-        ppid: of its parent.
-        session: id of its session.
         alive: False for a zombie.
         stopped: by a signal.
     """
@@ -157,11 +154,7 @@ def below(pid: int) -> set[int]:
 
 
 def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float = 10.0) -> bool:
-    """SIGKILL what `select` picks out of all processes, again and again until nothing is left.
-
-    Returns:
-        Whether nothing is left; False if something could not be killed in time.
-    """
+    """SIGKILL what `select` picks, again and again; False if something could not be killed in time."""
     end = time.monotonic() + within_s
     pause_s = 0.002
     asked: set[tuple[int, int]] = set()

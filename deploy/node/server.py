@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import os
 import re
@@ -14,18 +15,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from socketserver import TCPServer
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
+from deploy.node.api import DrainRequest, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
-from deploy.node.processes import DrainingError, Processes, StartError, TooManyError
+from deploy.node.processes import DrainingError, StartError, TooManyError
 from deploy.security.untrusted import open_beneath
 from deploy.yamlfile import terse_mistake
+
+if TYPE_CHECKING:
+    from deploy.node.agent import Agent
 
 # An HTTP server for a handful of clients: bounded, and quick to start.
 #
@@ -54,12 +57,6 @@ class Listener(ThreadingHTTPServer):
 
     Each connection has an end in time, whatever its client sends or does not. Where there are too many, in
     all or of one address, the oldest stranger makes room: holding connections shuts no one else out.
-
-    Args:
-        address: to listen on.
-        port: 0 for a free one.
-        handler: of requests.
-        context: of TLS; None: plain.
     """
 
     daemon_threads = True
@@ -85,6 +82,10 @@ class Listener(ThreadingHTTPServer):
     def port(self) -> int:
         """On which it listens."""
         return int(self.server_address[1])
+
+    def start(self) -> None:
+        """Serve in a thread."""
+        threading.Thread(target=self.serve_forever, name="listener", daemon=True).start()
 
     def server_bind(self) -> None:
         """Bind, without the name lookup of http.server, which may take seconds."""
@@ -205,28 +206,6 @@ _Message = TypeVar("_Message", bound=BaseModel)
 _PROCESS = re.compile(r"/v1/processes/([A-Za-z0-9._-]{1,120})(/signal|/log)?")
 
 
-class NodeView(Protocol):
-    """What the server needs of the agent."""
-
-    @property
-    def token(self) -> str:
-        """Of every request."""
-
-    @property
-    def workdir(self) -> Path:
-        """Where files go."""
-
-    @property
-    def processes(self) -> Processes:
-        """What runs."""
-
-    def status(self) -> NodeStatus:
-        """The heartbeat."""
-
-    def drain(self) -> None:
-        """Prepare to end."""
-
-
 class _RefusalError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -236,7 +215,7 @@ class _RefusalError(Exception):
 class AgentServer(Listener):
     """Listens on the instance's own address."""
 
-    def __init__(self, address: str, port: int, node: NodeView, context: ssl.SSLContext) -> None:
+    def __init__(self, address: str, port: int, node: Agent, context: ssl.SSLContext) -> None:
         self.node = node
         super().__init__(address, port, _Handler, context)
 
@@ -245,19 +224,15 @@ class _Handler(QuietHandler):
     server: AgentServer
 
     def do_GET(self) -> None:
-        """Reads."""
         self._serve(self._get)
 
     def do_PUT(self) -> None:
-        """Starts a process or takes a file."""
         self._serve(self._put)
 
     def do_POST(self) -> None:
-        """Signals and drains."""
         self._serve(self._post)
 
     def do_DELETE(self) -> None:
-        """Ends a process."""
         self._serve(self._delete)
 
     def _serve(self, act: Callable[[str], None]) -> None:
@@ -301,7 +276,8 @@ class _Handler(QuietHandler):
             if rest == "":
                 self._answer(node.processes.status(process_id))
             elif rest == "/log":
-                self._send_log(node.processes.log_path(process_id), self._offset())
+                with node.processes.log_path(process_id).open("rb") as log:
+                    self._send_from(log, self._offset())
             else:
                 raise _RefusalError(405, "POST it")
 
@@ -377,10 +353,6 @@ class _Handler(QuietHandler):
             # Not what was given: it may hold what must not be logged.
             raise _RefusalError(400, terse_mistake(error, "body")) from None
 
-    def _send_log(self, place: Path, offset: int) -> None:
-        with place.open("rb") as file:
-            self._send_from(file, offset)
-
     def _send_from(self, file: BinaryIO, offset: int) -> None:
         size = file.seek(0, 2)
         begin = min(offset, size) if offset >= 0 else max(0, size + offset)
@@ -391,8 +363,4 @@ class _Handler(QuietHandler):
         self.send(200, message.model_dump_json().encode(), "application/json")
 
     def _refuse(self, code: int, message: str) -> None:
-        self.send(code, _Error(error=message).model_dump_json().encode(), "application/json")
-
-
-class _Error(BaseModel):
-    error: str
+        self.send(code, json.dumps({"error": message}, ensure_ascii=False).encode(), "application/json")

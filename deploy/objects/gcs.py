@@ -10,9 +10,9 @@ from google.api_core import exceptions as api
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from deploy.objects.location import Bucket, ObjectsError, require_kept
+from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
 from deploy.providers.base import ProviderError
-from deploy.providers.config import Finding
+from deploy.providers.config import Finding, granted
 from deploy.providers.gcp.clients import Clients
 from deploy.providers.gcp.errors import STORAGE_REMEDY, gcp_errors
 
@@ -28,22 +28,8 @@ https://cloud.google.com/storage/docs/request-preconditions
 """
 
 
-class GcsObjects:
-    """Implements `deploy.objects.location.Objects`; safe to use from several threads.
-
-    Args:
-        clients: of Google Cloud.
-        place: bucket and prefix.
-    """
-
-    def __init__(self, clients: Clients, place: Bucket) -> None:
-        self._clients = clients
-        self._place = place
-
-    @property
-    def uri(self) -> str:
-        """See Objects."""
-        return self._place.uri
+class GcsObjects(BucketObjects[Clients]):
+    """Implements `deploy.objects.location.Objects`; safe to use from several threads."""
 
     def put(self, name: str, content: bytes) -> None:
         """See Objects. The service itself refuses what would overwrite, and what did not arrive as sent."""
@@ -151,7 +137,4 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
             )
         yield Finding(_WHAT, "missing", text)
         return
-    for permission in denied:
-        yield Finding(_WHAT, "missing", f"{place.uri}: this identity may not {permission}: {STORAGE_REMEDY}")
-    if not denied:
-        yield Finding(_WHAT, "right", f"{place.uri}: may be listed, written, read and deleted")
+    yield from granted(_WHAT, place.uri, denied, STORAGE_REMEDY)

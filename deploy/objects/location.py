@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from spotweave.files import write_bytes
-
-# A place for objects as people write it: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, or a folder.
 
 _BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _PREFIX = r"[A-Za-z0-9!_.*'()-]+"
@@ -27,13 +25,7 @@ Cloud Storage also takes `_` in a bucket's name; what both take is enough.
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of S3 or of Cloud Storage, and what names in it begin with.
-
-    Attributes:
-        name: of the bucket.
-        prefix: without a slash at its ends; "" for none.
-        scheme: whose it is: "s3" or "gs" (Cloud Storage).
-    """
+    """A bucket of S3 or of Cloud Storage, and what names in it begin with (without a slash at its ends)."""
 
     name: str
     prefix: str = ""
@@ -55,11 +47,7 @@ class Bucket:
 
 
 def parse(text: str) -> Bucket | Path:
-    """What was meant.
-
-    Raises:
-        ValueError: one line, if it is neither.
-    """
+    """What was meant. Raises ValueError (one line) if it is neither."""
     if found := _PLACE.fullmatch(text):
         return Bucket(found["bucket"], found["prefix"] or "", "gs" if found["scheme"] == "gs" else "s3")
     if Path(text).is_absolute():
@@ -70,15 +58,15 @@ def parse(text: str) -> Bucket | Path:
     )
 
 
-# The interface of all places for objects, and the ways in which they fail.
-
-
 class ObjectsError(Exception):
     """It could not be done now; one line. Trying again later may help."""
 
 
 class ConflictError(ObjectsError):
     """There is another object of that name: trying the same again is vain."""
+
+
+ClientsT = TypeVar("ClientsT")
 
 
 class Objects(Protocol):
@@ -108,19 +96,20 @@ class Objects(Protocol):
         """Let go of an object, if there is one. Raises ObjectsError."""
 
 
+class BucketObjects(Generic[ClientsT]):
+    """What places in buckets of all clouds have."""
+
+    def __init__(self, clients: ClientsT, place: Bucket) -> None:
+        self._clients, self._place = clients, place
+
+    @property
+    def uri(self) -> str:
+        """See Objects."""
+        return self._place.uri
+
+
 def require_kept(where: str, content: bytes, found: bytes | None, *, existed: bool) -> None:
-    """Compare what is read back with what was put.
-
-    Args:
-        where: URI of the object.
-        content: that was put.
-        found: that was read back.
-        existed: whether there was an object already: perhaps our own, whose answer was lost.
-
-    Raises:
-        ConflictError: if there was one with other content.
-        ObjectsError: if it is not what was put.
-    """
+    """Compare what is read back with what was put. Raises ConflictError (it `existed`), ObjectsError."""
     if found == content:
         return
     if existed and found is not None:
@@ -128,15 +117,8 @@ def require_kept(where: str, content: bytes, found: bytes | None, *, existed: bo
     raise ObjectsError(f"{where}: what is read back is not what was put")
 
 
-# Objects in a folder, such as one that a file server keeps.
-
-
 class FolderObjects:
-    """Implements `deploy.objects.location.Objects`; each object is a file.
-
-    Args:
-        folder: where; made with the first object.
-    """
+    """Implements `deploy.objects.location.Objects`; each object is a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

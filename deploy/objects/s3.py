@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from deploy.objects.location import Bucket, ObjectsError, require_kept
+from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
 from deploy.providers.aws.check import simulated
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import REMEDY, aws_errors, cause_code
 from deploy.providers.base import ProviderError
-from deploy.providers.config import Finding
+from deploy.providers.config import Finding, granted
 
 REGION = "us-east-1"
 """Where S3 is asked first: it says where a bucket is, and the SDK goes there."""
@@ -23,22 +23,8 @@ _RACES = 5
 _RACE_S = 0.2
 
 
-class S3Objects:
-    """Implements `deploy.objects.location.Objects`; safe to use from several threads.
-
-    Args:
-        clients: of AWS; they try again what is throttled or fails on AWS's side.
-        place: bucket and prefix.
-    """
-
-    def __init__(self, clients: Clients, place: Bucket) -> None:
-        self._clients = clients
-        self._place = place
-
-    @property
-    def uri(self) -> str:
-        """See Objects."""
-        return self._place.uri
+class S3Objects(BucketObjects[Clients]):
+    """Implements `deploy.objects.location.Objects`; safe to use from several threads."""
 
     def put(self, name: str, content: bytes) -> None:
         """See Objects. S3 itself refuses what would overwrite, and what did not arrive as it was sent."""
@@ -139,7 +125,4 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
     except ProviderError as error:
         yield Finding(_WHAT, "unknown", f"{place.uri} is there; rights cannot be simulated: {error}")
         return
-    for action in denied:
-        yield Finding(_WHAT, "missing", f"{place.uri}: this identity may not {action}: {REMEDY}")
-    if not denied:
-        yield Finding(_WHAT, "right", f"{place.uri}: may be listed, written, read and deleted")
+    yield from granted(_WHAT, place.uri, denied, REMEDY)

@@ -30,16 +30,10 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Safe to use from several threads.
-
-    Args:
-        provider: its name, for errors.
-        monotonic: a clock, seconds.
-    """
+    """Calls of one provider, which errors name. Safe to use from several threads."""
 
     def __init__(self, provider: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._provider = provider
-        self._monotonic = monotonic
+        self._provider, self._monotonic = provider, monotonic
         self._late: dict[tuple[str, str], list[tuple[float, Future[object]]]] = {}
         self._lock = threading.Lock()
 

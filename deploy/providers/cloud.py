@@ -30,15 +30,7 @@ https://aws.amazon.com/ec2/pricing/on-demand/, https://cloud.google.com/compute/
 
 @dataclass(frozen=True)
 class Known:
-    """An instance.
-
-    Attributes:
-        report: what was last seen of it.
-        deployment: by its tag.
-        region: where it is.
-        first_s: when it was first seen or rented (epoch seconds).
-        seen_s: when the cloud last listed it; None: it never did.
-    """
+    """An instance as it was last seen, first seen or rented, and last listed (epoch seconds; None: never)."""
 
     report: InstanceReport
     deployment: str
@@ -48,16 +40,10 @@ class Known:
 
 
 class Memory:
-    """Safe to use from several threads.
-
-    Args:
-        visible_within_s: a new instance may stay unlisted so long.
-        interrupted: is told of an instance whose provider is newly seen to have ended it, and the time.
-    """
+    """Safe to use from several threads. `interrupted` is told of what a cloud is newly seen to have ended."""
 
     def __init__(self, visible_within_s: float, interrupted: Callable[[InstanceReport, float], None]) -> None:
-        self._visible_within_s = visible_within_s
-        self._interrupted = interrupted
+        self._visible_within_s, self._interrupted = visible_within_s, interrupted
         self._known: dict[str, Known] = {}
         self._lock = threading.RLock()
 
@@ -106,14 +92,7 @@ class Memory:
     def bridged(
         self, reports: Iterable[InstanceReport], deployment: str, silent: Collection[str], now_s: float
     ) -> list[InstanceReport]:
-        """What the cloud says, and what it does not say yet or no more.
-
-        Args:
-            reports: of the deployment's instances in regions that answered.
-            deployment: its id.
-            silent: regions that did not.
-            now_s: epoch seconds.
-        """
+        """What the cloud says of regions that are not silent, and what it does not say yet or no more."""
         found = {one.instance_id: one for one in reports}
         with self._lock:
             for name, known in list(self._known.items()):
@@ -163,10 +142,6 @@ ConfigT = TypeVar("ConfigT", bound=CloudConfig)
 
 class CloudProvider(ABC, Generic[ConfigT]):
     """Implements `Provider` on a cloud, whose own tags are the truth; memory bridges its delays.
-
-    Args:
-        config: what may be rented.
-        now: epoch seconds.
 
     Raises (when made):
         ConfigError: if the price list or the certificate cannot be used.

@@ -28,15 +28,7 @@ GROUP = "spotweave.providers"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an offer is, and how it is rented.
-
-    Attributes:
-        provider: its name.
-        region: of the provider.
-        zone: of the region, "" where the offer is for the whole region.
-        instance_type: the provider's name.
-        market: how it is rented.
-    """
+    """Where an offer is, and how it is rented; `zone` is "" where it is for the whole region."""
 
     provider: str
     region: str
@@ -65,6 +57,14 @@ class Finding:
     text: str
 
 
+def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterator[Finding]:
+    """What was found of rights on a bucket."""
+    for one in denied:
+        yield Finding(what, "missing", f"{where}: this identity may not {one}: {remedy}")
+    if not denied:
+        yield Finding(what, "right", f"{where}: may be listed, written, read and deleted")
+
+
 class ProviderConfig(YamlFile):
     """A provider's file: its fields are the keys. `open` and `places` are required of a provider.
 
@@ -85,14 +85,7 @@ class ProviderConfig(YamlFile):
 
     @abstractmethod
     def open(self, sandbox: Sandbox | None = None) -> Provider:
-        """The provider. Nothing is rented or asked yet.
-
-        Args:
-            sandbox: around what runs on instances that are this machine; None: none.
-
-        Raises:
-            ConfigError, ProviderError: one line, if it cannot be used.
-        """
+        """The provider; `sandbox`: around what it runs on this machine. Raises ConfigError, ProviderError."""
 
     @abstractmethod
     def places(self) -> Mapping[str, Place]:
@@ -106,14 +99,7 @@ class ProviderConfig(YamlFile):
         """Refuse an address of the scheduler's machine that instances cannot reach. Raises ConfigError."""
 
     def check(self, deployment: str) -> Iterator[Finding]:
-        """What is right and what is missing for launches, without changing anything.
-
-        Args:
-            deployment: its id, "" before it has one.
-
-        Raises:
-            ConfigError: if the file cannot be used.
-        """
+        """What is right and missing for launches of a deployment; nothing is changed. Raises ConfigError."""
         yield from ()
 
     def transfers(self) -> Transfers:

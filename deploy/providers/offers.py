@@ -23,14 +23,7 @@ class CatalogueError(ValueError):
 
 
 class Hardware(Part):
-    """What an instance of a type has.
-
-    Attributes:
-        vcpus: virtual cores; shared-core types of Google Cloud count as one.
-        memory_gib: memory.
-        gpu: that it always has; None for none.
-        gpus: how many.
-    """
+    """What an instance of a type has; shared-core types of Google Cloud count as one virtual core."""
 
     vcpus: PositiveInt
     memory_gib: Price
@@ -84,21 +77,16 @@ class History:
 
 
 class Availability:
-    """The record of all offers, kept in a file. Safe to use from several threads.
+    """The record of all offers, kept in a file (None: nowhere). Safe to use from several threads.
 
-    Args:
-        path: of the file; None: what is seen is forgotten with this object.
-        cool_down_s: after the first refusal; doubles with each further one in a row,
-        most_s: up to this.
+    The cool-down doubles with each further refusal in a row, up to `most_s`.
 
     Raises:
         ProviderError: if the file cannot be used.
     """
 
     def __init__(self, path: Path | None, cool_down_s: float, most_s: float) -> None:
-        self._path = path
-        self._cool_down_s = cool_down_s
-        self._most_s = most_s
+        self._path, self._cool_down_s, self._most_s = path, cool_down_s, most_s
         self._lock = threading.Lock()
         self._held: dict[str, tuple[float, str]] = {}
         self._file = _File()

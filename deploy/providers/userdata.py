@@ -86,18 +86,7 @@ class NodeConfig(Part):
 def user_data(
     request: LaunchRequest, node: NodeConfig, ca_pem: str | None, metadata: MetadataKind, most_bytes: int
 ) -> str:
-    """A cloud-config for one instance. The same request always gives the same text.
-
-    Args:
-        request: what the instance is rented for.
-        node: how its agent starts.
-        ca_pem: see `NodeConfig.ca_pem`.
-        metadata: which metadata service the instance has.
-        most_bytes: that the cloud takes.
-
-    Raises:
-        ConfigError: if it is longer.
-    """
+    """A cloud-config; the same request always gives the same. Raises ConfigError if it is too long."""
     join = {
         "scheduler_url": node.scheduler_url,
         "ca_pem": ca_pem,

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.datastructures import MultiDict
+from werkzeug.wrappers import Response
 
 from deploy.emulator.aws import wire
 from deploy.emulator.aws.account import allowed
@@ -37,7 +38,7 @@ _NOT_PLAYED = frozenset(
     }
 )
 """EC2 actions that are not emulated. moto would answer them from its own state, without our instances."""
-Answer = tuple[int, str, bytes]
+_XML, _JSON = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -57,7 +58,7 @@ class App:
         """Answer one request."""
         if environ.get("PATH_INFO", "").startswith(PREFIX):
             status, content = self._control.answer(environ)
-            return _send(start_response, (status, "application/json", content))
+            return _answer(content, "application/json", status)(environ, start_response)
         call = read_call(environ)
         try:
             spell = self._admit(call)
@@ -65,11 +66,11 @@ class App:
             if own is not None:
                 answer = self._own(call, _emptied(own) if spell == "empty" else own)
                 self._emulator.faults.after(call.service, call.action, spell)
-                return _send(start_response, answer)
+                return answer(environ, start_response)
             if call.service == "ec2" and call.action in _NOT_PLAYED:
                 raise AwsError("UnsupportedOperation", f"The emulator does not play {call.action}.")
         except AwsError as error:
-            return _send(start_response, _refusal(call, error))
+            return _refusal(call, error)(environ, start_response)
         return self._pass_on(call, environ, start_response, spell)
 
     def _admit(self, call: Call) -> str:
@@ -97,11 +98,8 @@ class App:
         if abs(apart_s) <= _SKEW_S:
             return
         if call.service == "s3":
-            raise AwsError(
-                "RequestTimeTooSkewed",
-                "The difference between the request time and the current time is too large.",
-                403,
-            )
+            text = "The difference between the request time and the current time is too large."
+            raise AwsError("RequestTimeTooSkewed", text, 403)
         if call.service == "ec2":
             raise AwsError("RequestExpired", "Request has expired.", 400)
         how = "Signature expired" if apart_s > 0 else "Signature not yet current"
@@ -112,7 +110,7 @@ class App:
             403,
         )
 
-    def _own(self, call: Call, act: Action) -> Answer:
+    def _own(self, call: Call, act: Action) -> Response:
         if call.service == "ec2":
             params = wire.parse(call.action, MultiDict(parse_qsl(call.body.decode(), keep_blank_values=True)))
         elif call.service == "iam":
@@ -122,10 +120,10 @@ class App:
         with self._emulator.world.lock:
             result = act(call.region, params)
             if call.service == "ec2":
-                return 200, "text/xml;charset=UTF-8", wire.answer(call.action, result).encode()
+                return _answer(wire.answer(call.action, result), _XML)
         if call.service == "iam":
-            return 200, "text/xml", result["xml"].encode()
-        return 200, "application/x-amz-json-1.1", json.dumps(result).encode()
+            return _answer(result["xml"], "text/xml")
+        return _answer(json.dumps(result), _JSON)
 
     def _pass_on(
         self, call: Call, environ: WSGIEnvironment, start_response: StartResponse, spell: str
@@ -151,51 +149,40 @@ def _emptied(act: Action) -> Action:
     return emptied
 
 
-def _send(start_response: StartResponse, answer: Answer) -> Iterable[bytes]:
-    status, kind, content = answer
-    headers = [("Content-Type", kind), ("Content-Length", str(len(content)))]
-    headers.append(("x-amzn-RequestId", wire.REQUEST_ID))
-    start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
-    return [content]
+def _answer(content: str | bytes, kind: str, status: int = 200) -> Response:
+    return Response(content, status, {"x-amzn-RequestId": wire.REQUEST_ID}, content_type=kind)
 
 
-def _refusal(call: Call, error: AwsError) -> Answer:
+def _refusal(call: Call, error: AwsError) -> Response:
     """In the protocol of the service."""
     if call.service == "ec2":
-        return error.status, "text/xml;charset=UTF-8", wire.error(error.code, error.message).encode()
-    if call.service == "s3":
-        text = f"<Error><Code>{error.code}</Code><Message>{error.message}</Message></Error>"
-        return error.status, "application/xml", text.encode()
+        return _answer(wire.error(error.code, error.message), _XML, error.status)
     if call.json:
-        content = json.dumps({"__type": error.code, "message": error.message})
-        return error.status, "application/x-amz-json-1.1", content.encode()
-    text = (
-        f"<ErrorResponse><Error><Type>Sender</Type><Code>{error.code}</Code>"
-        f"<Message>{error.message}</Message></Error><RequestId>{wire.REQUEST_ID}</RequestId></ErrorResponse>"
-    )
-    return error.status, "text/xml", text.encode()
+        return _answer(json.dumps({"__type": error.code, "message": error.message}), _JSON, error.status)
+    what = f"<Code>{error.code}</Code><Message>{error.message}</Message>"
+    if call.service == "s3":
+        return _answer(f"<Error>{what}</Error>", "application/xml", error.status)
+    text = f"<ErrorResponse><Error><Type>Sender</Type>{what}</Error><RequestId>{wire.REQUEST_ID}</RequestId>"
+    return _answer(f"{text}</ErrorResponse>", "text/xml", error.status)
 
 
 def _unknown_key(call: Call) -> AwsError:
     if call.service == "ec2":
         return AwsError("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
     if call.service == "s3":
-        return AwsError(
-            "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.", 403
-        )
+        text = "The AWS Access Key Id you provided does not exist in our records."
+        return AwsError("InvalidAccessKeyId", text, 403)
+    text = "The security token included in the request is invalid."
     if call.json:
-        return AwsError(
-            "UnrecognizedClientException", "The security token included in the request is invalid.", 400
-        )
-    return AwsError("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
+        return AwsError("UnrecognizedClientException", text, 400)
+    return AwsError("InvalidClientTokenId", text, 403)
 
 
 def _denied(call: Call, permission: str) -> AwsError:
     who = f"User: arn:aws:iam::{DEFAULT_ACCOUNT_ID}:user/emulated is not authorized to perform: {permission}"
     if call.service == "ec2":
-        encoded = base64.urlsafe_b64encode(
-            json.dumps({"allowed": False, "action": permission}).encode()
-        ).decode()
+        about = json.dumps({"allowed": False, "action": permission})
+        encoded = base64.urlsafe_b64encode(about.encode()).decode()
         return AwsError(
             "UnauthorizedOperation",
             f"You are not authorized to perform this operation. {who} on resource: * because no "

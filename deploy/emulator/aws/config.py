@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
 from deploy.yamlfile import Part
@@ -23,7 +23,7 @@ class AwsPoolConfig(PoolConfig):
 
     @property
     def region(self) -> str:
-        """See PoolConfig."""
+        """Region of the zone."""
         return region_of(self.zone)
 
     @property
@@ -66,6 +66,7 @@ class AwsEmulatorConfig(EmulatorConfig):
             through the API are served.
     """
 
+    disks: ClassVar[str] = "gp3_usd_gib_month"
     state: Path = Path("emulated-aws")
     pools: Annotated[tuple[AwsPoolConfig, ...], Field(min_length=1)]
     images: tuple[ImageConfig, ...] = ()
@@ -79,15 +80,6 @@ class AwsEmulatorConfig(EmulatorConfig):
     notice_s: NotNegative = 120.0
     rebalance_s: NotNegative = 60.0
     events_queue: str | None = None
-
-    @model_validator(mode="after")
-    def _priced(self) -> AwsEmulatorConfig:
-        for region in self.regions:
-            if region not in self.gp3_usd_gib_month:
-                raise ValueError(
-                    f"gp3_usd_gib_month has no {region}, where there are pools: say what disks cost"
-                )
-        return self
 
     def limit(self, *, spot: bool, instance_type: str) -> int:
         """Virtual cores that may run at once of all types that share this type's limit."""

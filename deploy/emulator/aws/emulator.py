@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from deploy.emulator.aws.account import Account, IdentityActions
+from deploy.emulator.aws.account import Account, simulate
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.instances import InstanceActions
-from deploy.emulator.aws.lists import ListActions
-from deploy.emulator.aws.spot import SpotActions
+from deploy.emulator.aws.market import MarketActions
 from deploy.emulator.aws.world import Ec2World, make_queue
-from deploy.emulator.emulator import Emulator, clock_of, machines_of
-from deploy.emulator.market import Market
+from deploy.emulator.emulator import Emulator
 from deploy.model.clock import Clock
 from deploy.yamlfile import ConfigError
 
@@ -24,10 +21,6 @@ if TYPE_CHECKING:
 
 class AwsEmulator(Emulator):
     """One at a time per process, because moto's state is the process's.
-
-    Args:
-        config: what is emulated.
-        clock: None: as configured.
 
     Raises:
         ConfigError: if a recording cannot be used, or AWS has no such instance type.
@@ -39,19 +32,16 @@ class AwsEmulator(Emulator):
         for pool in config.pools:
             if pool.instance_type not in INSTANCE_TYPES:
                 raise ConfigError(f"pools: AWS has no instance type {pool.instance_type!r}")
+        super().__init__()
         self.config: AwsEmulatorConfig = config
-        clock = clock_of(config) if clock is None else clock
-        market = Market(config, clock.now())
         self.account = Account(config)
-        self.world: Ec2World = Ec2World(config, clock, market, machines_of(config))
+        self.world: Ec2World = Ec2World(config, clock)
         # What moto has not, or not truly; moto answers the rest.
         self.actions = {
             **InstanceActions(self.world, self.account).table,
-            **SpotActions(self.world, self.account).table,
-            **ListActions(self.world).table,
-            **IdentityActions(config.denied).table,
+            **MarketActions(self.world, self.account).table,
+            ("iam", "SimulatePrincipalPolicy"): lambda region, params: simulate(config.denied, params),
         }
-        self.calls = Counter()
         if config.events_queue is not None:
             for region in config.regions:
                 make_queue(region, config.events_queue)
@@ -71,7 +61,3 @@ class AwsEmulator(Emulator):
             "AWS_PROFILE": None,
             "AWS_SESSION_TOKEN": None,
         }
-
-    def disk_usd_gib_month(self, region: str) -> float:
-        """See Emulator: all are priced as gp3."""
-        return self.config.gp3_usd_gib_month[region]

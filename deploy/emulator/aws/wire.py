@@ -17,13 +17,11 @@ from botocore.model import ListShape, OperationModel, ServiceModel, Shape, Struc
 from moto.core.parse import EC2QueryParser
 from werkzeug.datastructures import MultiDict
 
-from deploy.emulator.errors import CloudError
+from deploy.emulator.faults import CloudError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-
-# Which service and action a request is for, and who asks.
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _TARGET_SERVICES = {
@@ -39,14 +37,9 @@ class Call:
     """A request, as far as it is understood without its parameters.
 
     Attributes:
-        service: as in permissions: "ec2".
-        action: as in permissions: "RunInstances".
-        region: signed for.
-        access_key: key id; "" for an unsigned request.
         signed_s: epoch seconds of the caller's clock.
         body: of a request that is not S3's.
         buffered: whether `body` was read from the connection.
-        json: whether the service speaks JSON.
     """
 
     service: str
@@ -145,11 +138,7 @@ def parse(action: str, values: MultiDict[str, str]) -> dict[str, Any]:
 
 
 def answer(action: str, result: dict[str, Any]) -> str:
-    """The XML of a result, named as boto3 names it.
-
-    Raises:
-        KeyError: if the model knows no such member.
-    """
+    """The XML of a result, named as boto3 names it. Raises KeyError if the model knows no such member."""
     shape = _operation(action).output_shape
     inner = "<return>true</return>" if shape is None else body(shape, result)
     return (
@@ -198,31 +187,21 @@ def error(code: str, message: str) -> str:
     )
 
 
-# Errors as AWS answers them.
-
-
 class AwsError(CloudError):
     """A refusal of AWS."""
 
 
-class AwsFailures:
-    """How AWS says what goes wrong on demand; see `deploy.emulator.faults.Failures`."""
-
-    def throttled(self, service: str) -> AwsError:
-        """Too many requests."""
+def aws_failure(service: str, kind: str) -> AwsError:
+    """How AWS says what goes wrong on demand; see `deploy.emulator.faults.Failure`."""
+    if kind == "throttled":
         code = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}.get(service, "ThrottlingException")
         return AwsError(code, "Request limit exceeded.", 503 if service in ("ec2", "s3") else 400)
-
-    def failed(self, service: str, *, internal: bool) -> AwsError:
-        """Its own fault."""
-        if internal:
-            return AwsError("InternalError", "An internal error has occurred", 500)
-        code = {"ec2": "Unavailable", "s3": "ServiceUnavailable"}.get(service, "ServiceUnavailable")
+    if kind == "internal":
+        return AwsError("InternalError", "An internal error has occurred", 500)
+    if kind == "unavailable":
+        code = "Unavailable" if service == "ec2" else "ServiceUnavailable"
         return AwsError(code, "The server is overloaded and can't handle the request.", 503)
-
-    def coded(self, code: str) -> AwsError:
-        """A code that a configuration names."""
-        return AwsError(code, "It is so for a while.", 503 if code in _THEIR_FAULT else 400)
+    return AwsError(kind, "It is so for a while.", 503 if kind in _THEIR_FAULT else 400)
 
 
 _THEIR_FAULT = ("InternalError", "RequestLimitExceeded", "ServiceUnavailable", "Unavailable")

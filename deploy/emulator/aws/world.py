@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,12 +14,9 @@ from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
 from deploy.emulator.aws.config import AwsEmulatorConfig, bucket_of
-from deploy.emulator.aws.wire import AwsFailures
-from deploy.emulator.market import Market
-from deploy.emulator.world import Behaviour, Instance, Machines, World
+from deploy.emulator.aws.wire import aws_failure
+from deploy.emulator.world import Instance, World
 from deploy.model.clock import Clock
-
-# What the emulator knows of an EC2 instance, and of the request it came from.
 
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 """EC2's codes of an instance's states."""
@@ -32,11 +28,6 @@ class SpotRequest:
 
     request_id: str
     instance_id: str
-    created_s: float
-    persistent: bool
-    max_usd_hour: float
-    behaviour: Behaviour
-    tags: dict[str, str]
     state: str = "active"
     status: str = "fulfilled"
     updated_s: float = 0.0
@@ -49,13 +40,6 @@ class Ec2Instance(Instance):
     cloud: ClassVar[str] = "aws"
     reservation_id: str
     image_id: str
-    architecture: str
-    root_device: str
-    subnet_id: str
-    vpc_id: str
-    groups: tuple[tuple[str, str], ...]
-    profile_arn: str | None
-    hibernates: bool
     request: SpotRequest | None = None
     reason: tuple[str, str] | None = None
     transition: str = ""
@@ -128,7 +112,6 @@ def make_queue(region: str, name: str) -> None:
 
 KEPT_S = 3600.0
 """Terminated instances are described for so long."""
-_RESUME_EVERY_S = 60.0
 
 
 class Ec2World(World[Ec2Instance]):
@@ -138,8 +121,8 @@ class Ec2World(World[Ec2Instance]):
         requests: spot requests.
     """
 
-    def __init__(self, config: AwsEmulatorConfig, clock: Clock, market: Market, machines: Machines) -> None:
-        super().__init__(config, clock, market, machines, AwsFailures())
+    def __init__(self, config: AwsEmulatorConfig, clock: Clock | None) -> None:
+        super().__init__(config, clock, aws_failure)
         self.config = config
         self.events = Events(config.seed)
         self.requests: dict[str, SpotRequest] = {}
@@ -176,62 +159,41 @@ class Ec2World(World[Ec2Instance]):
             self.requests[instance.request.request_id] = instance.request
         super().add(instance)
 
-    def advice_s(self, begun_s: float, notice_s: float) -> float | None:
-        """See World."""
+    def _advice_s(self, begun_s: float, notice_s: float) -> float | None:
         return max(begun_s, notice_s - self.config.rebalance_s)
 
-    def on_begin(self, instance: Ec2Instance, at_s: float) -> None:
-        """See World."""
+    def _on_begin(self, instance: Ec2Instance, at_s: float) -> None:
         instance.reason, instance.transition = None, ""
 
-    def on_turn(self, instance: Ec2Instance, at_s: float) -> None:
-        """See World."""
+    def _on_turn(self, instance: Ec2Instance, at_s: float) -> None:
         self._tell(instance, STATE_CHANGE, at_s, {"state": instance.state})
 
-    def on_advice(self, instance: Ec2Instance, at_s: float) -> None:
-        """See World."""
+    def _on_advice(self, instance: Ec2Instance, at_s: float) -> None:
         self._tell(instance, REBALANCE, at_s, {})
 
-    def on_notice(self, instance: Ec2Instance, at_s: float) -> None:
-        """See World."""
+    def _on_notice(self, instance: Ec2Instance, at_s: float) -> None:
         if instance.request is not None:
-            instance.request.status = (
-                "marked-for-termination" if instance.behaviour == "terminate" else "marked-for-stop"
-            )
-            instance.request.updated_s = at_s
+            instance.request.status, instance.request.updated_s = "marked-for-termination", at_s
         # Of the end an event says no more than its own time, from which it is 120 s: so it is dated back
         # where the notice is shorter here.
         kill_s = instance.fate.kill_s
-        dated_s = at_s if kill_s is None or instance.behaviour == "hibernate" else kill_s - EVENT_LEAD_S
-        self._tell(instance, WARNING, dated_s, {"instance-action": instance.behaviour})
+        dated_s = at_s if kill_s is None else kill_s - EVENT_LEAD_S
+        self._tell(instance, WARNING, dated_s, {"instance-action": "terminate"})
 
-    def on_death(self, instance: Ec2Instance, at_s: float) -> None:
-        """See World."""
+    def _on_death(self, instance: Ec2Instance, at_s: float) -> None:
         instance.reason = ("Server.InternalError", "Server.InternalError: Internal error on launch")
         instance.transition = "Server.InternalError"
         if instance.request is not None:
             instance.request.state, instance.request.updated_s = "closed", at_s
             instance.request.status = "instance-terminated-launch-failed"
 
-    def on_end(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
-        """See World."""
+    def _on_end(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
         instance.transition = f"{'Service' if by_provider else 'User'} initiated ({_gmt(at_s)})"
+        code, text = "Server.SpotInstanceTermination", "Spot instance termination"
         if not by_provider:
-            code = "Client.UserInitiatedShutdown"
-            instance.reason = (code, f"{code}: User initiated shutdown")
-        elif final == "terminated":
-            instance.reason = (
-                "Server.SpotInstanceTermination",
-                "Server.SpotInstanceTermination: Spot instance termination",
-            )
-        else:
-            instance.reason = (
-                "Server.SpotInstanceShutdown",
-                "Server.SpotInstanceShutdown: Spot instance shutdown",
-            )
+            code, text = "Client.UserInitiatedShutdown", "User initiated shutdown"
+        instance.reason = (code, f"{code}: {text}")
         self._close_request(instance, at_s, final, by_provider=by_provider)
-        if final == "stopped" and by_provider:
-            self.plan(instance, at_s + self.config.shutdown_s + _RESUME_EVERY_S, self._resume)
 
     def _close_request(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
         request = instance.request
@@ -245,26 +207,7 @@ class Ec2World(World[Ec2Instance]):
         else:
             why = "no-capacity"
         request.status, request.updated_s = f"instance-{what}-{why}", at_s
-        if final == "terminated":
-            request.state = "closed"
-        elif by_provider:
-            request.state = "open"
-        else:
-            request.state = "disabled"
-
-    def _resume(self, instance: Ec2Instance, at_s: float) -> None:
-        """EC2 starts again what it stopped, once there is capacity."""
-        pool = instance.pool
-        request = instance.request
-        assert request is not None
-        free = self.market.returns_s(pool, at_s, instance.max_usd_hour)
-        if free and self.used(pool, spot=True) < pool.spot_capacity:
-            self.void(instance)
-            request.state, request.status, request.updated_s = "active", "fulfilled", at_s
-            instance.launched_s = float(math.floor(at_s))
-            self.begin(instance, instance.launched_s)
-        else:
-            self.plan(instance, at_s + _RESUME_EVERY_S, self._resume)
+        request.state = "closed" if final == "terminated" else "disabled"
 
     def _tell(self, instance: Ec2Instance, kind: str, at_s: float, detail: dict[str, str]) -> None:
         self.events.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)

@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
-from deploy.emulator.errors import CloudError
+from werkzeug.wrappers import Request, Response
+
+from deploy.emulator.faults import CloudError
 from deploy.emulator.gcp.compute import ROOT, Compute, body_of
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.emulator.gcp.messages import Answer, GcpError, Request, disabled, json_answer
+from deploy.emulator.gcp.messages import GcpError, disabled, json_answer
 from deploy.emulator.gcp.storage import Storage
 from deploy.emulator.server import PREFIX, Control
 
@@ -40,12 +41,12 @@ class Projects:
         asked = request.method == "POST" and _PATH.fullmatch(request.path)
         return "resourcemanager.projects.testIamPermissions" if asked else ""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         """Raises GcpError."""
         found = _PATH.fullmatch(request.path)
         if found is None or found[1] != self._config.project:
             raise GcpError("forbidden", "The caller does not have permission", 403)
-        asked = body_of(request.content).get("permissions", [])
+        asked = body_of(request.get_data()).get("permissions", [])
         granted = [one for one in asked if one not in self._config.denied]
         return json_answer({"permissions": granted} if granted else {})
 
@@ -71,15 +72,14 @@ class App:
         """Answer one request."""
         if environ.get("PATH_INFO", "").startswith(PREFIX):
             status, content = self._control.answer(environ)
-            return _send(start_response, Answer(content, status))
-        request = _request(environ)
+            return Response(content, status, content_type="application/json")(environ, start_response)
         try:
-            answer = self._answer(request)
+            answer = self._answer(Request(environ))
         except CloudError as error:
             answer = json_answer(error.json() if isinstance(error, GcpError) else {}, error.status)
-        return _send(start_response, answer)
+        return answer(environ, start_response)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Response:
         for other in self._others:
             permission = other.permission(request)
             if permission:
@@ -96,7 +96,7 @@ class App:
 
     def _known(self, request: Request, api: str) -> None:
         config = self._emulator.config
-        if config.token is not None and request.headers.get("authorization") != f"Bearer {config.token}":
+        if config.token is not None and request.headers.get("Authorization") != f"Bearer {config.token}":
             raise GcpError("authError", "Request had invalid authentication credentials.", 401)
         if api in config.disabled:
             raise disabled(api, config.project)
@@ -104,7 +104,7 @@ class App:
     def _computed(self, request: Request) -> dict[str, object]:
         emulator, world = self._emulator, self._emulator.world
         method, path = request.method, request.path
-        permission = self._compute.permission(method, path)
+        permission = self._compute.route(method, path)[1]
         with world.lock:
             spell = self._begin(permission, self._compute.region(path))
             left_s = self._compute.left_s(path)
@@ -122,7 +122,9 @@ class App:
                     for one in world.faults.config.spells
                 )
 
-            found = self._compute.answer(method, path, request.query, body_of(request.content), dark)
+            found = self._compute.answer(
+                method, path, request.args.to_dict(), body_of(request.get_data()), dark
+            )
             if spell == "empty":
                 found = {
                     name: type(value)() for name, value in found.items() if isinstance(value, dict | list)
@@ -143,27 +145,3 @@ class App:
     def _end(self, permission: str, spell: str) -> None:
         service, _, action = permission.partition(".")
         self._emulator.world.faults.after(service, action, spell)
-
-
-def _request(environ: WSGIEnvironment) -> Request:
-    query: dict[str, str] = {}
-    for name, value in parse_qsl(environ.get("QUERY_STRING", "")):
-        query[name] = f"{query[name]},{value}" if name in query else value
-    return Request(
-        method=environ.get("REQUEST_METHOD", "GET"),
-        path=environ.get("PATH_INFO", ""),
-        query=query,
-        headers={
-            name.removeprefix("HTTP_").replace("_", "-").lower(): str(value)
-            for name, value in environ.items()
-            if name.startswith("HTTP_") or name == "CONTENT_TYPE"
-        },
-        content=environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)),
-    )
-
-
-def _send(start_response: StartResponse, answer: Answer) -> Iterable[bytes]:
-    headers = {"Content-Type": "application/json; charset=UTF-8", **answer.headers}
-    headers["Content-Length"] = str(len(answer.content))
-    start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(headers.items()))
-    return [answer.content]

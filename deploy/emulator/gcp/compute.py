@@ -16,68 +16,9 @@ from deploy.emulator.gcp.inserts import Inserts
 from deploy.emulator.gcp.messages import GcpError, denied, not_found
 from deploy.emulator.gcp.world import GceInstance, GceWorld, Operation
 
-# What is looked at before a launch: zones, types, quotas, networks and images.
-
 _Json = dict[str, Any]
 Handler = Callable[[dict[str, str], Mapping[str, str], _Json], _Json]
 """From the parts of a path, the query and the body to the answer; raises GcpError."""
-
-
-def table(config: GcpEmulatorConfig, world: GceWorld) -> dict[str, Handler]:
-    """By the name of what is looked at."""
-
-    def region(found: dict[str, str], *_: object) -> _Json:
-        if found["region"] not in config.regions:
-            raise not_found(f"projects/{config.project}/regions/{found['region']}")
-        quotas = [
-            {
-                "metric": metric,
-                "limit": config.quota_vcpus,
-                "usage": world.used_vcpus(found["region"], spot=spot),
-            }
-            for metric, spot in (("CPUS", False), ("PREEMPTIBLE_CPUS", True))
-        ]
-        quotas += [{"metric": metric, "limit": limit, "usage": 0} for metric, limit in config.quotas.items()]
-        return {"name": found["region"], "quotas": quotas}
-
-    def subnetwork(found: dict[str, str], *_: object) -> _Json:
-        if found["name"] not in config.subnetworks:
-            raise not_found(f"regions/{found['region']}/subnetworks/{found['name']}")
-        return {"name": found["name"]}
-
-    return {
-        "zone": lambda found, *_: {"name": found["zone"], "status": "UP"},
-        "machine_type": lambda found, *_: _machine_type(config, found),
-        "accelerator_type": lambda found, *_: _accelerator_type(config, found),
-        "region": region,
-        "subnetwork": subnetwork,
-        "image": lambda found, *_: image(config, found),
-    }
-
-
-def image(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
-    """An image of any project. Raises GcpError."""
-    name = f"projects/{found['project']}/global/images/{found['name']}"
-    if name not in config.images:
-        raise not_found(name)
-    return {"name": found["name"], "status": "READY", "diskSizeGb": "10"}
-
-
-def _machine_type(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
-    for pool in config.pools:
-        if pool.zone == found["zone"] and pool.instance_type.partition("+")[0] == found["name"]:
-            return {"name": found["name"], "guestCpus": pool.vcpus}
-    raise not_found(f"projects/{config.project}/zones/{found['zone']}/machineTypes/{found['name']}")
-
-
-def _accelerator_type(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
-    for pool in config.pools:
-        attached = pool.instance_type.partition("+")[2].partition("x")[2]
-        if pool.zone == found["zone"] and attached == found["name"]:
-            return {"name": found["name"]}
-    raise not_found(f"projects/{config.project}/zones/{found['zone']}/acceleratorTypes/{found['name']}")
-
-
 ROOT = "/compute/v1/projects/"
 _T = TypeVar("_T")
 _PAGE, _MOST = 500, 500
@@ -88,40 +29,21 @@ _STATES = {
     "stopping": "STOPPING",
     "stopped": "TERMINATED",
 }
+_ZONE, _REGION, _NAME = r"zones/(?P<zone>[^/]+)", r"regions/(?P<region>[^/]+)", r"(?P<name>[^/]+)"
 _ROUTES: tuple[tuple[str, str, str, str], ...] = (
     ("GET", r"aggregated/(?P<what>instances|operations)", "aggregated", "compute.{what}.list"),
-    ("GET", r"zones/(?P<zone>[^/]+)/instances", "zonal", "compute.instances.list"),
-    ("POST", r"zones/(?P<zone>[^/]+)/instances", "insert", "compute.instances.create"),
-    ("GET", r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)", "get", "compute.instances.get"),
-    ("DELETE", r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)", "delete", "compute.instances.delete"),
-    ("GET", r"zones/(?P<zone>[^/]+)/operations", "zonal_operations", "compute.zoneOperations.list"),
-    (
-        "POST",
-        r"zones/(?P<zone>[^/]+)/operations/(?P<name>[^/]+)/wait",
-        "wait",
-        "compute.zoneOperations.get",
-    ),
-    ("GET", r"zones/(?P<zone>[^/]+)", "zone", "compute.zones.get"),
-    (
-        "GET",
-        r"zones/(?P<zone>[^/]+)/machineTypes/(?P<name>[^/]+)",
-        "machine_type",
-        "compute.machineTypes.get",
-    ),
-    (
-        "GET",
-        r"zones/(?P<zone>[^/]+)/acceleratorTypes/(?P<name>[^/]+)",
-        "accelerator_type",
-        "compute.acceleratorTypes.get",
-    ),
-    ("GET", r"regions/(?P<region>[^/]+)", "region", "compute.regions.get"),
-    (
-        "GET",
-        r"regions/(?P<region>[^/]+)/subnetworks/(?P<name>[^/]+)",
-        "subnetwork",
-        "compute.subnetworks.get",
-    ),
-    ("GET", r"global/images/(?P<name>[^/]+)", "image", "compute.images.get"),
+    ("GET", rf"{_ZONE}/instances", "zonal", "compute.instances.list"),
+    ("POST", rf"{_ZONE}/instances", "insert", "compute.instances.create"),
+    ("GET", rf"{_ZONE}/instances/{_NAME}", "get", "compute.instances.get"),
+    ("DELETE", rf"{_ZONE}/instances/{_NAME}", "delete", "compute.instances.delete"),
+    ("GET", rf"{_ZONE}/operations", "zonal_operations", "compute.zoneOperations.list"),
+    ("POST", rf"{_ZONE}/operations/{_NAME}/wait", "wait", "compute.zoneOperations.get"),
+    ("GET", _ZONE, "zone", "compute.zones.get"),
+    ("GET", rf"{_ZONE}/machineTypes/{_NAME}", "machine_type", "compute.machineTypes.get"),
+    ("GET", rf"{_ZONE}/acceleratorTypes/{_NAME}", "accelerator_type", "compute.acceleratorTypes.get"),
+    ("GET", _REGION, "region", "compute.regions.get"),
+    ("GET", rf"{_REGION}/subnetworks/{_NAME}", "subnetwork", "compute.subnetworks.get"),
+    ("GET", rf"global/images/{_NAME}", "image", "compute.images.get"),
 )
 
 
@@ -131,12 +53,7 @@ class Compute:
     def __init__(self, config: GcpEmulatorConfig, world: GceWorld) -> None:
         self._config, self._world = config, world
         self._inserts = Inserts(config, world)
-        self._looks = table(config, world)
         self._zones = {pool.zone: pool.region for pool in config.pools}
-
-    def permission(self, method: str, path: str) -> str:
-        """What a request needs, e.g. "compute.instances.create". Raises GcpError."""
-        return self._route(method, path)[1]
 
     def region(self, path: str) -> str:
         """That a request is for; "" for all."""
@@ -148,41 +65,23 @@ class Compute:
     def answer(
         self, method: str, path: str, query: Mapping[str, str], body: _Json, dark: Callable[[str], bool]
     ) -> _Json:
-        """The answer.
-
-        Args:
-            method: of the request.
-            path: of the request.
-            query: parameters.
-            body: what was sent; {} for nothing.
-            dark: whether a region does not answer now.
-
-        Raises:
-            GcpError: as Compute Engine refuses it.
-        """
-        act, permission, found = self._route(method, path)
-        if found["project"] != self._config.project:
-            if act == "image":
-                return image(self._config, found)
+        """The answer to a request; `dark` tells whether a region does not answer now. Raises GcpError."""
+        act, permission, found = self.route(method, path)
+        # Images may be of any project.
+        if found["project"] != self._config.project and act != "image":
             raise not_found(f"projects/{found['project']}")
         zone = found.get("zone")
         if zone is not None and zone not in self._zones:
             raise GcpError("invalid", f"Invalid value for field 'zone': '{zone}'. Unknown zone.", 400)
-        if any(permission == one for one in self._config.denied):
+        if permission in self._config.denied and found["project"] == self._config.project:
             raise denied(permission, f"projects/{self._config.project}")
-        handler: Callable[[dict[str, str], Mapping[str, str], _Json], _Json] = {
-            "insert": self._insert,
-            "get": self._get,
-            "delete": self._delete,
-            "zonal": self._zonal,
-            "zonal_operations": self._zonal_operations,
-            "wait": self._wait,
-            "aggregated": lambda found, query, _: self._aggregated(found["what"], query, dark),
-            **self._looks,
-        }[act]
+        if act == "aggregated":
+            return self._aggregated(found["what"], query, dark)
+        handler: Handler = getattr(self, f"_{act}")
         return handler(found, query, body)
 
-    def _route(self, method: str, path: str) -> tuple[str, str, dict[str, str]]:
+    def route(self, method: str, path: str) -> tuple[str, str, dict[str, str]]:
+        """What is done, the permission for it, e.g. "compute.instances.create", and parts of the path."""
         project, _, rest = path.removeprefix(ROOT).partition("/")
         for verb, pattern, act, permission in _ROUTES:
             found = re.fullmatch(pattern, rest)
@@ -203,10 +102,7 @@ class Compute:
     def _delete(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
         one = self._existing(found)
         self._world.terminate(one)
-        done_s = one.ended_s
-        made = self._world.operate(
-            "delete", found["zone"], found["name"], one.number, done_s, query.get("requestId", "")
-        )
+        made = self._world.operate("delete", found["zone"], found["name"], one.number, one.ended_s)
         self._world.settle()
         return self._operation(made)
 
@@ -252,6 +148,53 @@ class Compute:
             found.sort(key=lambda one: -one.began_s)
         return found
 
+    # What is looked at before a launch: zones, types, quotas, networks and images.
+
+    def _zone(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        return {"name": found["zone"], "status": "UP"}
+
+    def _machine_type(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        for pool in self._config.pools:
+            if pool.zone == found["zone"] and pool.instance_type.partition("+")[0] == found["name"]:
+                return {"name": found["name"], "guestCpus": pool.vcpus}
+        raise not_found(self._place(found, "machineTypes"))
+
+    def _accelerator_type(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        for pool in self._config.pools:
+            attached = pool.instance_type.partition("+")[2].partition("x")[2]
+            if pool.zone == found["zone"] and attached == found["name"]:
+                return {"name": found["name"]}
+        raise not_found(self._place(found, "acceleratorTypes"))
+
+    def _place(self, found: dict[str, str], kind: str) -> str:
+        return f"projects/{self._config.project}/zones/{found['zone']}/{kind}/{found['name']}"
+
+    def _region(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        config, region = self._config, found["region"]
+        if region not in config.regions:
+            raise not_found(f"projects/{config.project}/regions/{region}")
+        quotas = [
+            {
+                "metric": metric,
+                "limit": config.quota_vcpus,
+                "usage": self._world.used_vcpus(region, spot=spot),
+            }
+            for metric, spot in (("CPUS", False), ("PREEMPTIBLE_CPUS", True))
+        ]
+        quotas += [{"metric": metric, "limit": limit, "usage": 0} for metric, limit in config.quotas.items()]
+        return {"name": region, "quotas": quotas}
+
+    def _subnetwork(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        if found["name"] not in self._config.subnetworks:
+            raise not_found(f"regions/{found['region']}/subnetworks/{found['name']}")
+        return {"name": found["name"]}
+
+    def _image(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        name = f"projects/{found['project']}/global/images/{found['name']}"
+        if name not in self._config.images:
+            raise not_found(name)
+        return {"name": found["name"], "status": "READY", "diskSizeGb": "10"}
+
     # Operations.
 
     def _wait(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
@@ -273,26 +216,18 @@ class Compute:
         now_s = self._world.clock.now()
         done = one.done_s is not None and one.done_s <= now_s
         found: _Json = {
-            "kind": "compute#operation",
-            "id": str(one.number),
             "name": one.name,
             "zone": self._link(one.zone),
             "operationType": one.kind,
             "targetLink": self._link(one.zone, "instances", one.target),
-            "targetId": str(one.target_number),
             "status": "DONE" if done else "RUNNING",
-            "progress": 100 if done else 0,
             "insertTime": _time(one.began_s),
             "startTime": _time(one.began_s),
         }
-        if one.request_id:
-            found["clientOperationId"] = one.request_id
         if done and one.done_s is not None:
             found["endTime"] = _time(one.done_s)
             if one.error is not None:
                 found["error"] = {"errors": [{"code": one.error.code, "message": one.error.message}]}
-                found["httpErrorStatusCode"] = one.error.status
-                found["httpErrorMessage"] = one.error.message
         return found
 
     def _link(self, zone: str, kind: str = "", name: str = "") -> str:
@@ -306,8 +241,6 @@ class Compute:
             **{
                 key: one.body[key] for key in ("labels", "scheduling", "guestAccelerators") if key in one.body
             },
-            "kind": "compute#instance",
-            "id": str(one.number),
             "name": one.instance_id,
             "zone": self._link(one.pool.zone),
             "machineType": self._link(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from deploy.emulator.emulator import Emulator, clock_of, machines_of
+from deploy.emulator.emulator import Emulator
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.world import GceWorld
-from deploy.emulator.market import Market
 from deploy.model.clock import Clock
 
 if TYPE_CHECKING:
@@ -20,21 +18,12 @@ VARIABLE = "COMPUTE_EMULATOR_HOST"
 
 
 class GcpEmulator(Emulator):
-    """Any number of them fit into a process.
-
-    Args:
-        config: what is emulated.
-        clock: None: as configured.
-
-    Raises:
-        ConfigError: if a recording cannot be used.
-    """
+    """Any number of them fit into a process. Raises ConfigError if a recording cannot be used."""
 
     def __init__(self, config: GcpEmulatorConfig, clock: Clock | None = None) -> None:
+        super().__init__()
         self.config: GcpEmulatorConfig = config
-        clock = clock_of(config) if clock is None else clock
-        self.world: GceWorld = GceWorld(config, clock, Market(config, clock.now()), machines_of(config))
-        self.calls = Counter()
+        self.world: GceWorld = GceWorld(config, clock)
 
     def app(self) -> WSGIApplication:
         """See Emulator."""
@@ -45,7 +34,3 @@ class GcpEmulator(Emulator):
     def environment(self, url: str) -> dict[str, str | None]:
         """See Emulator."""
         return {VARIABLE: url}
-
-    def disk_usd_gib_month(self, region: str) -> float:
-        """See Emulator."""
-        return self.config.disk_usd_gib_month[region]

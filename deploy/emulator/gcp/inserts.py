@@ -42,9 +42,7 @@ class Inserts:
         world = self._world
         number = world.new_number()
         error = self._refusal(pool, spot=_is_spot(body))
-        made = world.operate(
-            "insert", zone, name, number, world.now_s() + self._config.operation_s, request_id
-        )
+        made = world.operate("insert", zone, name, number, world.now_s() + self._config.operation_s)
         made.error = error
         if error is None:
             world.add(self._instance(pool, name, number, request_id, body))
@@ -133,15 +131,9 @@ class Inserts:
             volumes=[
                 Volume(
                     volume_id=f"{name}-{number}",
-                    device=str(disk.get("deviceName", "")),
                     size_gib=int(disk.get("initializeParams", {}).get("diskSizeGb", 10)),
-                    kind=str(disk.get("initializeParams", {}).get("diskType", "")).rpartition("/")[2],
-                    encrypted=True,
                     delete_on_termination=bool(disk.get("autoDelete", False)),
-                    tags={},
-                    zone=pool.zone,
                     created_s=now_s,
-                    instance_id=name,
                 )
                 for disk in body.get("disks", [])
             ],

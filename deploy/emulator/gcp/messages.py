@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.emulator.errors import CloudError
+from werkzeug.wrappers import Response
+
+from deploy.emulator.faults import CloudError
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for.
-
-    Attributes:
-        method: of HTTP.
-        path: decoded.
-        query: parameters; the values of one that is repeated are joined by commas.
-        headers: by their names in lower case.
-        content: the body.
-    """
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is answered: JSON where no header says otherwise."""
-
-    content: bytes
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def json_answer(found: Mapping[str, object], status: int = 200) -> Answer:
+def json_answer(found: Mapping[str, object], status: int = 200) -> Response:
     """An object of JSON."""
-    return Answer(json.dumps(found).encode(), status)
+    return Response(json.dumps(found), status, content_type="application/json; charset=UTF-8")
 
 
 # Errors as Google's APIs answer them.
@@ -65,23 +38,16 @@ class GcpError(CloudError):
         }
 
 
-class GcpFailures:
-    """How Google Cloud says what goes wrong on demand; see `deploy.emulator.faults.Failures`."""
-
-    def throttled(self, service: str) -> GcpError:
-        """Too many requests."""
+def gcp_failure(service: str, kind: str) -> GcpError:
+    """How Google Cloud says what goes wrong on demand; see `deploy.emulator.faults.Failure`."""
+    if kind == "throttled":
         status = 429 if service == "storage" else 403
         return GcpError("rateLimitExceeded", f"Rate Limit Exceeded for {service}", status)
-
-    def failed(self, service: str, *, internal: bool) -> GcpError:
-        """Its own fault."""
-        if internal:
-            return GcpError("internalError", "Internal error", 500)
+    if kind == "internal":
+        return GcpError("internalError", "Internal error", 500)
+    if kind == "unavailable":
         return GcpError("backendError", "The service is currently unavailable.", 503)
-
-    def coded(self, code: str) -> GcpError:
-        """A code that a configuration names."""
-        return GcpError(code, "It is so for a while.", _STATUSES.get(code, 400))
+    return GcpError(kind, "It is so for a while.", _STATUSES.get(kind, 400))
 
 
 def not_found(what: str) -> GcpError:

@@ -5,7 +5,6 @@ https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +15,7 @@ from deploy.providers.local.records import Fate
 
 
 class GceMetadataServer(Listener):
-    """Answers for one instance.
-
-    Args:
-        hardware: of the instance.
-        fate: says what is in store for it now.
-    """
+    """Answers for one instance, of whose fate it asks."""
 
     def __init__(self, hardware: dict[str, Any], fate: Callable[[], Fate]) -> None:
         self._texts: dict[str, str] = hardware["metadata"]
@@ -31,10 +25,6 @@ class GceMetadataServer(Listener):
     def environment(self) -> dict[str, str]:
         """Where programs of the instance find it."""
         return {VARIABLES["gce"]: f"{self.server_address[0]!s}:{self.port}"}
-
-    def start(self) -> None:
-        """Serve in a thread."""
-        threading.Thread(target=self.serve_forever, name="metadata", daemon=True).start()
 
     def answer(self, path: str) -> str | None:
         """The text at a path below /computeMetadata/v1/instance/; None: there is nothing."""

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 import google_crc32c
+from werkzeug.wrappers import Request, Response
 
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.messages import Answer, GcpError, Request, json_answer
+from deploy.emulator.gcp.messages import GcpError, json_answer
 
 _BUCKET = r"/storage/v1/b/(?P<bucket>[^/]+)"
 _OBJECT = rf"{_BUCKET}/o/(?P<name>.+)"
@@ -68,7 +69,7 @@ class Storage:
         found = _route(request)
         return found[1] if found else ""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         """Raises GcpError, as Cloud Storage refuses it."""
         route = _route(request)
         assert route is not None
@@ -82,27 +83,20 @@ class Storage:
                 f"Permission '{permission}' denied on resource (or it may not exist).",
                 403,
             )
-        handler: Callable[[str, str, Request], Answer] = {
-            "get": self._get,
-            "delete": self._delete,
-            "list": self._list,
-            "insert": self._insert,
-            "resume": self._resume,
-            "permissions": self._permissions,
-        }[act]
+        handler: Callable[[str, str, Request], Response] = getattr(self, f"_{act}")
         return handler(found["bucket"], found.get("name", ""), request)
 
-    def _get(self, bucket: str, name: str, request: Request) -> Answer:
-        one = self._existing(bucket, name, request.query)
-        if request.query.get("alt") != "media":
+    def _get(self, bucket: str, name: str, request: Request) -> Response:
+        one = self._existing(bucket, name, request.args)
+        if request.args.get("alt") != "media":
             return json_answer(_resource(bucket, name, one))
         headers = {"X-Goog-Hash": f"crc32c={one.crc32c}", "X-Goog-Generation": str(one.generation)}
-        return Answer(one.content, headers={"Content-Type": "application/octet-stream", **headers})
+        return Response(one.content, headers=headers, content_type="application/octet-stream")
 
-    def _delete(self, bucket: str, name: str, request: Request) -> Answer:
-        self._existing(bucket, name, request.query)
+    def _delete(self, bucket: str, name: str, request: Request) -> Response:
+        self._existing(bucket, name, request.args)
         del self.buckets[bucket][name]
-        return Answer(b"", 204)
+        return Response(b"", 204)
 
     def _existing(self, bucket: str, name: str, query: Mapping[str, str]) -> _Object:
         one = self.buckets[bucket].get(name)
@@ -111,8 +105,8 @@ class Storage:
         self._precondition(bucket, name, query)
         return one
 
-    def _list(self, bucket: str, _: str, request: Request) -> Answer:
-        query = request.query
+    def _list(self, bucket: str, _: str, request: Request) -> Response:
+        query = request.args
         names = sorted(one for one in self.buckets[bucket] if one.startswith(query.get("prefix", "")))
         after = query.get("pageToken", "")
         names = [one for one in names if one > after]
@@ -124,44 +118,44 @@ class Storage:
             found["nextPageToken"] = page[-1]
         return json_answer(found)
 
-    def _permissions(self, bucket: str, _: str, request: Request) -> Answer:
-        asked = request.query.get("permissions", "").split(",")
+    def _permissions(self, bucket: str, _: str, request: Request) -> Response:
+        asked = request.args.getlist("permissions")
         granted = [one for one in asked if one not in self._denied]
         return json_answer({"permissions": granted} if granted else {})
 
     # Uploads: in one request, or a session whose parts each continue the one before.
 
-    def _insert(self, bucket: str, _: str, request: Request) -> Answer:
-        if request.query.get("uploadType") == "resumable":
+    def _insert(self, bucket: str, _: str, request: Request) -> Response:
+        if request.args.get("uploadType") == "resumable":
             return self._begin(bucket, request)
         about, content = _parts(request)
         name = str(about.get("name", ""))
         _intact(content, str(about.get("crc32c", "")))
-        return json_answer(_resource(bucket, name, self._keep(bucket, name, content, request.query)))
+        return json_answer(_resource(bucket, name, self._keep(bucket, name, content, request.args)))
 
-    def _begin(self, bucket: str, request: Request) -> Answer:
-        name = str(json.loads(request.content or b"{}").get("name") or request.query.get("name", ""))
-        self._precondition(bucket, name, request.query)
+    def _begin(self, bucket: str, request: Request) -> Response:
+        name = str(json.loads(request.get_data() or b"{}").get("name") or request.args.get("name", ""))
+        self._precondition(bucket, name, request.args)
         key = uuid.uuid4().hex
-        self._uploads[key] = _Upload(bucket, name, request.query)
+        self._uploads[key] = _Upload(bucket, name, request.args)
         path = f"/upload/storage/v1/b/{quote(bucket)}/o?uploadType=resumable&upload_id={key}"
-        return Answer(b"", headers={"Location": f"http://{request.headers.get('host', '')}{path}"})
+        return Response(b"", headers={"Location": f"http://{request.headers.get('host', '')}{path}"})
 
-    def _resume(self, bucket: str, _: str, request: Request) -> Answer:
-        upload = self._uploads.get(request.query.get("upload_id", ""))
+    def _resume(self, bucket: str, _: str, request: Request) -> Response:
+        upload = self._uploads.get(request.args.get("upload_id", ""))
         found = re.fullmatch(
-            r"bytes (?:(?P<start>\d+)-\d+|\*)/(?P<size>\d+|\*)", request.headers.get("content-range", "")
+            r"bytes (?:(?P<start>\d+)-\d+|\*)/(?P<size>\d+|\*)", request.headers.get("Content-Range", "")
         )
         if upload is None or found is None:
             raise GcpError("notFound", "Not Found", 404)
         if upload.made is None:
             if found["start"] is not None:
                 # What came already is not kept twice: its answer was lost.
-                upload.content = upload.content[: int(found["start"])] + request.content
+                upload.content = upload.content[: int(found["start"])] + request.get_data()
             if found["size"] == "*" or len(upload.content) < int(found["size"]):
                 headers = {"Range": f"bytes=0-{len(upload.content) - 1}"} if upload.content else {}
-                return Answer(b"", 308, headers)
-            _intact(upload.content, request.headers.get("x-goog-hash", "").removeprefix("crc32c="))
+                return Response(b"", 308, headers)
+            _intact(upload.content, request.headers.get("X-Goog-Hash", "").removeprefix("crc32c="))
             upload.made = self._keep(bucket, upload.name, upload.content, upload.query)
             upload.content = b""
         return json_answer(_resource(bucket, upload.name, upload.made))
@@ -191,8 +185,8 @@ def _route(request: Request) -> tuple[str, str, dict[str, str]] | None:
 
 def _parts(request: Request) -> tuple[dict[str, Any], bytes]:
     """Metadata and content of an upload in one request. Raises GcpError."""
-    boundary = re.search(r'boundary="?([^";]+)', request.headers.get("content-type", ""))
-    parts = (b"\r\n" + request.content).split(b"\r\n--" + boundary[1].encode()) if boundary else []
+    boundary = re.search(r'boundary="?([^";]+)', str(request.headers.get("Content-Type", "")))
+    parts = (b"\r\n" + request.get_data()).split(b"\r\n--" + boundary[1].encode()) if boundary else []
     if len(parts) != 4:
         raise GcpError("badRequest", "Malformed multipart body.", 400)
     about, content = (part.partition(b"\r\n\r\n")[2] for part in parts[1:3])

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from deploy.emulator.errors import CloudError
+from deploy.emulator.faults import CloudError
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.messages import GcpFailures
-from deploy.emulator.market import Market
-from deploy.emulator.world import Instance, Machines, World
+from deploy.emulator.gcp.messages import gcp_failure
+from deploy.emulator.world import Instance, World
 from deploy.model.clock import Clock
-
-# What the emulator knows of an instance of Compute Engine, and of operations.
 
 
 @dataclass(kw_only=True)
 class GceInstance(Instance):
-    """An instance; `instance_id` is its name, which is given by the caller.
-
-    Attributes:
-        number: the id that Compute Engine gives it.
-        body: as it was asked for.
-    """
+    """An instance; its id is the name that the caller gives it, `number` the one that Compute Engine does."""
 
     cloud: ClassVar[str] = "gcp"
     number: int
@@ -43,27 +35,16 @@ class GceInstance(Instance):
 
 @dataclass
 class Operation:
-    """A long-running operation of a zone.
-
-    Attributes:
-        kind: "insert", "start", "stop", "delete" or "compute.instances.preempted".
-        target: name of the instance.
-        request_id: of the request; "" for none.
-        began_s: epoch seconds.
-        done_s: when it is done; None: that is not known yet.
-    """
+    """A long-running operation of a zone on an instance; when it is done may not be known yet."""
 
     name: str
-    number: int
     kind: str
     zone: str
     target: str
     target_number: int
-    request_id: str
     began_s: float
     done_s: float | None
     error: CloudError | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
 
 
 PREEMPTED = "compute.instances.preempted"
@@ -76,8 +57,8 @@ class GceWorld(World[GceInstance]):
         operations: by name, in the order of their begin.
     """
 
-    def __init__(self, config: GcpEmulatorConfig, clock: Clock, market: Market, machines: Machines) -> None:
-        super().__init__(config, clock, market, machines, GcpFailures())
+    def __init__(self, config: GcpEmulatorConfig, clock: Clock | None) -> None:
+        super().__init__(config, clock, gcp_failure)
         self.config = config
         self.operations: dict[str, Operation] = {}
         self._shown: dict[tuple[str, str], GceInstance] = {}
@@ -108,59 +89,54 @@ class GceWorld(World[GceInstance]):
         self._shown[instance.pool.zone, instance.instance_id] = instance
         super().add(instance)
 
-    def operate(
-        self, kind: str, zone: str, target: str, number: int, done_s: float | None, request_id: str = ""
-    ) -> Operation:
+    def operate(self, kind: str, zone: str, target: str, number: int, done_s: float | None) -> Operation:
         """A new operation."""
         made = Operation(
             name=f"operation-{self.random.getrandbits(64):016x}",
-            number=self.new_number(),
             kind=kind,
             zone=zone,
             target=target,
             target_number=number,
-            request_id=request_id,
             began_s=self.now_s(),
             done_s=done_s,
         )
         self.operations[made.name] = made
         return made
 
+    def _operate_on(self, kind: str, one: GceInstance, done_s: float | None) -> Operation:
+        return self.operate(kind, one.pool.zone, one.instance_id, one.number, done_s)
+
     def told_s(self, instance: GceInstance) -> float | None:
         """Since when it is being preempted; None: it is not."""
         notice_s = instance.fate.notice_s
         return notice_s if notice_s is not None and notice_s <= self.clock.now() else None
 
-    def paid_until_s(self, at_s: float) -> float:
+    def _paid_until_s(self, at_s: float) -> float:
         """See World: an instance is paid for until it is TERMINATED."""
         return at_s + self.config.shutdown_s
 
-    def on_begin(self, instance: GceInstance, at_s: float) -> None:
+    def _on_begin(self, instance: GceInstance, at_s: float) -> None:
         """See World: its first begin is its insert."""
         if len(instance.stretches) > 1:
-            self.operate("start", instance.pool.zone, instance.instance_id, instance.number, at_s)
+            self._operate_on("start", instance, at_s)
 
-    def on_notice(self, instance: GceInstance, at_s: float) -> None:
-        """See World."""
-        made = self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)
-        made.began_s = at_s
+    def _on_notice(self, instance: GceInstance, at_s: float) -> None:
+        self._operate_on(PREEMPTED, instance, None).began_s = at_s
 
-    def on_end(self, instance: GceInstance, at_s: float, final: str, *, by_provider: bool) -> None:
-        """See World."""
+    def _on_end(self, instance: GceInstance, at_s: float, final: str, *, by_provider: bool) -> None:
         told = [
             one
             for one in self.operations.values()
             if one.kind == PREEMPTED and one.target_number == instance.number and one.done_s is None
         ]
         if final == "stopped" and not by_provider:
-            done_s = self.paid_until_s(at_s)
-            self.operate("stop", instance.pool.zone, instance.instance_id, instance.number, done_s)
+            self._operate_on("stop", instance, self._paid_until_s(at_s))
         if by_provider and not told:
-            told = [self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)]
+            told = [self._operate_on(PREEMPTED, instance, None)]
             told[0].began_s = at_s
         for one in told:
-            one.done_s = self.paid_until_s(at_s)
+            one.done_s = self._paid_until_s(at_s)
 
-    def on_terminated(self, instance: GceInstance, at_s: float) -> None:
+    def _on_terminated(self, instance: GceInstance, at_s: float) -> None:
         """See World: its name may be used again."""
         self._shown.pop((instance.pool.zone, instance.instance_id), None)

@@ -68,13 +68,7 @@ class RegionPrices(_Sourced):
 
 
 class Catalogue(Part):
-    """The list.
-
-    Attributes:
-        format: version of this format.
-        types: by name.
-        regions: by name.
-    """
+    """The list, by type and by region."""
 
     format: Literal[1]
     types: dict[str, Ec2Hardware]
@@ -124,19 +118,7 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
 
 
 def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[str], today: date) -> Catalogue:
-    """A new list from AWS itself.
-
-    Args:
-        pricing: client of the Price List API.
-        ec2: client of EC2, in any region that has all types.
-        regions: names.
-        types: names.
-        today: its date.
-
-    Raises:
-        CatalogueError: if a type has not exactly one price in a region, or disks or the way to another of the
-            regions have not.
-    """
+    """A new list from AWS itself. Raises CatalogueError where there is not exactly one price."""
     hardware: dict[str, Ec2Hardware] = {}
     pages = ec2.get_paginator("describe_instance_types").paginate(InstanceTypes=list(types))
     for page in pages:

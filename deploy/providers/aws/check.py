@@ -61,23 +61,11 @@ def quota_code(instance_type: str, market: CloudMarket) -> str | None:
     return None
 
 
-# Whether the scheduler's identity is allowed what it must be.
-
 _ASSUMED = re.compile(r"arn:(aws[a-z-]*):sts::(\d+):assumed-role/([^/]+)/.*")
 
 
 def simulated(iam: Any, identity: str, actions: Sequence[str], resource: str = "*") -> list[str]:
-    """Those of some actions that the identity's policies do not allow.
-
-    Args:
-        iam: client.
-        identity: ARN, as sts:GetCallerIdentity gives it.
-        actions: such as "ec2:RunInstances".
-        resource: ARN of what they are done to.
-
-    Raises:
-        ProviderError: if it cannot be simulated.
-    """
+    """Actions on a resource that the policies of an identity (ARN) do not allow. Raises ProviderError."""
     with aws_errors("permissions"):
         # Conditions on tags are not met by a request without tags: that is no denial.
         pages = iam.get_paginator("simulate_principal_policy").paginate(
@@ -108,17 +96,7 @@ def check(
     now: Callable[[], float] = time.time,
     deployment: str = "not-made-yet",
 ) -> Iterator[Finding]:
-    """Everything, one finding after the other; nothing more once AWS does not accept who we are.
-
-    Args:
-        config: what is to be rented.
-        session: of boto3; None: a new one.
-        now: epoch seconds.
-        deployment: its id, by whose tag its policy knows what it may launch and end.
-
-    Raises:
-        ConfigError: if the price list or the certificate cannot be used.
-    """
+    """Every finding; nothing more once AWS does not accept who we are. Raises ConfigError."""
     catalogue = config.prices()
     ca_pem = config.ca_pem()
     try:
@@ -173,15 +151,11 @@ class _Checker:
     def __init__(
         self, clients: Clients, config: AwsConfig, catalogue: Catalogue, ca_pem: str | None, deployment: str
     ) -> None:
-        self._clients = clients
-        self._config = config
-        self._catalogue = catalogue
-        self._ca_pem = ca_pem
-        self._deployment = deployment
+        self._clients, self._config, self._catalogue = clients, config, catalogue
+        self._ca_pem, self._deployment = ca_pem, deployment
         self._roots: dict[str, str] = {}
 
     def rights(self, identity: str) -> Iterator[Finding]:
-        """What the identity's policies allow, by simulation."""
         partition, account = identity.split(":")[1], identity.split(":")[4]
         policy = scheduler(Scope(self._config, partition, account, self._deployment))
         denied: list[str] = []
@@ -207,15 +181,7 @@ class _Checker:
         text: str = "",
         code: str = "",
     ) -> Iterator[Finding]:
-        """What a check finds, or why AWS does not answer it.
-
-        Args:
-            what: is looked at.
-            check: finds it, in a region.
-            region: that is asked.
-            text: what to do where `code` says that something is not there.
-            code: or its start.
-        """
+        """What a check finds, or why not: `text` where AWS answers with a code that begins with `code`."""
         try:
             with aws_errors(what):
                 yield from check(region, what)
@@ -223,7 +189,6 @@ class _Checker:
             yield self._failed(what, error, text, code)
 
     def profile(self, region: str, what: str) -> Iterator[Finding]:
-        """The nodes' instance profile."""
         name = self._config.instance_profile
         if name is None:
             yield Finding(what, "right", "none: nodes may call nothing")
@@ -244,7 +209,6 @@ class _Checker:
         yield Finding(what, "right", SPOT_ROLE)
 
     def image(self, region: str, what: str) -> Iterator[Finding]:
-        """Whether the image is there and fits the types."""
         name = self._config.regions[region].image
         found = self._clients.get("ec2", region).describe_images(ImageIds=[name])["Images"]
         if not found:
@@ -266,7 +230,6 @@ class _Checker:
             yield Finding(what, "right", f"{name} ({image['Architecture']})")
 
     def subnets(self, region: str, what: str) -> Iterator[Finding]:
-        """Whether each subnet is in its zone."""
         wanted = self._config.regions[region].subnets
         answer = self._clients.get("ec2", region).describe_subnets(
             Filters=[{"Name": "subnet-id", "Values": sorted(wanted.values())}]
@@ -305,7 +268,6 @@ class _Checker:
             yield Finding(what, "right", f"{name}: nothing comes in from everywhere")
 
     def offered(self, region: str, what: str) -> Iterator[Finding]:
-        """Which zones have which types."""
         zones = self._config.regions[region].subnets
         asked = self._clients.get("ec2", region).get_paginator("describe_instance_type_offerings")
         pages = asked.paginate(

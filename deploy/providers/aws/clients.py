@@ -27,12 +27,7 @@ _LARGE = _COMMON.merge(
 
 
 class Clients:
-    """Makes each client once. Safe to use from several threads.
-
-    Args:
-        profile: of the SDK's configuration; None: the chain decides.
-        endpoint_url: for every service; None: AWS_ENDPOINT_URL, else AWS itself.
-        session: None: a new one.
+    """Makes each client once, as the SDK's chain or profile says. Safe to use from several threads.
 
     Raises:
         RefusedError: if there is no such profile.

@@ -151,11 +151,7 @@ class AwsConfig(CloudConfig):
         return check(self, deployment=deployment or "not-made-yet")
 
     def transfers(self) -> Transfers:
-        """Of data in any region of the price list to those that may be rented in; AWS names no speeds.
-
-        Raises:
-            ConfigError: if the price list cannot be used.
-        """
+        """From any region of the price list to those rented in; AWS names no speeds. Raises ConfigError."""
         listed = self.prices().regions
         return Transfers(
             regions=tuple(self.regions),

@@ -41,14 +41,7 @@ _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 @dataclass(frozen=True)
 class Described:
-    """A report and what only this provider needs.
-
-    Attributes:
-        report: for the scheduler; of a terminated instance whose end EC2 does not date, `ended_s` is None.
-        region: where it is.
-        deployment: of its tags.
-        spot_request: id, "" for none.
-    """
+    """A report and what only this provider needs. Where EC2 does not date an end, `ended_s` is None."""
 
     report: InstanceReport
     region: str
@@ -93,30 +86,20 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
 
 
 def of_deployment(clients: Clients, config: AwsConfig, region: str, deployment: str) -> list[Described]:
-    """Every instance of a region with this deployment's tag: one call for each 1,000.
-
-    Raises:
-        ProviderError: if EC2 cannot be asked now.
-    """
-    return _pages(
-        clients, config, region, [{"Name": f"tag:{names.DEPLOYMENT}", "Values": [deployment]}], PAGE
-    )
+    """Every instance of a region with a deployment's tag: one call for each 1,000. Raises ProviderError."""
+    return _filtered(clients, config, region, f"tag:{names.DEPLOYMENT}", [deployment])
 
 
 def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[Described]:
     """Those of some ids that a region has. By a filter: ids that never were are no error then."""
     found = []
     for batch in names.batches(ids, 200):
-        found += _pages(clients, config, region, [{"Name": "instance-id", "Values": list(batch)}], PAGE)
+        found += _filtered(clients, config, region, "instance-id", batch)
     return found
 
 
 def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[str, float]:
-    """When spot requests ended (epoch seconds), by their id; only those that EC2 still knows and dates.
-
-    Raises:
-        ProviderError: if EC2 cannot be asked now.
-    """
+    """When spot requests ended (epoch seconds), of those that EC2 still dates. Raises ProviderError."""
     found: dict[str, float] = {}
     for batch in names.batches(requests, 200):
         with aws_errors(f"aws {region}: spot requests"):
@@ -140,14 +123,13 @@ def ended_at(one: Described, ended_s: float) -> Described:
     return replace(one, report=replace(one.report, ended_s=max(one.report.launched_s, ended_s)))
 
 
-def _pages(
-    clients: Clients, config: AwsConfig, region: str, filters: list[dict[str, Any]], size: int
+def _filtered(
+    clients: Clients, config: AwsConfig, region: str, name: str, values: Sequence[str]
 ) -> list[Described]:
     with aws_errors(f"aws {region}: instances"):
-        pages = (
-            clients.get("ec2", region)
-            .get_paginator("describe_instances")
-            .paginate(Filters=filters, PaginationConfig={"PageSize": size})
+        asked = clients.get("ec2", region).get_paginator("describe_instances")
+        pages = asked.paginate(
+            Filters=[{"Name": name, "Values": list(values)}], PaginationConfig={"PageSize": PAGE}
         )
         return [
             described(entry, region, config)

@@ -10,64 +10,35 @@ from botocore import exceptions as sdk
 
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
 
-CAPACITY = frozenset(
-    {
-        "InsufficientInstanceCapacity",
-        "InsufficientHostCapacity",
-        "InsufficientCapacity",
-        "InsufficientReservedInstanceCapacity",
-        "InsufficientFreeAddressesInSubnet",
-        "InsufficientAddressCapacity",
-        "InsufficientVolumeCapacity",
-        "ReservationCapacityExceeded",
-        "SpotMaxPriceTooLow",
-        "UnfulfillableCapacity",
-    }
-)
-QUOTA = frozenset(
-    {
-        "AddressLimitExceeded",
-        "MaxFleetCountExceeded",
-        "MaxSpotInstanceCountExceeded",
-        "MaxSpotFleetRequestCountExceeded",
-        "NetworkInterfaceLimitExceeded",
-        "ResourceCountExceeded",
-        "SpotInstanceCountExceeded",
-        "VcpuLimitExceeded",
-        "InstanceLimitExceeded",
-        "FleetInstanceLimitExceeded",
-        "VolumeLimitExceeded",
-        "MaxIOPSLimitExceeded",
-    }
-)
-THROTTLED = frozenset(
-    {
-        "RequestLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "TooManyRequestsException",
-        "RequestThrottled",
-        "EC2ThrottledException",
-        "SlowDown",
-    }
-)
+
+def _codes(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CAPACITY = _codes("""
+    InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
+    InsufficientReservedInstanceCapacity InsufficientFreeAddressesInSubnet InsufficientAddressCapacity
+    InsufficientVolumeCapacity ReservationCapacityExceeded SpotMaxPriceTooLow UnfulfillableCapacity
+""")
+QUOTA = _codes("""
+    AddressLimitExceeded MaxFleetCountExceeded MaxSpotInstanceCountExceeded
+    MaxSpotFleetRequestCountExceeded NetworkInterfaceLimitExceeded ResourceCountExceeded
+    SpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded FleetInstanceLimitExceeded
+    VolumeLimitExceeded MaxIOPSLimitExceeded
+""")
+THROTTLED = _codes("""
+    RequestLimitExceeded Throttling ThrottlingException ThrottledException TooManyRequestsException
+    RequestThrottled EC2ThrottledException SlowDown
+""")
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 """The account has never used spot capacity, and this identity may not make the role that it takes."""
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 MAKE_SPOT_ROLE = "run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
-CREDENTIALS = frozenset(
-    {
-        "AuthFailure",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-        "InvalidAccessKeyId",
-        "OptInRequired",
-        "PendingVerification",
-        "Blocked",
-    }
-)
+CREDENTIALS = _codes("""
+    AuthFailure InvalidClientTokenId UnrecognizedClientException InvalidAccessKeyId OptInRequired
+    PendingVerification Blocked
+""")
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 REMEDY = "attach what spotweave clouds policy prints, or add it"
 """For a permission that is missing."""
@@ -112,12 +83,7 @@ def denied_permission(error: sdk.ClientError) -> str:
 
 
 def translated(error: Exception, doing: str) -> ProviderError:
-    """The error of the interface that an error of the SDK is.
-
-    Args:
-        error: of botocore.
-        doing: what was asked for, e.g. "aws us-east-1: launch of g4dn.xlarge".
-    """
+    """The error of the interface that an error of botocore is, which came of `doing` something."""
     if isinstance(error, sdk.ClientError):
         return _by_code(code_of(error), _message(error), doing, denied_permission(error))
     kind, text = _local(error)

@@ -68,19 +68,13 @@ class Templates:
     """The templates of a configuration. Safe to use from several threads."""
 
     def __init__(self, clients: Clients, config: AwsConfig) -> None:
-        self._clients = clients
-        self._config = config
+        self._clients, self._config = clients, config
         self._made: dict[tuple[str, str], str] = {}
         self._roots: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def ensure(self, region: str, deployment: str) -> str:
-        """The name of the template, which is there when this returns.
-
-        Raises:
-            RefusedError: if the image is not there, or a permission is missing.
-            ProviderError: if EC2 cannot be asked now.
-        """
+        """The name of the template, which is there when this returns. Raises ProviderError."""
         key = (region, deployment)
         with self._lock:
             made = self._made.get(key)
@@ -146,11 +140,7 @@ def run(
     place: Place,
     ca_pem: str | None,
 ) -> Described:
-    """Rent one instance, or learn of the one that this client token has rented already.
-
-    Raises:
-        CapacityError, QuotaError, ThrottledError, RefusedError, ProviderError: as in `Provider.launch`.
-    """
+    """Rent one instance, or learn of the one that this client token has rented; see `Provider.launch`."""
     kind = config.instance_types[place.instance_type]
     arguments: dict[str, Any] = {
         "MinCount": 1,
@@ -189,25 +179,13 @@ def market_options(price: str | None) -> dict[str, Any]:
     return {"MarketType": "spot", "SpotOptions": {**spot, **({"MaxPrice": price} if price else {})}}
 
 
-# Ending instances, in batches.
-
 _BATCH = 500
 _ID = re.compile(r"\bi-[0-9a-f]+\b")
 _NEVER_WAS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callable[[str], bool]) -> None:
-    """End instances; those that EC2 does not know are no error, unless they were rented only just now.
-
-    Args:
-        clients: to ask with.
-        region: of all of them.
-        ids: instance ids.
-        is_new: whether EC2 may not know an instance yet.
-
-    Raises:
-        ProviderError: if EC2 cannot be asked now, or does not know a new instance yet.
-    """
+    """End instances; those that EC2 does not know are no error, unless new. Raises ProviderError."""
     doing = f"aws {region}: end of instances"
     for batch in names.batches(ids, _BATCH):
         left = list(batch)

@@ -80,21 +80,15 @@ class _Message:
 
 
 class Notices:
-    """Reads one queue per region. Safe to use from several threads.
+    """Reads one queue per region, given by its name or URL. Safe to use from several threads.
 
-    Args:
-        clients: of the account.
-        calls: how long a region may take.
-        queues: name or URL by region; none: nothing is read.
-        visible_within_s: a message about an instance that is unknown so long after it is somebody else's.
+    A message about an instance that is unknown `visible_within_s` after it is somebody else's.
     """
 
     def __init__(
         self, clients: Clients, calls: Calls, queues: Mapping[str, str], visible_within_s: float
     ) -> None:
-        self._clients = clients
-        self._calls = calls
-        self._queues = queues
+        self._clients, self._calls, self._queues = clients, calls, queues
         self._visible_within_s = visible_within_s
         self._urls: dict[str, str] = {}
         self._held: dict[str, list[_Message]] = {}

@@ -22,16 +22,7 @@ _Statement = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scope:
-    """What policies are for.
-
-    Attributes:
-        config: what is rented.
-        partition: of ARNs: "aws", "aws-cn", "aws-us-gov".
-        account: of AWS, 12 digits.
-        deployment: its id, which tags all that it rents.
-        scheduler_buckets: places in S3 that the scheduler's machine uses.
-        node_buckets: places in S3 that nodes use.
-    """
+    """What policies are for: who rents what, and the places in S3 of the scheduler and of nodes."""
 
     config: AwsConfig
     partition: str
@@ -49,7 +40,36 @@ class Scope:
 
 def scheduler(scope: Scope) -> Policy:
     """Of the role of the scheduler's machine."""
-    return _policy([*_looking(scope), *_launching(scope), *_ending(scope), *_queues(scope), *_kept(scope)])
+    config, here = scope.config, {"aws:ResourceAccount": scope.account}
+    statements = [
+        # None of these can be narrowed to resources.
+        _allow(
+            "Look",
+            [
+                "ec2:DescribeInstances",
+                "ec2:DescribeSpotPriceHistory",
+                "ec2:DescribeSpotInstanceRequests",
+                "ec2:DescribeImages",
+            ],
+            ["*"],
+            {"StringEquals": {"aws:RequestedRegion": list(config.regions)}},
+        ),
+        *_launching(scope),
+        _allow(
+            "EndOnlyOurOwn",
+            ["ec2:TerminateInstances"],
+            scope.arns("instance/*"),
+            {"StringEquals": {f"aws:ResourceTag/{names.DEPLOYMENT}": scope.deployment, **here}},
+        ),
+    ]
+    if config.queues:
+        queues = [
+            f"arn:{scope.partition}:sqs:{region}:{scope.account}:{queue.rpartition('/')[2]}"
+            for region, queue in config.queues.items()
+        ]
+        does = ["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage"]
+        statements.append(_allow("HearOfInterruptions", does, queues, {"StringEquals": here}))
+    return _policy([*statements, *_kept(scope, scope.scheduler_buckets)])
 
 
 def operator() -> Policy:
@@ -82,7 +102,7 @@ def operator() -> Policy:
 
 def node(scope: Scope) -> Policy:
     """Of the nodes' role, if they have one. What it allows, the code of every job there may do."""
-    statements = [one for n, bucket in enumerate(scope.node_buckets, 1) for one in _bucket(scope, bucket, n)]
+    statements = _kept(scope, scope.node_buckets)
     if not statements:
         statements = [{"Sid": "NodesCallNothing", "Effect": "Deny", "Action": ["*"], "Resource": ["*"]}]
     return _policy(statements)
@@ -92,21 +112,6 @@ def actions(policy: Policy) -> tuple[str, ...]:
     """What a policy allows, in its order."""
     allowed = [part["Action"] for part in policy["Statement"] if part["Effect"] == "Allow"]
     return tuple(dict.fromkeys(action for group in allowed for action in group))
-
-
-def _looking(scope: Scope) -> Iterable[_Statement]:
-    # None of these can be narrowed to resources.
-    yield _allow(
-        "Look",
-        [
-            "ec2:DescribeInstances",
-            "ec2:DescribeSpotPriceHistory",
-            "ec2:DescribeSpotInstanceRequests",
-            "ec2:DescribeImages",
-        ],
-        ["*"],
-        {"StringEquals": {"aws:RequestedRegion": list(scope.config.regions)}},
-    )
 
 
 def _launching(scope: Scope) -> Iterable[_Statement]:
@@ -189,46 +194,17 @@ def _launching(scope: Scope) -> Iterable[_Statement]:
         )
 
 
-def _ending(scope: Scope) -> Iterable[_Statement]:
-    tag = {f"aws:ResourceTag/{names.DEPLOYMENT}": scope.deployment}
-    yield _allow(
-        "EndOnlyOurOwn",
-        ["ec2:TerminateInstances"],
-        scope.arns("instance/*"),
-        {"StringEquals": {**tag, "aws:ResourceAccount": scope.account}},
-    )
-
-
-def _queues(scope: Scope) -> Iterable[_Statement]:
-    if scope.config.queues:
-        yield _allow(
-            "HearOfInterruptions",
-            ["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage"],
-            [
-                f"arn:{scope.partition}:sqs:{region}:{scope.account}:{queue.rpartition('/')[2]}"
-                for region, queue in scope.config.queues.items()
-            ],
-            {"StringEquals": {"aws:ResourceAccount": scope.account}},
-        )
-
-
-def _kept(scope: Scope) -> Iterable[_Statement]:
-    for n, bucket in enumerate(scope.scheduler_buckets, 1):
-        yield from _bucket(scope, bucket, n)
-
-
-def _bucket(scope: Scope, bucket: Bucket, n: int) -> Iterable[_Statement]:
-    """Its objects under the prefix, and their names."""
+def _kept(scope: Scope, buckets: Iterable[Bucket]) -> list[_Statement]:
+    """Objects under the prefixes of buckets, and their names."""
     here = {"StringEquals": {"aws:ResourceAccount": scope.account}}
-    arn = f"arn:{scope.partition}:s3:::{bucket.name}"
-    yield _allow(
-        f"KeepCheckpoints{n}",
-        ["s3:PutObject", "s3:GetObject", "s3:DeleteObject"],
-        [f"{arn}/{bucket.key('*')}"],
-        here,
-    )
-    under = {"StringLike": {"s3:prefix": [bucket.key("*")]}} if bucket.prefix else {}
-    yield _allow(f"FindCheckpoints{n}", ["s3:ListBucket"], [arn], {**here, **under})
+    statements = []
+    for n, bucket in enumerate(buckets, 1):
+        arn = f"arn:{scope.partition}:s3:::{bucket.name}"
+        does = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject"]
+        statements.append(_allow(f"KeepCheckpoints{n}", does, [f"{arn}/{bucket.key('*')}"], here))
+        under = {"StringLike": {"s3:prefix": [bucket.key("*")]}} if bucket.prefix else {}
+        statements.append(_allow(f"FindCheckpoints{n}", ["s3:ListBucket"], [arn], {**here, **under}))
+    return statements
 
 
 def _allow(

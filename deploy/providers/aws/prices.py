@@ -29,12 +29,7 @@ Key = tuple[str, str]
 class PriceBook:
     """Spot prices of zones and types over the latest 24 h. Safe to use from several threads.
 
-    Args:
-        clients: to ask with.
-        calls: how long a region may take.
-        zones: by region.
-        types: instance types.
-        every_s: a region is asked at most so often; many regions `AT_ONCE` with each refresh.
+    A region is asked at most every `every_s`; of many regions, `AT_ONCE` with each refresh.
     """
 
     def __init__(
@@ -45,11 +40,8 @@ class PriceBook:
         types: Sequence[str],
         every_s: float,
     ) -> None:
-        self._clients = clients
-        self._calls = calls
-        self._zones = zones
-        self._types = list(types)
-        self._every_s = every_s
+        self._clients, self._calls = clients, calls
+        self._zones, self._types, self._every_s = zones, list(types), every_s
         self._series: dict[Key, list[tuple[float, float]]] = {}
         self._steps: dict[Key, tuple[tuple[float, float], ...]] = {}
         self._seen_s: dict[str, float] = {}
@@ -59,11 +51,7 @@ class PriceBook:
         self._lock = threading.Lock()
 
     def refresh(self, now_s: float) -> None:
-        """Bring up to date what was never asked for, and the regions whose turn it is.
-
-        Raises:
-            ProviderError: if no region answers.
-        """
+        """Ask the new regions, and those whose turn it is. Raises ProviderError if no region answers."""
         with self._lock:
             due = [one for one in self._zones if now_s - self._asked_s.get(one, -math.inf) >= self._every_s]
             new = [one for one in due if one not in self._asked_s]

@@ -28,12 +28,7 @@ NEVER_RAN_S = 1.0
 
 
 class AwsProvider(CloudProvider[AwsConfig]):
-    """Implements `Provider` on EC2; see `CloudProvider`.
-
-    Args:
-        config: what may be rented.
-        session: of boto3; None: a new one.
-        now: epoch seconds.
+    """Implements `Provider` on EC2, in a session of boto3 (None: a new one); see `CloudProvider`.
 
     Raises (when made):
         ProviderError: also if there is no such profile.
@@ -106,15 +101,7 @@ class AwsProvider(CloudProvider[AwsConfig]):
     def details(
         self, offers: Sequence[Offer], now_s: float
     ) -> tuple[dict[str, dict[str, float | int | None]], list[str]]:
-        """Per spot offer: "mean_usd_hour" of the latest 24 h and "score", 1 to 10; None where not known.
-
-        Args:
-            offers: of this provider.
-            now_s: epoch seconds.
-
-        Returns:
-            By offer id; and why a score is missing, a line for each cause.
-        """
+        """Mean price of 24 h and placement score (1 to 10) by spot offer, where known; and why not."""
         spot = [offer for offer in offers if offer.market == "spot"]
         scores: dict[tuple[str, str], int] = {}
         trouble = []

@@ -78,14 +78,7 @@ def read(clients: Clients) -> Iterator[dict[str, Any]]:
 
 
 def indexed(skus: Iterable[Mapping[str, Any]]) -> tuple[Skus, list[str]]:
-    """Those that prices are made of.
-
-    Returns:
-        The SKUs, and a line for each that is left out: two prices have its name and region.
-
-    Raises:
-        CatalogueError: if one is not as documented.
-    """
+    """The SKUs that prices are made of, and a line for each with two prices. Raises CatalogueError."""
     names = {
         *(
             f"{spot}{name} {what}"
@@ -117,17 +110,7 @@ def indexed(skus: Iterable[Mapping[str, Any]]) -> tuple[Skus, list[str]]:
 
 
 def refreshed(base: PriceList, skus: Skus, regions: Sequence[str], today: date) -> PriceList:
-    """A list with a step of today for each price that is another now.
-
-    Args:
-        base: what it begins with; its machine types are those that get prices.
-        skus: see `indexed`.
-        regions: that get prices; others stay as they are.
-        today: when they were read, UTC.
-
-    Raises:
-        CatalogueError: if a region has no price of any of the types.
-    """
+    """The list with a step of today for each price of these regions that changed. Raises CatalogueError."""
     since = datetime.combine(today, time(), UTC)
     made = dict(base.regions)
     for region in regions:

@@ -39,11 +39,7 @@ def needed(config: GcpConfig) -> list[str]:
 
 
 def lacking(clients: Clients, config: GcpConfig) -> list[str]:
-    """Those of them that the caller does not have on the project.
-
-    Raises:
-        ProviderError: if that cannot be asked.
-    """
+    """Those of them that the caller does not have on the project. Raises ProviderError."""
     asked = needed(config)
     with gcp_errors("gcp: permissions"):
         answer = clients.ask(
@@ -59,15 +55,7 @@ _PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
 
 
 def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding]:
-    """Everything, one finding after the other; nothing more where who we are is not accepted.
-
-    Args:
-        config: what is to be rented.
-        clients: of Compute Engine; None: new ones.
-
-    Raises:
-        ConfigError: if the price list or the certificate cannot be used.
-    """
+    """Every finding; nothing more where who we are is not accepted. Raises ConfigError."""
     prices = config.prices()
     config.node.ca_pem(config.folder)
     dated = prices.sources.get("types", "a list of your own")

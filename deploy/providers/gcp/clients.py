@@ -38,11 +38,7 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 class Clients:
-    """Makes each client once. Safe to use from several threads.
-
-    Args:
-        endpoint_url: of an emulator of all APIs; None: COMPUTE_EMULATOR_HOST, else Google Cloud itself.
-    """
+    """Makes each client once; `endpoint_url`: of an emulator of all APIs. Safe for several threads."""
 
     def __init__(self, endpoint_url: str | None = None) -> None:
         self._endpoint_url = endpoint_url or os.environ.get(VARIABLE) or None
@@ -93,17 +89,7 @@ class Clients:
             return self._session
 
     def ask(self, method: str, host: str, path: str, **about: Any) -> dict[str, Any]:
-        """One request to an API that has no client here.
-
-        Args:
-            method: such as "GET".
-            host: such as "cloudbilling.googleapis.com".
-            path: with its slash.
-            about: for `requests.Session.request`: `params` or `json`.
-
-        Raises:
-            GoogleAPICallError, GoogleAuthError, RequestException: for `gcp_errors`.
-        """
+        """One request to an API that has no client here, as requests takes it; for use in `gcp_errors`."""
         session = self.session
         url = f"{self._endpoint_url or f'https://{host}'}{path}"
 

@@ -31,13 +31,7 @@ stopped is paid for until it is."""
 
 
 def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[Done]) -> InstanceReport:
-    """An instance that is listed.
-
-    Args:
-        one: as the client gives it.
-        config: of the provider.
-        operations: on it.
-    """
+    """An instance that is listed, and the operations on it."""
     labels = dict(one.labels)
     zone, market = one.zone.rpartition("/")[2], _market(one)
     place = Place(names.PROVIDER, config.region_of(zone), zone, _type(one), market)

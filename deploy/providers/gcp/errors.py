@@ -66,12 +66,7 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def translated(error: Exception, doing: str) -> ProviderError:
-    """The error of the interface that an error of the client is.
-
-    Args:
-        error: of google-api-core, google-auth or requests.
-        doing: what was asked for, e.g. "gcp us-central1-a: launch of n1-standard-4".
-    """
+    """The error of the interface that an error of Google's clients is, which came of `doing` something."""
     if isinstance(error, api.GoogleAPICallError):
         return _answered(error, doing)
     text = " ".join(str(error).split())

@@ -43,14 +43,7 @@ class Launcher:
         self._lock = threading.Lock()
 
     def run(self, request: LaunchRequest, place: Place) -> compute_v1.Instance | None:
-        """Rent one instance, or learn of the one that this client token has rented already.
-
-        Returns:
-            The instance; None where it has ended since.
-
-        Raises:
-            CapacityError, QuotaError, ThrottledError, RefusedError, ProviderError: as in `Provider.launch`.
-        """
+        """Rent one instance, or learn of this token's; None where it has ended. See `Provider.launch`."""
         doing = f"gcp {place.zone}: launch of {place.instance_type} ({place.market})"
         key = (request.deployment, request.client_token)
         name = names.instance_name(request)

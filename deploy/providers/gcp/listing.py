@@ -8,7 +8,7 @@ and calls are counted for the whole project; so a region that did not answer is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -34,15 +34,7 @@ _ALL = "all"
 
 @dataclass(frozen=True)
 class Done:
-    """An operation on an instance.
-
-    Attributes:
-        kind: one of "insert", "start", "stop", "delete" and "compute.instances.preempted".
-        target: name of the instance.
-        began_s: epoch seconds.
-        ended_s: epoch seconds; None while it lasts.
-        error: code and message; None where it did not fail.
-    """
+    """An operation on an instance; not ended while `ended_s` is None, well where `error` is."""
 
     name: str
     kind: str
@@ -54,14 +46,7 @@ class Done:
 
 
 class Listing:
-    """Safe to use from several threads.
-
-    Args:
-        clients: of Compute Engine.
-        calls: how regions are asked.
-        config: which regions and zones there are.
-        now: epoch seconds.
-    """
+    """Asks for lists; safe to use from several threads."""
 
     def __init__(
         self, clients: Clients, calls: Calls, config: GcpConfig, now: Callable[[], float] = time.time
@@ -71,11 +56,7 @@ class Listing:
         """Until when a region is not asked, and why; replaced as a whole."""
 
     def instances(self, key: str, value: str) -> tuple[list[compute_v1.Instance], dict[str, ProviderError]]:
-        """Every instance with a label, and the regions that did not answer.
-
-        Raises:
-            ProviderError: if none did.
-        """
+        """Every instance with a label, and regions that did not answer. Raises ProviderError if none did."""
         wanted = {"filter": f"labels.{key}={value}", "max_results": PAGE, "project": self._config.project}
         pages = self._clients.get("Instances")
 
@@ -123,7 +104,12 @@ class Listing:
         def zonal(zone: str) -> list[Done]:
             asked = compute_v1.ListZoneOperationsRequest(zone=zone, **wanted)
             found = self._clients.get("ZoneOperations").list(asked, retry=RETRY, timeout=TIMEOUT_S)
-            return list(_until(map(done, found), enough))
+            read: list[Done] = []
+            for one in map(done, found):
+                read.append(one)
+                if enough(one):
+                    break
+            return read
 
         return self._ask("operations", aggregated, zonal)
 
@@ -192,10 +178,3 @@ def by_target(found: Iterable[Done]) -> Mapping[str, list[Done]]:
     for one in found:
         by_name.setdefault(one.target, []).append(one)
     return by_name
-
-
-def _until(found: Iterable[Done], enough: Callable[[Done], bool]) -> Iterator[Done]:
-    for one in found:
-        yield one
-        if enough(one):
-            return

@@ -39,13 +39,7 @@ class Step(Part):
 
 
 class Region(Part):
-    """Prices of a region, or where a zone differs, of that zone.
-
-    Attributes:
-        types: of whole machines without what is attached to them.
-        gpus: of one attached GPU.
-        disk_usd_gib_month: by type of disk.
-    """
+    """Prices of machines, of GPUs beside them and of disks in a region, or where it differs, in a zone."""
 
     types: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
     gpus: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
@@ -53,14 +47,7 @@ class Region(Part):
 
 
 class Egress(Part):
-    """USD for a GB that leaves a region of Google's.
-
-    Attributes:
-        same_continent: to another region of it.
-        us_europe: from North America to Europe, or back.
-        other: between other continents.
-        internet: to another cloud.
-    """
+    """USD for a GB that leaves a region of Google's, by where it goes; `internet`: to another cloud."""
 
     same_continent: Price
     us_europe: Price
@@ -69,12 +56,7 @@ class Egress(Part):
 
 
 class PriceList(Part):
-    """The whole list.
-
-    Attributes:
-        sources: where each part comes from, and when it was read.
-        regions: by region or zone; a zone's goes first.
-    """
+    """The whole list, by region or zone (a zone's goes first), and where each part comes from."""
 
     format: Literal[1]
     sources: dict[str, str]

@@ -32,13 +32,7 @@ _OVERLAP_S = 120.0
 
 
 class GcpProvider(CloudProvider[GcpConfig]):
-    """Implements `Provider` on Compute Engine by its labels and operations; see `CloudProvider`.
-
-    Args:
-        config: what may be rented.
-        clients: of Compute Engine; None: new ones.
-        now: epoch seconds.
-    """
+    """Implements `Provider` on Compute Engine by its labels and operations; see `CloudProvider`."""
 
     name = names.PROVIDER
     notice_s: ClassVar[float] = NOTICE_S

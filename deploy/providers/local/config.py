@@ -64,9 +64,14 @@ class LocalOffer(Part):
     billing_minimum_s: _NotNegative = 60.0
 
     @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place("local", self.region, self.zone, self.instance_type, self.market)
+
+    @property
     def offer_id(self) -> str:
         """local/ZONE or REGION/TYPE/MARKET."""
-        return f"local/{self.zone or self.region}/{self.instance_type}/{self.market}"
+        return self.place.offer_id
 
     @model_validator(mode="after")
     def _priced(self) -> LocalOffer:
@@ -119,10 +124,7 @@ class LocalConfig(ProviderConfig):
     def places(self) -> dict[str, Place]:
         """By offer id; the recordings are read too. Raises ConfigError."""
         self.recordings()
-        return {
-            one.offer_id: Place("local", one.region, one.zone, one.instance_type, one.market)
-            for one in self.offers
-        }
+        return {one.offer_id: one.place for one in self.offers}
 
     def looks_after(self, region: str) -> bool:
         """Always: what was started is in the state folder, whatever its region is called now."""

@@ -41,13 +41,7 @@ _MAX_TOKENS = 1000
 
 
 class MetadataServer(Listener):
-    """Answers for one instance.
-
-    Args:
-        address: of the instance.
-        instance_id: of the instance.
-        fate: says what is in store for it now.
-    """
+    """Answers for one instance, of whose fate it asks."""
 
     def __init__(self, address: str, instance_id: str, fate: Callable[[], Fate]) -> None:
         self._instance_id = instance_id
@@ -61,10 +55,6 @@ class MetadataServer(Listener):
         """Root of the service."""
         host = str(self.server_address[0])
         return f"http://{host}:{self.port}"
-
-    def start(self) -> None:
-        """Serve in a thread."""
-        threading.Thread(target=self.serve_forever, name="metadata", daemon=True).start()
 
     def new_token(self, ttl_s: int) -> str:
         """A session."""
@@ -104,7 +94,6 @@ class _Handler(QuietHandler):
     server: MetadataServer
 
     def do_PUT(self) -> None:  # noqa: N802
-        """A new session token."""
         ttl = self.headers.get(_TTL, "")
         if self.path != "/latest/api/token":
             self.send(404, b"")
@@ -114,7 +103,6 @@ class _Handler(QuietHandler):
             self.send(200, self.server.new_token(int(ttl)).encode(), "text/plain")
 
     def do_GET(self) -> None:  # noqa: N802
-        """Metadata, with a session token only."""
         if not self.server.knows(self.headers.get(_TOKEN, "")):
             self.send(401, b"")
             return
@@ -132,7 +120,6 @@ def _utc(time_s: float) -> str:
 
 _BEAT_S = 1.0
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _BADNESS = 500
 """The kernel, out of memory, ends what runs on instances before it ends the scheduler."""
 _log = logging.getLogger(__name__)
@@ -205,7 +192,7 @@ class Machine:
         self._state.save_group(self._name, boxed.group)
         libc = ctypes.CDLL(None)
         # Jobs' processes may outlive the agent, and even leave their variables behind.
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        procfs.adopt_orphans()
         stdin = boxed.stdin()
         agent = subprocess.Popen(
             boxed.argv,

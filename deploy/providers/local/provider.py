@@ -15,17 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import deploy
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.node import procfs
-from deploy.node.processes import NODE_VARIABLE
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
 from deploy.providers.local.config import LocalConfig, LocalOffer
 from deploy.providers.local.records import (
-    STATE_VARIABLE,
     Fate,
     Init,
     Record,
@@ -33,6 +29,7 @@ from deploy.providers.local.records import (
     StateFolder,
     box_name,
     instance_id,
+    loopback_address,
 )
 from deploy.security.sandbox import Sandbox
 from deploy.security.tls import node_pair
@@ -58,11 +55,7 @@ def _reported(act: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class LocalProvider:
-    """Implements `Provider` on this machine; see there.
-
-    Args:
-        config: what is offered.
-        sandbox: around the node agent of each instance and all that it starts; None: none.
+    """Implements `Provider` on this machine, with a sandbox around the node agents; see there.
 
     Raises (when made):
         ConfigError: if a recording cannot be used.
@@ -141,15 +134,7 @@ class LocalProvider:
 
     @_reported
     def interrupt(self, name: str, notice_s: float | None) -> None:
-        """Take an instance away, as the market would: for rehearsals.
-
-        Args:
-            name: instance id.
-            notice_s: seconds of notice; None: at once, without.
-
-        Raises:
-            RefusedError: if there is no such instance.
-        """
+        """Take an instance away, with so much notice (None: without), to rehearse. Raises RefusedError."""
         with self._state.locked():
             record = self._state.find(name)
             if record is None or self._settled(record, time.time()).ended_s is not None:
@@ -228,11 +213,6 @@ class LocalProvider:
     def _new_record(
         self, name: str, offer: LocalOffer, request: LaunchRequest, others: Sequence[Record], now: float
     ) -> Record:
-        taken = {record.address for record in others}
-        draw = random.SystemRandom().randrange
-        # All of 127/8 is the loopback; two deployments on one machine must hardly ever draw the same.
-        while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:
-            pass
         cores = sorted(os.sched_getaffinity(0))
         load = {core: sum(core in record.cpus for record in others) for core in cores}
         cpus = sorted(cores, key=lambda core: (load[core], core))[: offer.vcpus]
@@ -247,7 +227,7 @@ class LocalProvider:
             node_token=request.node_token,
             certificate=pair.certificate,
             key=pair.key,
-            address=address,
+            address=loopback_address({record.address for record in others}),
             requested_s=now,
             launch_s=offer.launch_s,
             cpus=tuple(sorted(cpus)),
@@ -259,21 +239,11 @@ class LocalProvider:
         name = record.instance_id
         if self._sandbox is not None:
             self._state.save_sandbox(name, self._sandbox)
-        # The scheduler's own environment holds secrets: an instance gets none of it.
-        kept = ("PATH", "TMPDIR")
-        env = {variable: os.environ[variable] for variable in kept if variable in os.environ}
-        env |= {
-            "HOME": str(self._state.workdir(name)),
-            "LANG": "C.UTF-8",
-            "PYTHONPATH": str(Path(deploy.__file__).resolve().parents[1]),
-            NODE_VARIABLE: name,
-            STATE_VARIABLE: str(self._state.path),
-        }
         log = os.open(self._state.folder(name) / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             birth = subprocess.run(
                 [sys.executable, "-m", "deploy.providers.local.init", str(self._state.path), name],
-                env=env,
+                env=self._state.environment(name, self._state.workdir(name)),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import random
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+import deploy
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, STATUS_FILE
 from deploy.node.processes import NODE_VARIABLE
@@ -33,10 +35,7 @@ class _Saved(BaseModel):
 class Fate(_Saved):
     """When the market takes an instance away; all epoch seconds, None: never, or without.
 
-    Attributes:
-        rebalance_s: from then on it is recommended to leave it.
-        notice_s: from then on the metadata service says that it will end.
-        kill_s: when it ends.
+    From `rebalance_s` on it is recommended to leave it, from `notice_s` on its metadata says that it ends.
     """
 
     rebalance_s: float | None = None
@@ -48,21 +47,9 @@ class Record(_Saved):
     """One instance that was asked for.
 
     Attributes:
-        instance_id: made from the client token.
-        client_token: of the request.
-        offer_id: what it is.
-        deployment: tag.
-        job_id: tag.
-        task: tag.
         node_token: secret of its node agent.
-        address: its own loopback address.
-        requested_s: epoch seconds.
         launch_s: its node agent starts so long after the launch.
-        cpus: cores it may use.
-        imds_poll_s: for its node agent.
-        fate: when it is interrupted.
         certificate: of its node agent, PEM; "": it has none, and is not spoken to.
-        key: of the certificate, PEM.
         ending_s: someone began to end it; set before anything is killed.
         by_provider: whether that is an interruption.
         ended_s: nothing of it is left since then.
@@ -128,6 +115,14 @@ def instance_id(client_token: str) -> str:
     return f"i-{hashlib.sha256(client_token.encode()).hexdigest()[:17]}"
 
 
+def loopback_address(taken: Collection[str]) -> str:
+    """One that nobody has: all of 127/8 is this machine, and deployments hardly ever draw the same."""
+    draw = random.SystemRandom().randrange
+    while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:
+        pass
+    return address
+
+
 class StateFolder:
     """Folder with `instances/ID/` for each instance and `ended/ID.json` for those of long ago."""
 
@@ -168,6 +163,17 @@ class StateFolder:
     def workdir(self, name: str) -> Path:
         """Working folder of its node."""
         return self.folder(name) / "node"
+
+    def environment(self, name: str, home: Path) -> dict[str, str]:
+        """Variables of an instance. Ours may hold secrets: it gets none of them."""
+        env = {variable: os.environ[variable] for variable in ("PATH", "TMPDIR") if variable in os.environ}
+        return env | {
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(Path(deploy.__file__).resolve().parents[1]),
+            NODE_VARIABLE: name,
+            STATE_VARIABLE: str(self.path),
+        }
 
     def find(self, name: str) -> Record | None:
         """A record, however old."""

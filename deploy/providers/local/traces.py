@@ -116,15 +116,7 @@ def constant(price_usd_hour: float) -> RecordedMarket:
 
 
 def load_recording(folder: Path, price_usd_hour: float | None) -> RecordedMarket:
-    """A trace (docs/traces.md) of one offer.
-
-    Args:
-        folder: that holds trace.json and series.csv.
-        price_usd_hour: for a recording without prices.
-
-    Raises:
-        TraceError: one line: file, line, what was expected.
-    """
+    """A trace (docs/traces.md) of one offer, and its price if that is not recorded. Raises TraceError."""
     trace = load_trace(folder)
     if trace.price_usd_hour is None and price_usd_hour is None:
         raise TraceError(f"{folder} has no prices: give the offer a price_usd_hour")

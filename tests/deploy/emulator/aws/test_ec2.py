@@ -103,29 +103,6 @@ def test_an_interruption_is_told_by_its_request(
     assert (cloud.state(low), cloud.state(high)) == ("terminated", "running" if row[1] else "terminated")
 
 
-def test_what_is_stopped_by_the_market_comes_back(recorded: Recorded) -> None:
-    cloud = recorded([(0, 1, 0.2), (1000, 0, 0.2), (2000, 1, 0.2), (9000, 1, 0.2)])
-    name = cloud.spot(SpotInstanceType="persistent", InstanceInterruptionBehavior="stop")
-    cloud.after(1005)
-    seen = cloud.see(name)
-    assert (seen["State"]["Name"], seen["StateReason"]["Code"]) == ("stopped", "Server.SpotInstanceShutdown")
-    # It looks every minute: 1005 + 60 k is first at or after 2000 for k = 17, which is 2025.
-    for seconds, state in ((2024 - 1005, "stopped"), (1, "pending"), (20, "running")):
-        cloud.after(seconds)
-        assert cloud.state(name) == state
-    change = "Instance State-change Notification"
-    assert events(cloud) == [
-        (change, 0, "pending"),
-        (change, 20, "running"),
-        ("Instance Rebalance Recommendation", 820, ""),
-        ("Spot Instance Interruption Warning", 880, "stop"),
-        (change, 1000, "stopping"),
-        (change, 1005, "stopped"),
-        (change, 2025, "pending"),
-        (change, 2045, "running"),
-    ]
-
-
 def test_filters_and_pages(cloud: Cloud) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "job", "Value": "a"}]}]
     names = [cloud.run(TagSpecifications=tags)["InstanceId"] for _ in range(4)]

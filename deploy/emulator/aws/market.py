@@ -1,7 +1,8 @@
-"""The spot market: prices, requests, scores, and where which type is offered."""
+"""The market: prices, spot requests, scores, where which type is offered, and the account's limits."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +18,12 @@ _Params = dict[str, Any]
 _Answer = dict[str, Any]
 _PRODUCT = "Linux/UNIX"
 _MOST_PRICES = 1000
+_SPOT_QUOTAS = {"standard": "L-34B43A08", "g": "L-3819A6DF", "p": "L-7212CCBC", "inf": "L-B5D1601B"}
+_ON_DEMAND_QUOTAS = {"standard": "L-1216C47A", "g": "L-DB2E81BA", "p": "L-417A185B", "inf": "L-1945791B"}
+"""https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
 
 
-class SpotActions:
+class MarketActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
     def __init__(self, world: Ec2World, account: Account) -> None:
@@ -29,6 +33,8 @@ class SpotActions:
             ("ec2", "DescribeSpotInstanceRequests"): self._describe_spot_instance_requests,
             ("ec2", "GetSpotPlacementScores"): self._get_spot_placement_scores,
             ("ec2", "DescribeInstanceTypeOfferings"): self._describe_instance_type_offerings,
+            ("pricing", "GetProducts"): self._get_products,
+            ("servicequotas", "GetServiceQuota"): self._get_service_quota,
         }
 
     def _describe_spot_price_history(self, region: str, params: _Params) -> _Answer:
@@ -37,10 +43,8 @@ class SpotActions:
         end_s = min(now_s, _epoch(params.get("EndTime"), now_s))
         start_s = min(start_s, end_s)
         filters = {one["Name"]: one.get("Values", []) for one in params.get("Filters", [])}
-        types = params.get("InstanceTypes") or filters.pop("instance-type", None)
-        products = params.get("ProductDescriptions") or filters.pop("product-description", None)
-        zones = [params["AvailabilityZone"]] if "AvailabilityZone" in params else None
-        zones = zones or filters.pop("availability-zone", None)
+        types, products = params.get("InstanceTypes"), params.get("ProductDescriptions")
+        zones = filters.pop("availability-zone", None)
         if filters:
             raise invalid(f"The filter '{next(iter(filters))}' is invalid")
         if products and not {_PRODUCT, f"{_PRODUCT} (Amazon VPC)"} & set(products):
@@ -88,51 +92,98 @@ class SpotActions:
         return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 
     def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
-        """1 without capacity for the target; else 10 times the share of the latest day with capacity."""
-        wanted = params.get("InstanceTypes", [])
-        regions = params.get("RegionNames") or [region]
-        target = int(params["TargetCapacity"])
-        now_s = self._world.clock.now()
+        """Of each zone: 1 without capacity for the target; else 10 times the share of a day with capacity."""
+        wanted, target = params.get("InstanceTypes", []), int(params["TargetCapacity"])
+        market, now_s = self._world.market, self._world.clock.now()
         scores: dict[tuple[str, str], int] = {}
-        for place in regions:
+        for place in params.get("RegionNames") or [region]:
             ids = self._account.zone_ids(place)
-            for pool in self._world.market.of_region(place):
+            for pool in market.of_region(place):
                 if wanted and pool.instance_type not in wanted:
                     continue
-                key = (place, ids[pool.zone] if params.get("SingleAvailabilityZone") else "")
                 free = pool.spot_capacity - self._world.used(pool, spot=True)
                 score = 1
-                if self._world.market.has_spot(pool, now_s) and free >= target:
-                    score = max(1, round(10 * self._world.market.up_ratio(pool, now_s)))
+                if market.has_spot(pool, now_s) and free >= target:
+                    score = max(1, round(10 * market.up_ratio(pool, now_s)))
+                key = (place, ids[pool.zone])
                 scores[key] = max(score, scores.get(key, 1))
         found = [
-            {"Region": place, **({"AvailabilityZoneId": zone} if zone else {}), "Score": score}
+            {"Region": place, "AvailabilityZoneId": zone, "Score": score}
             for (place, zone), score in sorted(scores.items(), key=lambda item: -item[1])
         ]
         part, token = page(found, params, 1000)
         return {"SpotPlacementScores": part, "NextToken": token}
 
     def _describe_instance_type_offerings(self, region: str, params: _Params) -> _Answer:
-        kind = params.get("LocationType", "region")
-        ids = self._account.zone_ids(region)
-        places: dict[str, Callable[[Pool], str]] = {
-            "region": lambda pool: region,
-            "availability-zone": lambda pool: pool.zone,
-            "availability-zone-id": lambda pool: ids[pool.zone],
-        }
-        if kind not in places:
+        kind = params.get("LocationType")
+        if kind != "availability-zone":
             raise invalid(f"Invalid value '{kind}' for LocationType")
         filters = {one["Name"]: one.get("Values", []) for one in params.get("Filters", [])}
         pools = self._world.market.of_region(region)
-        found = sorted({(pool.instance_type, places[kind](pool)) for pool in pools})
-        chosen = [
+        found = [
             {"InstanceType": name, "LocationType": kind, "Location": place}
-            for name, place in found
-            if name in filters.get("instance-type", [name]) and place in filters.get("location", [place])
+            for name, place in sorted({(pool.instance_type, pool.zone) for pool in pools})
+            if name in filters.get("instance-type", [name])
         ]
-        part, token = page(chosen, params, 1000)
+        part, token = page(found, params, 1000)
         return {"InstanceTypeOfferings": part, "NextToken": token}
+
+    def _get_products(self, region: str, params: _Params) -> _Answer:
+        wanted = {one["Field"]: one["Value"] for one in params.get("Filters", [])}
+        prices = {
+            (pool.region, pool.instance_type): pool.config.on_demand_usd_hour
+            for pool in self._world.market.pools.values()
+        }
+        found = []
+        for (place, name), price in sorted(prices.items()):
+            attributes = {
+                "instanceType": name,
+                "regionCode": place,
+                "operatingSystem": "Linux",
+                "tenancy": "Shared",
+                "preInstalledSw": "NA",
+                "capacitystatus": "Used",
+                "marketoption": "OnDemand",
+            }
+            if all(attributes.get(field, value) == value for field, value in wanted.items()):
+                found.append(json.dumps(_product(attributes, price)))
+        part, token = page(found, params, 100)
+        return {"FormatVersion": "aws_v1", "PriceList": part, **({"NextToken": token} if token else {})}
+
+    def _get_service_quota(self, region: str, params: _Params) -> _Answer:
+        config, asked = self._world.config, params.get("QuotaCode")
+        for codes, quota in (
+            (_SPOT_QUOTAS, config.spot_quota),
+            (_ON_DEMAND_QUOTAS, config.on_demand_quota),
+        ):
+            for bucket, code in codes.items():
+                if params.get("ServiceCode") == "ec2" and code == asked:
+                    return {"Quota": {"QuotaCode": code, "Value": float(getattr(quota, bucket))}}
+        raise AwsError(
+            "NoSuchResourceException", "The request failed because the specified quota does not exist."
+        )
 
 
 def _epoch(given: datetime | None, otherwise_s: float) -> float:
     return otherwise_s if given is None else given.replace(tzinfo=UTC).timestamp()
+
+
+def _product(attributes: dict[str, str], price: float) -> _Answer:
+    sku = f"{attributes['regionCode']}.{attributes['instanceType']}".upper()
+    dimension = {
+        "unit": "Hrs",
+        "pricePerUnit": {"USD": f"{price:.10f}"},
+        "beginRange": "0",
+        "endRange": "Inf",
+        "description": f"${price} per On Demand Linux {attributes['instanceType']} Instance Hour",
+    }
+    term = {
+        "sku": sku,
+        "offerTermCode": "JRTCKXETXF",
+        "priceDimensions": {f"{sku}.JRTCKXETXF.6YS6EN2CT7": dimension},
+    }
+    return {
+        "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": sku},
+        "serviceCode": "AmazonEC2",
+        "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
+    }
