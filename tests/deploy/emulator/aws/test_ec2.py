@@ -21,7 +21,6 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from deploy.emulator.__main__ import main
 from deploy.emulator.server import Server
 from deploy.providers.aws.check import check
-from deploy.providers.aws.offers import vcpus_allowed
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.traces import START_S
 
@@ -207,8 +206,12 @@ def test_quotas_count_vcpus_and_markets_apart(make: Make) -> None:
     cloud.run()
     assert refused(cloud.run) == "VcpuLimitExceeded"
     quotas = cloud.session.client("service-quotas")
-    assert (vcpus_allowed(quotas, "L-3819A6DF"), vcpus_allowed(quotas, "L-DB2E81BA")) == (11.0, 4.0)
-    assert refused(lambda: vcpus_allowed(quotas, "L-00000000")) == "NoSuchResourceException"
+
+    def allowed(code: str) -> float:
+        return float(quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
+
+    assert (allowed("L-3819A6DF"), allowed("L-DB2E81BA")) == (11.0, 4.0)
+    assert refused(lambda: allowed("L-00000000")) == "NoSuchResourceException"
 
 
 def test_placement_scores_say_where_there_is_room(recorded: Recorded) -> None:
