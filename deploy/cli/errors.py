@@ -35,7 +35,9 @@ _P = ParamSpec("_P")
 
 def say(line: str) -> None:
     """One line to a person, besides what a command prints."""
-    print(" ".join(line.split()), file=sys.stderr, flush=True)
+    # Text and newline at once, or a line of the log may come between them.
+    sys.stderr.write(" ".join(line.split()) + "\n")
+    sys.stderr.flush()
 
 
 def reporting_errors(command: Callable[_P, None]) -> Callable[_P, None]:

@@ -47,11 +47,11 @@ class TaskProcess:
 
     def run(self) -> int:
         """From the files to the end of the command. Returns what to end with."""
+        # Signals are waited for, not handled: one that comes at any other moment stays pending.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAKE)
         self._unpack(FILES, self._work)
         self._unpack(RESTORED, self._checkpoint)
         (self._folder / "saved").mkdir(exist_ok=True)
-        # Signals are waited for, not handled: one that comes at any other moment stays pending.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _WAKE)
         try:
             child = self._start(self._plan.command)
         except OSError as error:

@@ -338,6 +338,7 @@ def _hibernations(vms: list[RentedVm], places: list[int]) -> list[tuple[float, i
     return [
         (span.end_s, places[vm.index])
         for vm in vms
-        for span, following in zip(vm.spans, [*(one.state for one in vm.spans[1:]), vm.state], strict=True)
+        # A VM that was only just rented has no span yet.
+        for span, following in zip(vm.spans, [*(one.state for one in vm.spans[1:]), vm.state], strict=False)
         if following == VmState.HIBERNATED and span.state != VmState.HIBERNATED
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.bag.plan import PLAN, Plan
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
@@ -189,3 +192,20 @@ def test_a_checkpoint_that_is_too_large_is_not_kept_and_said_so(tmp_path: Path) 
         report = story.until(at, lambda report: bool(report.message))
         assert report.message == "checkpoint 1 is not kept: it has 3 MiB, at most 1 are kept"
         assert report.saved == 0.0
+
+
+def test_a_notice_while_the_files_are_unpacked_takes_a_checkpoint(tmp_path: Path) -> None:
+    plan = Plan(command=("sleep", "1"), checkpoint=("touch", str(tmp_path / "taken")))
+    (tmp_path / PLAN).write_text(plan.model_dump_json())
+    script = """
+import os, signal, sys
+from pathlib import Path
+from deploy.runners.bag.process import TaskProcess
+class Noticed(TaskProcess):
+    def _unpack(self, name, to):
+        super()._unpack(name, to)
+        os.kill(os.getpid(), signal.SIGPWR)
+sys.exit(Noticed(Path(sys.argv[1])).run())
+"""
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)]).returncode == 0
+    assert (tmp_path / "taken").exists()
