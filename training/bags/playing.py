@@ -27,12 +27,7 @@ RELEASED = "bags"
 class OnePlan:
     """One plan in the worlds of consecutive seeds, one for each index of an episode. A `CaseSource`.
 
-    Attributes:
-        plan: the primary scheduling map; one without VMs leaves the start to the policy.
-        environment: what may be rented.
-        scenario: rates.
-        launch_s: until VMs that are rented before the start are ready.
-        first_seed: of index 0.
+    A plan without VMs leaves the start to the policy.
     """
 
     plan: Plan

@@ -17,7 +17,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -34,8 +33,6 @@ from envs.simulation.federations.rounds.application import SERVER, Application, 
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
-from training.config import provenance
-from training.files import write_json
 
 RUNS = 3
 """Runs whose mean the thesis prints."""
@@ -138,14 +135,6 @@ def read_scenario(name: str) -> MultiFedlsScenario:
     return parse_multi_fedls(read_json(path), str(path))
 
 
-def write_multi_fedls(path: Path, seeds: int = 100) -> dict[str, Any]:
-    """Simulate all tables, write them as JSON, and give the document. Raises WriteError."""
-    rows = [row.document() for row in multi_fedls_tables(seeds)]
-    document = {"seeds": seeds, "runs": RUNS, **provenance(), "rows": rows}
-    write_json(path, document)
-    return document
-
-
 def _on_demand(name: str, scenario: MultiFedlsScenario, table: PublishedTable) -> Row:
     """All tasks on demand without checkpoints and without noise: one exact run."""
     application = dataclasses.replace(scenario.unchecked, run_cv=0.0, spin_up_cv=0.0, epoch_cv=0.0)
@@ -240,7 +229,7 @@ def _figures(sets: Sequence[Sequence[Outcome]], row: PublishedRow) -> dict[str, 
 
 
 def render_multi_fedls(document: Mapping[str, Any]) -> str:
-    """The document of `write_multi_fedls` as Markdown: one table per table of the thesis.
+    """The rows of all tables as Markdown: one table per table of the thesis.
 
     Each cell is our mean [the middle 95 % of our means of three]; what is printed, in bold where outside.
     """

@@ -61,15 +61,7 @@ _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savin
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the command was asked for.
-
-    Attributes:
-        content: the scenario, parsed.
-        where: its file, for messages.
-        policies: names; empty for all that the scenario allows.
-        seed: of everything random.
-        out: directory of the results; None to write nothing.
-    """
+    """What the command was asked for."""
 
     content: Mapping[str, Any]
     where: str

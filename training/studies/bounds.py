@@ -46,13 +46,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Base:
-    """The policy that the planner follows in copies of the world.
-
-    Attributes:
-        identity: everything its episodes depend on.
-        facts: name, and for a trained policy what identifies it.
-        make: loads it for a world.
-    """
+    """The policy that the planner follows in copies of the world."""
 
     identity: str
     facts: Mapping[str, object]

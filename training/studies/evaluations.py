@@ -50,12 +50,7 @@ def code_hash(root: Path = ROOT) -> str:
 
 
 class Keeper:
-    """Results by (version of the code, what they depend on).
-
-    Args:
-        directory: where they are kept; it may be deleted at any time.
-        code: the version; `code_hash()` if left out.
-    """
+    """Results by (version of the code, what they depend on)."""
 
     def __init__(self, directory: Path, code: str | None = None) -> None:
         self.directory = prepare_directory(directory)

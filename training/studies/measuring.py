@@ -45,25 +45,15 @@ def start_days(world: BatchWorld, suite: Suite) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class Player:
-    """Measures the policies of an experiment.
-
-    Attributes:
-        settings: the experiment.
-        suite: the episodes.
-        cache: where played episodes are kept.
-        lanes: episodes played at the same time; no result depends on it.
-        device: where networks compute.
-        progress: told of every episode played.
-        engine: where episodes are played, None: in this process; the clairvoyant bounds are planned here.
-    """
+    """Measures the policies of an experiment."""
 
     settings: ExperimentSettings
     suite: Suite
     cache: EvaluationCache
-    lanes: int = 16
+    lanes: int = 16  # no result depends on it
     device: str = "cpu"
     progress: PlayProgress | None = None
-    engine: Engine | None = None
+    engine: Engine | None = None  # None: in this process; bounds always are
 
     def measure(self, scenario: str, agents: Mapping[str, Sequence[Trained]]) -> ScenarioResult:
         """Every policy of a scenario on the suite; for a table also the bounds that it asks for.

@@ -62,12 +62,7 @@ AgentSource = Annotated[
 
 @dataclass(frozen=True)
 class Trained:
-    """One trained policy.
-
-    Attributes:
-        path: its policy.pt.
-        weights: (K,) scalarisation weights; None: those it was trained with.
-    """
+    """One trained policy; `weights` None are those that it was trained with."""
 
     path: Path
     weights: tuple[float, ...] | None = None
@@ -196,14 +191,7 @@ class RepeatSettings:
 
 @dataclass(frozen=True)
 class Run:
-    """One run that shall exist.
-
-    Attributes:
-        training: name of its training.
-        seed: its seed.
-        directory: where it belongs.
-        overrides: words for training/train.py, seed and directory included.
-    """
+    """One run that shall exist."""
 
     training: str
     seed: int

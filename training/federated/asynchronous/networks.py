@@ -72,11 +72,7 @@ class Network(ABC):
 
 
 class Mlp(Network):
-    """Pixels averaged two by two, one hidden layer of 32.
-
-    Args:
-        image: (channels, height, width), height and width even.
-    """
+    """Pixels averaged two by two, one hidden layer of 32."""
 
     HIDDEN = 32
 

@@ -28,12 +28,7 @@ HEADINGS = (
 
 
 class Report(NamedTuple):
-    """What was simulated.
-
-    Attributes:
-        title: of the scenario, with the images.
-        rows: of HEADINGS.
-    """
+    """What was simulated."""
 
     title: str
     rows: list[tuple[str, ...]]

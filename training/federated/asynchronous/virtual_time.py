@@ -172,10 +172,6 @@ class Responses:
 
     The thesis prints expectations at most; a shifted exponential is the usual model of computing times in
     clusters (Lee et al. 2018, "Speeding up distributed machine learning using codes", section III).
-
-    Args:
-        mean_slices: the expectation.
-        seed: of the draws.
     """
 
     def __init__(self, mean_slices: float, seed: np.random.SeedSequence) -> None:

@@ -88,15 +88,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one round, and what it learned.
-
-    Attributes:
-        read_s: reading the data.
-        train_s: training, one pass over the training images.
-        test_s: testing.
-        loss: mean loss while it trained.
-        accuracy: share of the test images that it names rightly.
-    """
+    """Seconds of one round, and what it learned."""
 
     read_s: float
     train_s: float

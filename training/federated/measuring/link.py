@@ -33,16 +33,7 @@ class MeasureError(ValueError):
 
 @dataclass(frozen=True)
 class Times:
-    """Median and spread of repeated seconds.
-
-    Attributes:
-        median_s: the figure to use.
-        q1_s: a quarter of them are below.
-        q3_s: a quarter of them are above.
-        min_s: the shortest.
-        max_s: the longest.
-        n: how many there are.
-    """
+    """Median and spread of repeated seconds."""
 
     median_s: float
     q1_s: float

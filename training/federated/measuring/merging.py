@@ -183,15 +183,7 @@ def _merge_communication(
 
 @dataclass(frozen=True)
 class _Reference(Generic[_Key]):
-    """What seconds are divided by.
-
-    Attributes:
-        stored: the VM type or pair of regions that is the file's baseline.
-        given_s: the baseline's seconds, as the user gives them.
-        what: of which kind `stored` is.
-        shown: how to write one.
-        option: what gives the seconds.
-    """
+    """What seconds are divided by."""
 
     stored: _Key | None
     given_s: float | None

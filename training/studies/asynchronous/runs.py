@@ -32,12 +32,7 @@ SHOWN = ("title", "methods", "milestones", "reference")
 
 
 class Runs:
-    """Trainings on the same images.
-
-    Args:
-        images: training and test images.
-        keeper: where they are kept.
-    """
+    """Trainings on the same images."""
 
     def __init__(self, images: Images, keeper: Keeper | None = None) -> None:
         self.images = images

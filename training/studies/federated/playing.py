@@ -141,15 +141,7 @@ def find_learned(checkpoint: str | None) -> Learned | None:
 
 @dataclass(frozen=True)
 class Contestant:
-    """One row of a table.
-
-    Attributes:
-        name: in files.
-        title: on pages.
-        identity: what its episodes depend on besides the scenario.
-        play: gives its episodes.
-        ours: whether it is Spotweave's.
-    """
+    """One row of a table."""
 
     name: str
     title: str

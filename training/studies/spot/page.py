@@ -88,36 +88,7 @@ DAYS: dict[Split, str] = {
     "test": "test days 38 to 45",
 }
 
-PAGE = """# One job on spot zones
-
-![cost above the clairvoyant bound](spot.png)
-
-**Reproduced**, **not reproduced**, **reversed**: nothing. The leaderboard's scores are of other traces; the
-published rules are played here on our own days, to be compared with ours.
-
-48 hours of work before a deadline, on the recorded AWS V100 zones of 2023, on the {split}, by the
-rules of the "Can't Be Late" leaderboards ([environments](../environments.md)). One zone: a start every 12
-hours, each with restart overheads of 72, 180 and 360 s. Several zones: a start every 6 hours, 720 s. The
-intervals resample the starts. Runs from neighbouring starts overlap, which the intervals do not know: they
-are too narrow. The score is the leaderboard's, (on demand − cost) / (on demand − spot). Its problem of
-several zones is made of the six sets of zones below.
-
-`{command}` made this page.
-
-## Several zones
-
-Each policy is billed the price of the zone where a tick ran. UP(S), UP(A), UP(AP) and SkyNomad are those of
-Li et al. (NSDI'27), read from their published artifact ([ranked.py](../../agents/spot/ranked.py),
-[skynomad.py](../../agents/spot/skynomad.py)). They were made for moves that cost a restart and egress, probes
-that cost money, and deadlines of 1.5 times the work; here moves and probes are free, and the deadline is
-1.08 times the work. Their authors report SkyNomad 11.7 % above the optimum, on three of these zones.
-
-{multi}
-
-## One zone
-
-{single}
-"""
+PAGE = Path(__file__).with_name("page.txt").read_text("utf-8")
 
 
 def write_page(single: str, multi: str, out: Path, split: Split = "test") -> None:
