@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from envs.traces.images import Images, load_images
 from training.config import UsageError, provenance
-from training.federated.asynchronous.outcomes import Trainings, summarise_trainings
-from training.federated.asynchronous.pictures import draw_experiment
+from training.federated.asynchronous.outcomes import Trainings, draw_experiment, summarise_trainings
 from training.federated.asynchronous.scenario import Method, Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import Point, Training, VirtualTime
 from training.files import prepare_directory, write_csv, write_json

@@ -9,8 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from spotweave.documents import read_document
-from training.federated.asynchronous.outcomes import summarise_trainings
-from training.federated.asynchronous.pictures import draw_experiment
+from training.federated.asynchronous.outcomes import draw_experiment, summarise_trainings
 from training.federated.asynchronous.scenario import read_scenario
 from training.federated.asynchronous.simulate_async import ratio, spread
 from training.studies.asynchronous.runs import Runs

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from training.federated.asynchronous.pictures import draw_staleness
+from training.federated.asynchronous.outcomes import draw_staleness
 from training.federated.asynchronous.scenario import read_scenario
 from training.federated.asynchronous.virtual_time import Training, milestone_slices
 from training.studies.asynchronous.comparisons import EXAMPLES, PRINTED

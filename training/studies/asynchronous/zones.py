@@ -22,7 +22,7 @@ from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey
 from training.config import UsageError, plain
 from training.evaluation.episodes import find_suite
-from training.federated.asynchronous.pictures import draw_costs
+from training.federated.asynchronous.outcomes import draw_costs
 from training.federated.asynchronous.rented import RentedTraining
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import VirtualTime

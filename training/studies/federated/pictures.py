@@ -16,7 +16,7 @@ from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
-from training.federated.rounds_pictures import costs_figure, states_figure
+from training.federated.rounds_results import costs_figure, states_figure
 from training.studies.federated.playing import LEARNED, ROUND_COST, Study
 from training.studies.federated.table_one import data_sets, when_ready
 from training.studies.figures.canvas import png
