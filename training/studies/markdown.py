@@ -65,20 +65,21 @@ def means_table(summary: Summary, scenario: Summary) -> str:
         if name not in scenario["policies"]:
             rows.append(_published_row(summary, scenario, name))
     if scenario["bounds"] is not None:
-        rows += _bound_rows(scenario, metrics, len(header))
+        for row in _bound_rows(scenario, metrics):
+            rows.append(row + [""] * (len(header) - len(row)))
     return table(header, rows)
 
 
-def _bound_rows(scenario: Summary, metrics: Sequence[str], width: int) -> list[list[str]]:
+def _bound_rows(scenario: Summary, metrics: Sequence[str]) -> list[list[str]]:
     bounds = scenario["bounds"]
     plan, unhindered = _bound_titles(scenario)
     planned = [spread_cell(bounds["planned"][metric]) for metric in metrics]
-    rows = [_padded([f"{plan}, {bounds['episodes']} episodes", "", *planned], width)]
+    rows = [[f"{plan}, {bounds['episodes']} episodes", "", *planned]]
     if bounds["unhindered"] is not None:
         best = [
             spread_cell(bounds["unhindered"]) if metric == bounds["objective"] else "" for metric in metrics
         ]
-        rows.append(_padded([unhindered, "", *best], width))
+        rows.append([unhindered, "", *best])
     return rows
 
 
@@ -87,10 +88,6 @@ def _bound_titles(scenario: Summary) -> tuple[str, str]:
     higher = scenario["higher_is_better"][scenario["bounds"]["objective"]]
     plan, unhindered = ("below", "above") if higher else ("above", "below")
     return f"Clairvoyant plan (bound from {plan})", f"No waiting, no misses (bound from {unhindered})"
-
-
-def _padded(cells: list[str], width: int) -> list[str]:
-    return cells + [""] * (width - len(cells))
 
 
 def closed_table(summary: Summary, scenario: Summary) -> str:

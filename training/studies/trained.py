@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -120,9 +119,9 @@ def find_policies(name: str, patterns: Patterns, trainings: str) -> list[Path]:
             except CheckpointError as error:
                 raise NotTrainedError(f"agent {name}: {error}. Train it: {trainings}") from error
             continue
-        runs = sorted(
-            Path().glob(pattern) if not pattern.startswith("/") else _absolute(pattern), key=_natural
-        )
+        root = Path("/" if pattern.startswith("/") else "")
+        # seed2 comes before seed10
+        runs = sorted(root.glob(pattern.lstrip("/")), key=lambda run: (len(run.name), run.name))
         if not runs:
             raise NotTrainedError(
                 f"agent {name} is not trained: nothing matches {pattern}. Train it: {trainings}"
@@ -132,15 +131,6 @@ def find_policies(name: str, patterns: Patterns, trainings: str) -> list[Path]:
                 raise UsageError(f"agent {name}: {run} is not trained to its end. Go on with: {trainings}")
             files.append(run / "policy.pt")
     return files
-
-
-def _absolute(pattern: str) -> list[Path]:
-    return list(Path("/").glob(pattern.lstrip("/")))
-
-
-def _natural(path: Path) -> tuple[int, str]:
-    """seed2 comes before seed10."""
-    return len(path.name), path.name
 
 
 # What a study trains: named settings of training/train.py, each with several seeds.
@@ -283,14 +273,9 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
                 raise UsageError(
                     f"training {name} gives {word}: seeds, directories and engines come from the command"
                 )
-        runs += [
-            Run(name, seed, directory, _words(training.overrides, seed, directory.path))
-            for seed in seeds
-            for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
-        ]
+        for seed in seeds:
+            directory = RunDirectory(Path(settings.out) / name / f"seed{seed}")
+            # A study measures all its policies on the same suites afterwards.
+            own = "trainer.test_episodes=0", f"seed={seed}", f"out={directory.path}"
+            runs.append(Run(name, seed, directory, (*training.overrides, *own)))
     return sorted(runs, key=lambda run: run.seed)
-
-
-def _words(overrides: Sequence[str], seed: int, directory: Path) -> tuple[str, ...]:
-    # A study measures all its policies on the same suites afterwards.
-    return (*overrides, "trainer.test_episodes=0", f"seed={seed}", f"out={directory}")

@@ -135,12 +135,6 @@ def _spin_ups(draws: Draws, client: int, rounds: int, offer: int) -> list[tuple[
 
 def _cheapest_offer(application: Application) -> int:
     """The offer that everybody rents. Raises ValueError where the schedule cannot be computed."""
-    _require_simple(application)
-    offers = application.offers
-    return min(range(len(offers)), key=lambda k: offers[k].tariff.usd_hour(0))
-
-
-def _require_simple(application: Application) -> None:
     simple = (
         application.plain
         and not application.interruptions
@@ -158,6 +152,8 @@ def _require_simple(application: Application) -> None:
             f"{application.name!r} has no schedule that this can compute: expected one instance type, "
             "constant prices, nothing interrupted and no budgets"
         )
+    offers = application.offers
+    return min(range(len(offers)), key=lambda k: offers[k].tariff.usd_hour(0))
 
 
 class _Times(NamedTuple):

@@ -36,9 +36,8 @@ KINDS: dict[str, Kind] = {"saving_percent": "difference", "time_min": "percent"}
 
 def varied_application(application: Application, varied: str, level: float) -> Application:
     """The application with one of its coefficients of variation (`VARIED`) at another level."""
-    if varied == "epoch_cv":
-        return dataclasses.replace(application, epoch_cv=level)
-    return dataclasses.replace(application, spin_up_cv=level)
+    changes: dict[str, Any] = {varied: level}
+    return dataclasses.replace(application, **changes)
 
 
 def contestants(application: Application, study: Study) -> list[Contestant]:
