@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from deploy.fl.brokers.messages import Place
 from deploy.model.strategies import FedAvg, Strategy
+from deploy.statefile import StateFile
 from spotweave.files import write_private
 
 _NAME = re.compile(r"round-([0-9]{6,9})\.npz")
@@ -119,24 +120,7 @@ Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e10)]
 Text = Annotated[str, Field(max_length=1000)]
 
 
-class _File(BaseModel):
-    # A diverged training has metrics that are no numbers; as null they could not be read back.
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
-
-    @classmethod
-    def load(cls, path: Path) -> Self | None:
-        """What the file says, None if there is none."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-
-    def save(self, path: Path) -> None:
-        """Write it."""
-        write_private(path, self.model_dump_json(indent=1).encode())
-
-
-class Expected(_File):
+class Expected(StateFile):
     """A client as the runner knows it."""
 
     node_id: int  # Flower's name for it, the same for ever
@@ -145,7 +129,7 @@ class Expected(_File):
     number: int = 0  # its place among all clients of the job, from 0; it stays when others leave
 
 
-class Setup(_File):
+class Setup(StateFile):
     """What the runner tells the ServerApp; written again when a client gets another attempt."""
 
     rounds: int  # of the whole training
@@ -154,8 +138,8 @@ class Setup(_File):
     folder: str  # absolute; for checkpoints and the status file
     clients: dict[str, Expected]  # by name
     strategy: Strategy = FedAvg()
-    samples: list[int] = []  # of each client of the job, by its number
-    brokers: list[Place] = []  # of the job, by number
+    samples: list[int] = Field(default_factory=list)  # of each client of the job, by its number
+    brokers: list[Place] = Field(default_factory=list)  # of the job, by number
 
     @property
     def updates(self) -> Path:
@@ -173,7 +157,7 @@ class Setup(_File):
         return Path(self.folder) / "checkpoints"
 
 
-class Participation(_File):
+class Participation(StateFile):
     """A client as the ServerApp knows it."""
 
     owes: bool = True  # whether it has still to deliver in the present round
@@ -186,20 +170,20 @@ class Participation(_File):
     refused: Count = 0  # number of its updates that could not be used
 
 
-class Status(_File):
+class Status(StateFile):
     """What the ServerApp tells the runner."""
 
     run: Count
     completed: Count = 0  # rounds that are aggregated and in a checkpoint
     finished: bool = False  # whether all rounds are
-    clients: dict[str, Participation] = {}  # by name
-    metrics: dict[str, float] = {}  # of the latest round
+    clients: dict[str, Participation] = Field(default_factory=dict)  # by name
+    metrics: dict[str, float] = Field(default_factory=dict)  # of the latest round
     # metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round
-    history: dict[Count, dict[str, float]] = {}
+    history: dict[Count, dict[str, float]] = Field(default_factory=dict)
     error: Text = ""  # the ServerApp's exception in one line, "" for none
     resumed_from: Text = ""  # "server", "client NAME" or "" for a fresh start
     # updates of each client that were used, by its number; empty where brokers know that
-    used: list[Count] = []
+    used: list[Count] = Field(default_factory=list)
 
 
 def one_line(error: BaseException) -> str:

@@ -6,23 +6,28 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.model.tasks import Assignment
+from deploy.node.api import Signal
+from deploy.node.client import NodeError
+from deploy.runners.base import RunnerError
+from deploy.runners.nodes import connect
 
 _log = logging.getLogger(__name__)
+_PATIENCE_S, _REFILL = 3.0, 0.2
 
 
 class Work:
-    """Something that is done in a thread.
-
-    Attributes:
-        future: how it ends.
-        begun_s: when a thread took it up (monotonic); None while it waits for one.
-    """
+    """Something that is done in a thread; `future` says how it ends."""
 
     def __init__(self, act: Callable[[], object]) -> None:
-        self.future: Future[object] = Future()
-        self.begun_s: float | None = None
+        self.future: Future[Any] = Future()
+        self.begun_s: float | None = None  # when a thread took it up (monotonic); None while it waits for one
         self._act = act
 
     def run(self) -> None:
@@ -40,12 +45,7 @@ class Work:
 
 
 class WorkerPool:
-    """A number of threads that are started when they are needed, and hold up nobody's end.
-
-    Args:
-        name: of the threads.
-        most: of them.
-    """
+    """At most so many daemon threads, started lazily."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -89,12 +89,7 @@ class WorkerPool:
 
 
 class Patience:
-    """How long callers may wait together: a little while is allowed again and again.
-
-    Args:
-        most_s: at once.
-        refill: seconds that are allowed again for each second that passes.
-    """
+    """How long callers may wait together: `most_s` at once, and `refill` more for each second."""
 
     def __init__(self, most_s: float, refill: float) -> None:
         self._most_s, self._refill = most_s, refill
@@ -103,7 +98,7 @@ class Patience:
         self._lock = threading.Lock()
 
     def wait(self, work: Work) -> bool:
-        """Wait for an work as long as that is allowed. Returns whether it is done."""
+        """Wait for work as long as that is allowed. Returns whether it is done."""
         with self._lock:
             now_s = time.monotonic()
             self._left_s = min(self._most_s, self._left_s + self._refill * (now_s - self._seen_s))
@@ -122,9 +117,80 @@ def wait_for(works: list[Work], within_s: float) -> None:
         _wait(work.future, until_s - time.monotonic())
 
 
-def _wait(future: Future[object], within_s: float) -> bool:
+def _wait(future: Future[Any], within_s: float) -> bool:
     try:
         future.exception(timeout=max(0.0, within_s))
     except TimeoutError:
         return False
     return True
+
+
+def one_line(error: BaseException, known: type[Exception] | tuple[type[Exception], ...] = RunnerError) -> str:
+    """An error in one line; those that are not `known` with their type."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, known) and text else f"{type(error).__name__}: {text}"
+
+
+class AsyncRunner:
+    """What the runners share that talk to nodes in threads, so that a slow node holds up its own task only.
+
+    Args:
+        name: of the threads.
+        threads: at most.
+        folder: of the runner's state.
+    """
+
+    def __init__(self, name: str, threads: int, folder: Path) -> None:
+        self._folder = folder
+        self._acts = WorkerPool(name, threads)
+        self._patience = Patience(_PATIENCE_S, _REFILL)
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+
+    def start(self) -> None:
+        """See Runner. Nothing is shared by jobs but the state folder."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def leave(self, assignment: Assignment) -> None:
+        """See Runner. Tasks have no budgets of their own: none leaves."""
+
+    def _finish(self, name: str, act: Callable[[], object], unfinished: str) -> None:
+        """Have something done once. Raises RunnerError while it goes on (`unfinished`), or if it failed."""
+        work = self._acts.begin(name, act)
+        if not self._patience.wait(work):
+            raise RunnerError(unfinished)
+        self._acts.collect(name)
+        self._raise(work)
+
+    def _signal(self, assignment: Assignment, process_id: str, signal: Signal) -> None:
+        """Signal a process on an attempt's node; a node that does not answer is not waited for."""
+
+        def tell() -> None:
+            with connect(assignment.nodes[0]) as agent:
+                try:
+                    agent.signal(process_id, signal)
+                except NodeError as error:
+                    _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
+
+        name = f"{assignment.attempt_id}:drain"
+        self._patience.wait(self._acts.begin(name, tell))
+        self._acts.collect(name)
+
+    @contextmanager
+    def _alone(self, job_id: str, part: str) -> Iterator[None]:
+        """One thing at a time for this part of a job."""
+        with self._lock:
+            lock = self._locks.setdefault((job_id, part), threading.Lock())
+        with lock:
+            yield
+
+    def _forget_locks(self, job_id: str) -> None:
+        with self._lock:
+            self._locks = {key: lock for key, lock in self._locks.items() if key[0] != job_id}
+
+    @staticmethod
+    def _raise(work: Work) -> None:
+        """Raise what has ended badly as a RunnerError."""
+        error = work.future.exception()
+        if error is not None:
+            raise error if isinstance(error, RunnerError) else RunnerError(one_line(error)) from error

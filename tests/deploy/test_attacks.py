@@ -24,8 +24,8 @@ from deploy.objects.location import ObjectsError
 from deploy.runners.bag.runner import check as check_bag
 from deploy.runners.bag.task import packed
 from deploy.runners.flower.app import check as check_app
+from deploy.runners.flower.checkpoint_sync import read_status
 from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.status import read_status
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.driver import check_job
 from deploy.runners.spark.streaming import BatchLog

@@ -137,7 +137,7 @@ def send_update(message: Message, context: Context, call_next: ClientAppCallable
     (name, *_) = reply.content.array_records
     if wish.form == "shards":
         place = context.node_config[messages.KEY]
-        brokers = Places.load(Path(str(place))).brokers
+        brokers = Places.model_validate_json(Path(str(place)).read_bytes()).brokers
         send_shards(brokers, wish.version, split(flatten(found), len(brokers)))
         del reply.content.array_records[name]
     else:

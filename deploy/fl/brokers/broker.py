@@ -14,16 +14,17 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import RingVector, Shard
 from deploy.fl.brokers.messages import Agreement, BrokerError, BrokerSettings, Place, Standing, UnwantedError
 from deploy.model.strategies import FedSuda, selection
+from deploy.statefile import StateFile
 from spotweave.files import write_private
 
 # What a broker knows, on its disk before anybody is told of it.
@@ -31,30 +32,17 @@ from spotweave.files import write_private
 _FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.shard")
 
 
-class Memory(BaseModel):
-    """Beside the shards."""
-
-    model_config = ConfigDict(extra="forbid")
+class Memory(StateFile):
+    """What a broker knows beside the shards."""
 
     size: int  # d, weights of the model
     version: int
-    agreed: list[UpdateId] = []  # the list of this version's successor, once all brokers have confirmed it
-    settled: list[UpdateId] = []  # updates that are never taken again
-    attended: list[int] = []  # Fed-SUDA: who has taken part in the present episode
+    # the list of this version's successor, once all brokers have confirmed it
+    agreed: list[UpdateId] = Field(default_factory=list)
+    settled: list[UpdateId] = Field(default_factory=list)  # updates that are never taken again
+    attended: list[int] = Field(default_factory=list)  # Fed-SUDA: who has taken part in the present episode
     episode: int = 0  # Fed-SUDA: its number
-    used: list[int] = []  # how many updates of each client were used
-
-    @classmethod
-    def load(cls, folder: Path) -> Self | None:
-        """None if nothing was kept."""
-        try:
-            return cls.model_validate_json((folder / "memory.json").read_bytes())
-        except FileNotFoundError:
-            return None
-
-    def save(self, folder: Path) -> None:
-        """Write it, whole or not at all."""
-        write_private(folder / "memory.json", self.model_dump_json())
+    used: list[int] = Field(default_factory=list)  # how many updates of each client were used
 
 
 class ShardFiles:
@@ -125,15 +113,15 @@ class DurableBroker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._folder = settings.folder
+        self._memory_file = settings.folder / "memory.json"
         self._bound = settings.strategy.staleness_most
         self._lock = threading.RLock()
-        self._files = ShardFiles(self._folder / "shards", settings.number, settings.samples)
+        self._files = ShardFiles(settings.folder / "shards", settings.number, settings.samples)
         epochs_s = {str(number): epoch_s for number, epoch_s in enumerate(settings.epochs_s)}
         strategy = settings.strategy
         self._selection = selection(strategy, epochs_s) if isinstance(strategy, FedSuda) else None
         self._broker: Broker | None = None
-        self._memory = Memory.load(self._folder) or Memory(size=0, version=0)
+        self._memory = Memory.load(self._memory_file) or Memory(size=0, version=0)
         if self._memory.size:
             self._restore()
 
@@ -151,7 +139,7 @@ class DurableBroker:
                 # A server that has lost its checkpoints: what is here goes with models that do not exist.
                 self._files.keep_only(())
                 self._memory = Memory(size=size, version=version)
-                self._memory.save(self._folder)
+                self._memory.save(self._memory_file)
                 self._restore()
             elif version > self._memory.version:
                 used: Sequence[UpdateId] = self._memory.agreed
@@ -294,7 +282,7 @@ class DurableBroker:
         if self._selection is not None:
             self._memory.attended = sorted(self._selection.attended)
             self._memory.episode = self._selection.episode
-        self._memory.save(self._folder)
+        self._memory.save(self._memory_file)
         self._files.keep_only(broker.held)
 
 

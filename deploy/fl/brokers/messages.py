@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -154,11 +154,6 @@ class Places(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     brokers: list[Place]
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """From a file."""
-        return cls.model_validate_json(path.read_bytes())
 
 
 # What a broker is told when it is started.

@@ -8,18 +8,16 @@ runner what an earlier one had started.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.client import NodeClient, NodeError
 from deploy.objects.location import FolderObjects, Objects, ObjectsError
 from deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import require_startable
-from deploy.runners.workers import Patience, Work, WorkerPool, wait_for
+from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
 from deploy.security.untrusted import remove_tree
 
 # Bags that can never run, refused before anything is rented.
@@ -28,11 +26,7 @@ _OWN = "SPOTWEAVE_"
 
 
 def check(spec: JobSpec) -> None:
-    """Refuse a job that cannot run.
-
-    Raises:
-        ValueError: one line.
-    """
+    """Refuse a job that cannot run. Raises ValueError: one line."""
     work = bag(spec)
     for task in work.tasks:
         require_startable({}, (*task.command, *(work.checkpoint or ())), spec.env, {})
@@ -53,21 +47,17 @@ def check(spec: JobSpec) -> None:
 
 _log = logging.getLogger(__name__)
 _THREADS = 32
-_PATIENCE_S, _REFILL = 3.0, 0.2
 
 
-class BagRunner:
+class BagRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
     def __init__(self, settings: BagSettings) -> None:
+        super().__init__("bag-acts", _THREADS, settings.state.resolve() / "jobs")
         self._settings = settings
-        self._jobs = settings.state.resolve() / "jobs"
         self._objects: Objects = settings.checkpoints or FolderObjects(settings.state / "checkpoints")
-        self._lock = threading.Lock()
-        self._locks: dict[TaskKey, threading.Lock] = {}
         self._latest: dict[str, TaskReport] = {}
-        self._looks, self._acts = WorkerPool("bag-looks", _THREADS), WorkerPool("bag-acts", _THREADS)
-        self._patience = Patience(_PATIENCE_S, _REFILL)
+        self._looks = WorkerPool("bag-looks", _THREADS)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -78,10 +68,6 @@ class BagRunner:
         """See Runner."""
         check(spec)
 
-    def start(self) -> None:
-        """See Runner. Nothing is shared by jobs but the state folder."""
-        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def ensure(self, assignment: Assignment) -> None:
         """See Runner. What is not done in a moment goes on, and `reports` tells how it ends."""
         if len(assignment.nodes) != 1:
@@ -89,10 +75,10 @@ class BagRunner:
                 f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a task of a bag has one"
             )
         name = f"{assignment.attempt_id}:begin"
-        work = self._begin(self._acts, name, assignment.key, lambda task: task.begin(assignment))
+        work = self._acts.begin(name, self._of(assignment.key, lambda task: task.begin(assignment)))
         if self._patience.wait(work):
             self._acts.collect(name)
-            _raise(work)
+            self._raise(work)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner."""
@@ -102,62 +88,31 @@ class BagRunner:
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
         """See Runner. The process around the command takes a checkpoint; the next looks fetch it."""
-        node = assignment.nodes[0]
-        if node.instance_id not in instance_ids:
-            return
-
-        def tell() -> None:
-            with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
-                try:
-                    agent.signal(process_id(assignment.key, assignment.attempt), "PWR")
-                except NodeError as error:
-                    _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
-
-        name = f"{assignment.attempt_id}:drain"
-        self._patience.wait(self._acts.begin(name, tell))
-        self._acts.collect(name)
+        if assignment.nodes[0].instance_id in instance_ids:
+            self._signal(assignment, process_id(assignment.key, assignment.attempt), "PWR")
 
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while it still ends."""
-        name = f"{assignment.attempt_id}:stop"
-        work = self._begin(self._acts, name, assignment.key, lambda task: task.stop(assignment))
-        if not self._patience.wait(work):
-            raise RunnerError(f"{assignment.attempt_id} still ends")
-        self._acts.collect(name)
-        _raise(work)
-        self._acts.collect(f"{assignment.attempt_id}:begin")
-        self._looks.collect(assignment.attempt_id)
-        self._latest.pop(assignment.attempt_id, None)
-
-    def leave(self, assignment: Assignment) -> None:
-        """See Runner. Tasks of a bag have no budgets of their own: none leaves."""
+        name = assignment.attempt_id
+        stop = self._of(assignment.key, lambda task: task.stop(assignment))
+        self._finish(f"{name}:stop", stop, f"{name} still ends")
+        self._acts.collect(f"{name}:begin")
+        self._looks.collect(name)
+        self._latest.pop(name, None)
 
     def forget(self, job_id: str) -> None:
         """See Runner. Raises RunnerError while something of it still ends."""
-        names = [file.stem for file in sorted((self._jobs / job_id).glob("*.json"))]
+        tasks = [file.stem for file in sorted((self._folder / job_id).glob("*.json"))]
         ends = {
-            f"{job_id}.{name}:end": self._begin(
-                self._acts,
-                f"{job_id}.{name}:end",
-                TaskKey(job_id, name),
-                lambda task: task.end("the job is over"),
-            )
-            for name in names
+            f"{job_id}.{task}:end": self._of(TaskKey(job_id, task), lambda task: task.end("the job is over"))
+            for task in tasks
         }
-        wait_for(list(ends.values()), _PATIENCE_S)
-        for name, work in ends.items():
-            if not work.future.done():
-                raise RunnerError(f"{name} goes on")
-            self._acts.collect(name)
-            _raise(work)
-        name = f"{job_id}:forget"
-        work = self._acts.begin(name, lambda: self._forget(job_id))
-        if not self._patience.wait(work):
-            raise RunnerError(f"job {job_id} is being forgotten")
-        self._acts.collect(name)
-        _raise(work)
-        with self._lock:
-            self._locks = {key: lock for key, lock in self._locks.items() if key.job_id != job_id}
+        for name, end in ends.items():
+            self._acts.begin(name, end)
+        for name, end in ends.items():
+            self._finish(name, end, f"{name} goes on")
+        self._finish(f"{job_id}:forget", lambda: self._forget(job_id), f"job {job_id} is being forgotten")
+        self._forget_locks(job_id)
         self._latest = {name: report for name, report in self._latest.items() if report.key.job_id != job_id}
 
     def shutdown(self) -> None:
@@ -170,23 +125,21 @@ class BagRunner:
             # They may cost a little; the job's end must not wait for a store that is away for good.
             _log.warning("checkpoints of job %s stay: %s", job_id, error)
         try:
-            remove_tree(self._jobs / job_id)
+            remove_tree(self._folder / job_id)
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
         except OSError as error:
             raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
 
-    def _begin(self, pool: WorkerPool, name: str, key: TaskKey, act: Callable[[Task], object]) -> Work:
-        """Do something with a task in a thread, one thing at a time for each task."""
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
+    def _of(self, key: TaskKey, act: Callable[[Task], object]) -> Callable[[], object]:
+        """The same for a task, one thing at a time for each task."""
 
         def do() -> object:
-            with lock:
-                file = self._jobs / key.job_id / f"{key.task}.json"
+            with self._alone(*key):
+                file = self._folder / key.job_id / f"{key.task}.json"
                 return act(Task(file, key, self._settings, self._objects))
 
-        return pool.begin(name, do)
+        return do
 
     def _look(self, assignment: Assignment) -> Work:
         name = f"{assignment.attempt_id}:begin"
@@ -197,9 +150,8 @@ class BagRunner:
             self._acts.collect(name)
             if beginning.future.exception() is not None:
                 return beginning
-        return self._begin(
-            self._looks, assignment.attempt_id, assignment.key, lambda task: task.look(assignment)
-        )
+        look = self._of(assignment.key, lambda task: task.look(assignment))
+        return self._looks.begin(assignment.attempt_id, look)
 
     def _report(self, assignment: Assignment, look: Work) -> TaskReport:
         name = assignment.attempt_id
@@ -211,21 +163,9 @@ class BagRunner:
         if error is not None:
             if not isinstance(error, RunnerError):
                 _log.warning("%s cannot be looked at", name, exc_info=error)
-            return replace(before, phase=Phase.LOST, message=_text(error))
+            return replace(before, phase=Phase.LOST, message=one_line(error))
         found = look.future.result()
         # A start that has ended well since tells nothing of the attempt: the next look does.
         report = found if isinstance(found, TaskReport) else before
         self._latest[name] = report
         return report
-
-
-def _raise(work: Work) -> None:
-    error = work.future.exception()
-    if error is not None:
-        raise error if isinstance(error, RunnerError) else RunnerError(_text(error)) from error
-
-
-def _text(error: BaseException) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, RunnerError) and text else f"{type(error).__name__}: {text}"

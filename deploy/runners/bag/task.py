@@ -10,23 +10,24 @@ import sys
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from deploy.jobfile import MAX_BYTES, named_files
 from deploy.model.jobs import Bag, JobSpec, TaskKey
 from deploy.model.speeds import slowness
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
-from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.bag.plan import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.nodes import connect, end_process, known_process
 from deploy.security.sandbox import Sandbox
+from deploy.statefile import StateFile
 from deploy.yamlfile import ConfigError
-from spotweave.files import write_private
 
 # Where tasks' checkpoints are kept: beyond their nodes, in the same kind of place as federated rounds.
 
@@ -46,13 +47,7 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """Those of one task: one object each, never overwritten. Every method may wait, and raises ObjectsError.
-
-    Args:
-        objects: of all jobs.
-        job_id: whose.
-        task: name of the task.
-    """
+    """Those of one task: one object each, never overwritten. Methods may wait and raise ObjectsError."""
 
     def __init__(self, objects: Objects, job_id: str, task: str) -> None:
         self._objects = objects
@@ -87,10 +82,8 @@ def forget(objects: Objects, job_id: str) -> None:
 # What the runner writes down of a task: enough to find and to end its latest attempt after any restart.
 
 
-class Record(BaseModel):
+class Record(StateFile):
     """A task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     attempt: int = 0  # number of the latest that was asked for
     node: Node | None = None  # where; None: nowhere
@@ -101,32 +94,14 @@ class Record(BaseModel):
     number: int = 0  # of the latest checkpoint of that attempt that is kept; 0: none of its own is
     problem: str = ""  # why the latest checkpoint is not kept; "" if it is
 
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """As it was written down; a new one if nothing was, or what was is damaged."""
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return cls()
-
-    def save(self, file: Path) -> None:
-        """Write it down; it holds a node's token."""
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(file, self.model_dump_json())
-
 
 # The job's files that go to a task's node.
 
 
 def packed(workdir: Path, words: tuple[str, ...]) -> bytes:
-    """An archive of the job's files that a command names.
+    """Pack the job's files that a command names. Raises PoisonError if the job has put something else there.
 
-    Args:
-        workdir: the job's folder; on instances of this machine the job's own code writes there too.
-        words: of the command.
-
-    Raises:
-        PoisonError: if the job has put something else in their place.
+    On instances of this machine the job's own code writes to its folder too.
     """
     root, packed = workdir.resolve(), io.BytesIO()
     folder, left = JobFolder(root), MAX_BYTES
@@ -163,8 +138,6 @@ class BagSettings:
     sandbox: Sandbox | None = None  # whose ids jobs have on instances of this machine; None: none
 
 
-_UNKNOWN = 404
-_STOP_WAIT_S = 3.0
 _ALMOST = 0.99
 """Only its end shows that all of the work is done."""
 _STATUS_BYTES = 4096
@@ -181,21 +154,14 @@ def bag(spec: JobSpec) -> Bag:
 
 
 class Task:
-    """A task; not safe to use from several threads. Its methods wait for its node and for checkpoints.
-
-    Args:
-        file: its record.
-        key: which.
-        settings: of the runner.
-        objects: where checkpoints are kept.
-    """
+    """A task; not safe to use from several threads. Its methods wait for its node and for checkpoints."""
 
     def __init__(self, file: Path, key: TaskKey, settings: BagSettings, objects: Objects) -> None:
         self._file = file
         self._key = key
         self._settings = settings
         self._checkpoints = Checkpoints(objects, key.job_id, key.task)
-        self.record = Record.load(file)
+        self.record = Record.load_whole(file) or Record()
 
     def begin(self, assignment: Assignment) -> None:
         """Make an attempt run on its node, unless it does already or the work is done. Raises RunnerError."""
@@ -204,10 +170,10 @@ class Task:
             return
         node, name = assignment.nodes[0], process_id(assignment.key, assignment.attempt)
         try:
-            with _client(node) as agent:
-                if _known(agent.status(), name) is None:
+            with connect(node) as agent:
+                if known_process(agent, name) is None:
                     self._start(agent, assignment)
-        except (NodeRefused, NodeUnreachable) as error:
+        except NodeError as error:
             raise RunnerError(f"{name} cannot be started on {node.instance_id}: {error}") from error
         except ObjectsError as error:
             raise RunnerError(f"its checkpoint cannot be read: {error}") from error
@@ -221,7 +187,7 @@ class Task:
         ran_s = 0.0
         if self.record.phase is None:
             try:
-                with _client(assignment.nodes[0]) as agent:
+                with connect(assignment.nodes[0]) as agent:
                     ran_s = self._ask(agent, assignment)
             except NodeUnreachable as error:
                 return self._report(assignment, 0.0, f"its node does not answer: {error}")
@@ -243,17 +209,12 @@ class Task:
             return
         name = process_id(self._key, record.attempt)
         try:
-            with _client(record.node) as agent:
-                status = agent.stop_process(name, _STOP_WAIT_S)
-        except NodeRefused as error:
-            if error.code != _UNKNOWN:
-                raise RunnerError(f"{name} cannot be stopped: {error}") from error
+            with connect(record.node) as agent:
+                status = end_process(agent, name)
         except NodeUnreachable as error:
             _log.warning("%s is not told to end: %s", name, error)
         else:
-            if status.state == "running":
-                raise RunnerError(f"{name} has not ended yet")
-            if status.exit_code == 0:
+            if status is not None and status.exit_code == 0:
                 self._decide(Phase.SUCCEEDED, "")
                 return
         self._decide(Phase.LOST, why)
@@ -279,10 +240,10 @@ class Task:
 
     def _start(self, agent: NodeClient, assignment: Assignment) -> None:
         work, spec = bag(assignment.spec), assignment.spec
-        command = work.task(self._key.task).command
+        command, checkpoint = work.task(self._key.task).command, work.checkpoint or ()
         folder = _folder(assignment.key, assignment.attempt)
         workdir = agent.status().workdir
-        agent.put_file(f"{folder}/{FILES}", packed(Path(assignment.workdir), (*command, *_checkpoint(work))))
+        agent.put_file(f"{folder}/{FILES}", packed(Path(assignment.workdir), (*command, *checkpoint)))
         kept = self._checkpoints.newest()
         if kept is None:
             self._update(begun_s=0.0, kept_s=0.0)
@@ -290,17 +251,12 @@ class Task:
             agent.put_file(f"{folder}/{RESTORED}", kept[1])
             self._update(begun_s=self.record.kept_s)
         interval_s = spec.profile.checkpoint_interval_s
-        plan = Plan(command=command, checkpoint=_checkpoint(work), interval_s=interval_s)
+        plan = Plan(command=command, checkpoint=checkpoint, interval_s=interval_s)
         agent.put_file(f"{folder}/{PLAN}", plan.model_dump_json().encode())
         agent.start_process(
             ProcessSpec(
                 process_id=process_id(assignment.key, assignment.attempt),
-                argv=(
-                    self._settings.node_python,
-                    "-m",
-                    "deploy.runners.bag.process",
-                    f"{workdir}/{folder}",
-                ),
+                argv=(self._settings.node_python, "-m", "deploy.runners.bag.process", f"{workdir}/{folder}"),
                 env={
                     "PATH": f"{Path(self._settings.node_python).parent}:/usr/local/bin:/usr/bin:/bin",
                     **spec.env,
@@ -403,12 +359,9 @@ class Task:
             self._save(changed)
 
     def _save(self, record: Record) -> None:
-        record.save(self._file)
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record.save(self._file)  # It holds a node's token.
         self.record = record
-
-
-def _checkpoint(work: Bag) -> tuple[str, ...]:
-    return work.checkpoint or ()
 
 
 def process_id(key: TaskKey, attempt: int) -> str:
@@ -431,7 +384,3 @@ def _status(agent: NodeClient, folder: str) -> Status:
         return Status.model_validate_json(agent.get_file(f"{folder}/{STATUS}", _STATUS_BYTES))
     except (NodeRefused, ValidationError):
         return Status()
-
-
-def _client(node: Node) -> NodeClient:
-    return NodeClient(node.address, node.port, node.token, node.certificate)

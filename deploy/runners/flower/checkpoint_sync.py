@@ -16,15 +16,22 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from deploy.fl import checkpoints
+from deploy.fl.checkpoints import Status
 from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.status import CHECKPOINTS
 from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.workers import Work
 
+RESULTS = "flower"
+"""What a ServerApp, which is the user's program, writes is in this part of its job's folder."""
+STATUS = f"{RESULTS}/status.json"
+CHECKPOINTS = f"{RESULTS}/checkpoints"
+_STATUS_MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"run-(\d{6,})/round-(\d{6,})\.npz")
 _KEEP = 2
@@ -49,12 +56,7 @@ class StoredRound:
 
 
 class StoredRounds:
-    """Those of one job. Every method may wait, and raises ObjectsError.
-
-    Args:
-        objects: of all jobs.
-        job_id: whose.
-    """
+    """Those of one job. Every method may wait, and raises ObjectsError."""
 
     def __init__(self, objects: Objects, job_id: str) -> None:
         self._objects = objects
@@ -96,47 +98,25 @@ class StoredRounds:
 
 
 class CheckpointSync:
-    """Of one job. Asked from one thread, pass after pass.
-
-    Args:
-        rounds: the job's, where they are kept.
-        job_id: for the log.
-        most_bytes: a larger checkpoint is not kept.
-
-    Attributes:
-        kept: the latest round that is known to be kept.
-        problem: why the latest try failed, in one line; "" if it did not.
-        poison: why nothing can be fetched before the job's folder is another; "" if it can.
-        fetching_s: how long a run has been waiting for what is kept.
-    """
+    """Of one job, asked from one thread, pass after pass. Larger checkpoints are not kept."""
 
     def __init__(self, rounds: StoredRounds, job_id: str, most_bytes: int) -> None:
         self._rounds = rounds
         self._job_id = job_id
         self._most_bytes = most_bytes
-        self._task: Future[tuple[int, int]] | None = None
+        self._task: Work | None = None
         self._fetches = False
         self._failures = 0
         self._next_s = 0.0
         self._latest_run: int | None = None
-        self.kept = 0
-        self.problem = ""
-        self.poison = ""
-        self.fetching_s = 0.0
+        self.kept = 0  # the latest round that is known to be kept
+        self.problem = ""  # why the latest try failed, in one line; "" if it did not
+        self.poison = ""  # why nothing can be fetched before the job's folder is another; "" if it can
+        self.fetching_s = 0.0  # how long a run has been waiting for what is kept
         self._fetching = Silence()
 
     def keep(self, folder: JobFolder, run: int, completed: int, rounds: int) -> bool:
-        """See to it that the newest checkpoint is kept.
-
-        Args:
-            folder: the job's.
-            run: that it is of.
-            completed: rounds that are in a checkpoint.
-            rounds: of the whole training.
-
-        Returns:
-            Whether that round is kept.
-        """
+        """See to it that the checkpoint of `completed` rounds is kept. Returns whether it is."""
         self._collect()
         if self.kept >= completed:
             return True
@@ -159,9 +139,9 @@ class CheckpointSync:
 
     def _collect(self) -> None:
         """Take note of how a thread ended."""
-        if self._task is None or not self._task.done():
+        if self._task is None or not self._task.future.done():
             return
-        task, self._task = self._task, None
+        task, self._task = self._task.future, None
         error = task.exception()
         if error is None:
             self._failures, self._next_s, self.problem = 0, 0.0, ""
@@ -183,17 +163,10 @@ class CheckpointSync:
         if time.monotonic() < self._next_s:
             return
         self._fetches = fetches
-        task: Future[tuple[int, int]] = Future()
-
-        def run() -> None:
-            try:
-                task.set_result(act())
-            except BaseException as error:
-                task.set_exception(error)
-
+        self._task = Work(act)
         # A daemon: the scheduler's end does not wait for a store that does not answer.
-        self._task = task
-        threading.Thread(target=run, name=f"checkpoints of {self._job_id}", daemon=True).start()
+        name = f"checkpoints of {self._job_id}"
+        threading.Thread(target=self._task.run, name=name, daemon=True).start()
 
     def _upload(self, folder: JobFolder, run: int, completed: int, rounds: int) -> tuple[int, int]:
         found = newest_whole(folder, self._most_bytes)
@@ -220,15 +193,32 @@ class CheckpointSync:
 
 
 def newest_whole(folder: JobFolder, most_bytes: int) -> tuple[int, bytes] | None:
-    """The round of a job's newest whole checkpoint here, and the checkpoint as it was encoded.
-
-    Raises:
-        PoisonError: if the job's programs have put something else in the way.
-        OSError: if it cannot be read.
-    """
+    """The round of a job's newest whole checkpoint here, and its bytes. Raises PoisonError, OSError."""
     found = (checkpoints.round_of(name) for name in folder.names(CHECKPOINTS, _FILES_MOST))
     for number in sorted((one for one in found if one is not None), reverse=True)[:_TRIES]:
         content = folder.read(f"{CHECKPOINTS}/{checkpoints.file_name(number)}", most_bytes)
         if content is not None and checkpoints.is_whole(content):
             return number, content
     return None
+
+
+def read_status(folder: JobFolder, rounds: int) -> Status | None:
+    """Read what a ServerApp tells of its training; None if it says nothing yet.
+
+    Raises:
+        PoisonError: if it is not what a ServerApp of this job, with so many rounds, would say.
+        OSError: if it cannot be read now.
+    """
+    content = folder.read(STATUS, _STATUS_MOST_BYTES)
+    if content is None:
+        return None
+    try:
+        status = Status.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part)[:40] for part in first["loc"][:4])
+        reason = " ".join(f"{where}: {first['msg']}".removeprefix(": ").split())[:200]
+        raise PoisonError(f"{STATUS} is not a ServerApp's status: {reason}") from None
+    if status.completed > rounds:
+        raise PoisonError(f"{STATUS} says that {status.completed} of {rounds} rounds are completed")
+    return status

@@ -12,16 +12,15 @@ from deploy.fl.checkpoints import Participation
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError, NodeRefused
+from deploy.node.client import NodeError
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
-from deploy.runners.flower.checkpoint_sync import CheckpointSync
+from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.liveness import Liveness, Silence
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobRecord
-from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import (
     QUIET,
     SuperLink,
@@ -33,6 +32,7 @@ from deploy.runners.flower.superlink import (
 )
 from deploy.runners.flower.training import Training
 from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.nodes import connect, end_process
 
 _LOOK_S = 0.5
 _RESTART_S = 5.0
@@ -40,7 +40,6 @@ _MAX_STARTS = 5
 _HOPELESS_S = 60.0
 _NODES_S = 10.0
 """So long a step starts nodes; the next one goes on."""
-_STOP_WAIT_S = 3.0
 _BROKERS = "brokers.json"
 
 
@@ -54,15 +53,6 @@ class FlowerJob:
         workdir: the job's own folder (app, results).
         settings: of the runner.
         keeper: of its checkpoints away from this machine; None: they are here only.
-
-    Attributes:
-        settings: as given.
-        record: what is known of it.
-        training: its runs.
-        keeper: as given.
-        online: ids of the nodes that were there at the latest look.
-        liveness: which clients are there and deliver.
-        hopeless: why its SuperLink is not expected to come up; "" if it is.
 
     Raises:
         RunnerError: if there is no free port.
@@ -126,10 +116,9 @@ class FlowerJob:
         self._silence = Silence()
         self._next_start_s = 0.0
         self._next_look_s = 0.0
-        self._unstarted: dict[str, str] = {}
-        """Why nodes could not be started at the latest try, by client."""
-        self.online: set[int] = set()
-        self.hopeless = ""
+        self._unstarted: dict[str, str] = {}  # why nodes could not be started at the latest try, by client
+        self.online: set[int] = set()  # ids of the nodes that were there at the latest look
+        self.hopeless = ""  # why its SuperLink is not expected to come up; "" if it is
 
     @property
     def over(self) -> bool:
@@ -322,7 +311,7 @@ class FlowerJob:
         node = assignment.nodes[0]
         folder = f"flower/{self.job_id}.{name}"
         mine = process_id(assignment)
-        with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
+        with connect(node) as agent:
             try:
                 status = agent.status()
                 known = {process.process_id: process.state for process in status.processes}
@@ -331,7 +320,7 @@ class FlowerJob:
                 for other, state in known.items():
                     # An earlier attempt on the same instance.
                     if state == "running" and other.rpartition(".")[0] == mine.rpartition(".")[0]:
-                        _end_process(agent, other)
+                        end_process(agent, other)
                 agent.put_file(f"{folder}/authority.pem", self._identity.authority)
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
                 if self.work.brokers:
@@ -377,26 +366,9 @@ def process_id(assignment: Assignment) -> str:
 
 
 def end_on_node(assignment: Assignment) -> None:
-    """End an attempt's SuperNode, if its node knows it.
-
-    Raises:
-        RunnerError: while it still ends.
-        NodeUnreachable: if the node does not answer.
-    """
-    node = assignment.nodes[0]
-    with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
-        _end_process(agent, process_id(assignment))
-
-
-def _end_process(agent: NodeClient, name: str) -> None:
-    try:
-        status = agent.stop_process(name, _STOP_WAIT_S)
-    except NodeRefused as error:
-        if error.code == 404:
-            return
-        raise RunnerError(f"{name} cannot be stopped: {error}") from error
-    if status.state == "running":
-        raise RunnerError(f"{name} has not ended yet")
+    """End an attempt's SuperNode. Raises RunnerError while it still ends, NodeUnreachable."""
+    with connect(assignment.nodes[0]) as agent:
+        end_process(agent, process_id(assignment))
 
 
 def record_file(folder: Path) -> Path:

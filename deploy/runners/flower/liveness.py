@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from deploy.fl.checkpoints import Participation
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessStatus
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.node.client import NodeClient, NodeError
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings
-from deploy.runners.flower.status import last_exception
+from deploy.runners.nodes import connect, known_process
 from deploy.runners.workers import Work, WorkerPool
 
 # How attempts' processes are on their nodes: asked in threads, and who does not answer holds up no other.
@@ -36,13 +36,7 @@ class Probes:
         self._latest: dict[str, Probe] = {}
 
     def begin(self, assignment: Assignment, process_id: str, *, words: bool) -> Work:
-        """Ask, unless the latest question is still open.
-
-        Args:
-            assignment: an attempt on a node.
-            process_id: of its process.
-            words: whether its last words are wanted though it runs.
-        """
+        """Ask, unless the latest question is still open; `words`: also for its last words while it runs."""
         name = assignment.attempt_id
         self.latest(assignment)
         if (work := self._fast.pending(name) or self._slow.pending(name)) is not None:
@@ -73,18 +67,14 @@ class Probes:
 
 def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Probe:
     asked_s = time.monotonic()
-    node = assignment.nodes[0]
     try:
-        with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
-            try:
-                process = agent.process(process_id)
-            except NodeRefused as error:
-                if error.code == 404:
-                    return Probe(asked_s)
-                raise NodeUnreachable(str(error)) from error
+        with connect(assignment.nodes[0]) as agent:
+            process = known_process(agent, process_id)
+            if process is None:
+                return Probe(asked_s)
             ended = process.state != "running"
             return Probe(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
-    except NodeUnreachable as error:
+    except NodeError as error:
         return Probe(asked_s, unreachable=" ".join(str(error).split())[:200])
     except Exception as error:
         # Whatever the node sent: it is one attempt's matter.
@@ -92,11 +82,25 @@ def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Probe:
 
 
 def _last_words(agent: NodeClient, process_id: str) -> str:
-    """The last exception in its log."""
     try:
         return last_exception(agent.last_log(process_id).decode(errors="replace"))
     except NodeError:
         return ""
+
+
+def last_exception(log: str) -> str:
+    """The last exception of a log in one line ("ModuleNotFoundError: No module named 'x'"), "" for none."""
+    found = ""
+    inside = False
+    for line in log.splitlines():
+        if line.startswith("Traceback (most recent call last)"):
+            inside = True
+        elif inside and line and not line[0].isspace():
+            inside = False
+            kind = line.partition(":")[0]
+            if kind.replace(".", "").replace("_", "").isalnum():
+                found = line
+    return " ".join(found.split())[:300]
 
 
 _GAP_MOST_S = 15.0
@@ -116,12 +120,7 @@ class Silence:
         self._silent_s = 0.0
 
     def note(self, good: bool, now_s: float | None = None) -> float:
-        """Take a look into account. Returns the seconds of silence, 0 after a good sign.
-
-        Args:
-            good: whether it is as it should be.
-            now_s: of a monotonic clock; None: now.
-        """
+        """Take a look, `now_s` by a monotonic clock, into account. Returns the seconds of silence."""
         now_s = time.monotonic() if now_s is None else now_s
         if good:
             self._silent_s = 0.0
@@ -148,16 +147,11 @@ class _Client:
 
 
 class Liveness:
-    """Of one job's clients.
-
-    Args:
-        settings: of the runner.
-        epoch_s: what the job says of a client's part of a round; None: nothing.
-    """
+    """Of one job's clients."""
 
     def __init__(self, settings: FlowerSettings, epoch_s: float | None) -> None:
         self._settings = settings
-        self._epoch_s = epoch_s
+        self._epoch_s = epoch_s  # what the job says of a client's part of a round; None: nothing
         self._clients: dict[str, _Client] = {}
 
     def forget(self, name: str) -> None:
@@ -186,15 +180,7 @@ class Liveness:
         client.answer = latest
 
     def look(self, name: str, record: ClientRecord, here: bool, own: Participation | None, run: int) -> None:
-        """Take note of what its SuperLink and its ServerApp say.
-
-        Args:
-            name: of the client.
-            record: of the client.
-            here: whether the SuperLink says that it is online.
-            own: what the ServerApp of the present run says.
-            run: number of that run.
-        """
+        """Note whether its SuperLink says that it is `here`, and what its ServerApp says in a run."""
         client = self._client(name)
         client.offline_s = client.offline.note(here or not record.seen)
         client.starting_s = client.starting.note(record.seen)

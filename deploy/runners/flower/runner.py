@@ -20,9 +20,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.model.jobs import JobSpec
+from deploy.fl.brokers.messages import Standing
+from deploy.fl.checkpoints import Participation, Status
+from deploy.model.jobs import Flower, JobSpec
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.client import NodeClient, NodeError, NodeUnreachable
+from deploy.node.client import NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import end_brokers
@@ -30,56 +32,44 @@ from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
 from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.job import FlowerJob, end_job, end_on_node, process_id, record_file
 from deploy.runners.flower.liveness import Probe, Probes, Silence
-from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.superlink import box_name, process_of
-from deploy.runners.workers import Patience, Work, WorkerPool, wait_for
+from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)
 _STEPS, _ENDS = 64, 32
-_PATIENCE_S, _REFILL = 3.0, 0.2
 _LOCK_S = 1.0
 _GONE_S = 30.0
 """A node that has not answered a stop for so long is taken for gone: its instance is ended too."""
+_METRICS_MOST, _NAME_MOST = 32, 64
 
 
 class _Held:
-    """A job in this process.
-
-    Attributes:
-        lock: of whoever works on it.
-        job: None before it is needed, and after it was forgotten.
-        late: whether it was too slow for the latest look.
-        trouble: how long no step of it has gone well.
-        problem: why the latest step did not, "" if it did.
-        reports: the latest, by attempt.
-    """
+    """A job in this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.job: FlowerJob | None = None
+        self.lock = threading.Lock()  # of whoever works on it
+        self.job: FlowerJob | None = None  # None before it is needed, and after it was forgotten
         self.forgotten = False
-        self.late = False
-        self.trouble = Silence()
+        self.late = False  # whether it was too slow for the latest look
+        self.trouble = Silence()  # how long no step of it has gone well
         self.trouble_s = 0.0
-        self.problem = ""
-        self.reports: dict[str, TaskReport] = {}
+        self.problem = ""  # why the latest step did not, "" if it did
+        self.reports: dict[str, TaskReport] = {}  # the latest, by attempt
 
 
-class FlowerRunner:
+class FlowerRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
     def __init__(self, settings: FlowerSettings) -> None:
+        super().__init__("flower-ends", _ENDS, settings.state.resolve())
         self._settings = settings
-        self._state = settings.state.resolve()
-        self._inspector = Inspector(self._state, settings.sandbox)
-        self._lock = threading.Lock()
+        self._inspector = Inspector(self._folder, settings.sandbox)
         self._jobs: dict[str, _Held] = {}
         self._keepers: dict[str, CheckpointSync] = {}
-        self._steps, self._ends = WorkerPool("flower-jobs", _STEPS), WorkerPool("flower-ends", _ENDS)
+        self._steps = WorkerPool("flower-jobs", _STEPS)
         self._probes = Probes()
-        self._patience = Patience(_PATIENCE_S, _REFILL)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -90,10 +80,6 @@ class FlowerRunner:
         """See Runner."""
         app.check(spec, Path(folder), self._inspector.look)
 
-    def start(self) -> None:
-        """See Runner. Nothing is shared by jobs but the state folder."""
-        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def ensure(self, assignment: Assignment) -> None:
         """See Runner. What is not done in a moment goes on, and is seen to by `reports`."""
         if len(assignment.nodes) != 1:
@@ -102,10 +88,10 @@ class FlowerRunner:
         with self._locked(held, assignment.key.job_id):
             job = self._job(held, assignment)
             job.want(assignment)
-        errand = self._begin_step(held, [assignment])
-        if self._patience.wait(errand):
+        work = self._begin_step(held, [assignment])
+        if self._patience.wait(work):
             self._steps.collect(assignment.key.job_id)
-            self._raise(errand)
+            self._raise(work)
             if why := job.why_not_started(assignment):
                 raise RunnerError(why)
 
@@ -122,9 +108,9 @@ class FlowerRunner:
             if self._known(job_id)
         }
         # Who was late before is not waited for until it has caught up.
-        self._wait([errand for job_id, errand in steps.items() if not self._held(job_id).late])
-        for job_id, errand in steps.items():
-            self._take(job_id, errand)
+        self._wait([work for job_id, work in steps.items() if not self._held(job_id).late])
+        for job_id, work in steps.items():
+            self._take(job_id, work)
         self._wait([asked for one in assignments if (asked := self._ask(one)) is not None])
         return [self._report(assignment) for assignment in assignments]
 
@@ -138,9 +124,7 @@ class FlowerRunner:
                 return
             client.drained = True
             job.save()
-        name = f"{assignment.attempt_id}:drain"
-        self._patience.wait(self._ends.begin(name, lambda: _tell_to_end(assignment)))
-        self._ends.collect(name)
+        self._signal(assignment, process_id(assignment), "TERM")
 
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while a SuperNode still ends.
@@ -149,14 +133,14 @@ class FlowerRunner:
         for again, and its place at the SuperLink is taken by the next attempt.
         """
         name = f"{assignment.attempt_id}:stop"
-        errand = self._ends.begin(name, lambda: self._stop(assignment))
-        if not self._patience.wait(errand) and errand.took_s < _GONE_S:
+        work = self._acts.begin(name, lambda: self._stop(assignment))
+        if not self._patience.wait(work) and work.took_s < _GONE_S:
             raise RunnerError(f"{assignment.attempt_id} still ends")
-        self._ends.collect(name)
-        if not errand.future.done():
+        self._acts.collect(name)
+        if not work.future.done():
             _log.warning("%s is not told to end: its node has not answered", assignment.attempt_id)
         else:
-            self._raise(errand)
+            self._raise(work)
         self._probes.forget(assignment.attempt_id)
         if (held := self._jobs.get(assignment.key.job_id)) is not None:
             held.reports.pop(assignment.attempt_id, None)
@@ -177,11 +161,7 @@ class FlowerRunner:
         """
         held = self._held(job_id)
         held.forgotten = True
-        errand = self._ends.begin(f"{job_id}:forget", lambda: self._forget(job_id, held))
-        if not self._patience.wait(errand):
-            raise RunnerError(f"job {job_id} still ends")
-        self._ends.collect(f"{job_id}:forget")
-        self._raise(errand)
+        self._finish(f"{job_id}:forget", lambda: self._forget(job_id, held), f"job {job_id} still ends")
         with self._lock:
             self._jobs.pop(job_id, None)
             self._keepers.pop(job_id, None)
@@ -192,7 +172,7 @@ class FlowerRunner:
     def shutdown(self) -> None:
         """See Runner. Nodes' processes end with their instances."""
         self.close()
-        for file in self._state.glob("*/job.json"):
+        for file in self._folder.glob("*/job.json"):
             process_of(file.parent).end(grace_s=0.0)
             end_brokers(file.parent)
 
@@ -209,7 +189,7 @@ class FlowerRunner:
 
     def _known(self, job_id: str) -> bool:
         held = self._jobs.get(job_id)
-        return (held is not None and held.job is not None) or record_file(self._state / job_id).exists()
+        return (held is not None and held.job is not None) or record_file(self._folder / job_id).exists()
 
     def _held(self, job_id: str) -> _Held:
         with self._lock:
@@ -234,7 +214,7 @@ class FlowerRunner:
         except RunnerError:
             raise
         except Exception as error:
-            raise RunnerError(f"job {job_id}: {_text(error)}") from error
+            raise RunnerError(f"job {job_id}: {one_line(error)}") from error
         finally:
             held.lock.release()
 
@@ -245,7 +225,7 @@ class FlowerRunner:
             raise RunnerError(f"job {job_id} is over")
         if held.job is None:
             held.job = FlowerJob(
-                self._state / job_id,
+                self._folder / job_id,
                 job_id,
                 assignment.spec,
                 Path(assignment.workdir),
@@ -261,17 +241,17 @@ class FlowerRunner:
 
         return self._steps.begin(members[0].key.job_id, step)
 
-    def _take(self, job_id: str, errand: Work) -> None:
+    def _take(self, job_id: str, work: Work) -> None:
         """Take note of how a step went, or of that it goes on."""
         held = self._held(job_id)
-        held.late = not errand.future.done()
+        held.late = not work.future.done()
         if held.late:
-            held.problem = f"its SuperLink or nodes have kept the runner waiting for {errand.took_s:.0f} s"
-            held.trouble_s = held.trouble.note(errand.begun_s is None)
+            held.problem = f"its SuperLink or nodes have kept the runner waiting for {work.took_s:.0f} s"
+            held.trouble_s = held.trouble.note(work.begun_s is None)
             return
         self._steps.collect(job_id)
-        error = errand.future.exception()
-        held.problem = "" if error is None else _text(error)
+        error = work.future.exception()
+        held.problem = "" if error is None else one_line(error)
         held.trouble_s = held.trouble.note(error is None)
         if error is not None:
             expected = isinstance(error, RunnerError)
@@ -304,7 +284,7 @@ class FlowerRunner:
             found = self._find(held, assignment, before)
         except Exception as error:
             _log.warning("%s cannot be looked at", assignment.attempt_id, exc_info=error)
-            found = _plain(assignment, Phase.LOST, f"the runner cannot look at it: {_text(error)}", before)
+            found = _plain(assignment, Phase.LOST, f"the runner cannot look at it: {one_line(error)}", before)
         held.reports[assignment.attempt_id] = found
         return found
 
@@ -340,7 +320,7 @@ class FlowerRunner:
                     self._job(held, assignment).unwant(assignment)
 
     def _forget(self, job_id: str, held: _Held) -> None:
-        folder = self._state / job_id
+        folder = self._folder / job_id
         # Before the lock: whoever has it may be waiting for the SuperLink.
         process_of(folder).end(grace_s=0.0)
         with held.lock:
@@ -353,20 +333,6 @@ class FlowerRunner:
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 
-    def _raise(self, errand: Work) -> None:
-        error = errand.future.exception()
-        if error is not None:
-            raise error if isinstance(error, RunnerError) else RunnerError(_text(error)) from error
-
-
-def _tell_to_end(assignment: Assignment) -> None:
-    node = assignment.nodes[0]
-    with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
-        try:
-            agent.signal(process_id(assignment), "TERM")
-        except NodeError as error:
-            _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
-
 
 def _plain(assignment: Assignment, phase: Phase, message: str, before: TaskReport | None) -> TaskReport:
     """A report where nothing new is known."""
@@ -374,7 +340,141 @@ def _plain(assignment: Assignment, phase: Phase, message: str, before: TaskRepor
     return replace(found, phase=phase, message=message)
 
 
-def _text(error: BaseException) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, RunnerError) and text else f"{type(error).__name__}: {text}"
+def asynchronous_details(
+    work: Flower, status: Status | None, standing: Sequence[Standing], name: str
+) -> dict[str, str]:
+    """Tell people of one client, from what its ServerApp and its brokers (`standing`, by client) say.
+
+    Where they are known: `version` of the model that it works on; `staleness` of the update that waits for
+    its use, or is used again (`shadow`); `share` of all used updates that are its own; `weight`, its samples'
+    share of all.
+    """
+    number = [client.name for client in work.clients].index(name)
+    samples = [client.samples for client in work.clients]
+    found = {"weight": f"{samples[number] / sum(samples):.3g}"}
+    own = status.clients.get(name) if status else None
+    if own is not None and own.version is not None:
+        found["version"] = str(own.version)
+    used = [one.used for one in standing] if standing else (status.used if status else [])
+    if len(used) == len(samples) and sum(used) > 0:
+        found["share"] = f"{used[number] / sum(used):.3g}"
+    if standing and standing[number].staleness is not None:
+        found["staleness"] = str(standing[number].staleness)
+        found["shadow"] = "yes" if standing[number].slow else "no"
+    return found
+
+
+def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> TaskReport:
+    """Report an attempt.
+
+    Args:
+        job: that it is of.
+        assignment: the attempt.
+        answer: the latest of its node; None: there is none yet, or nobody to ask.
+        latest: phase of the report before, for where a node does not answer.
+    """
+    name, client = job.client(assignment)
+    phase, message = _phase(job, assignment, answer, latest)
+    status, present = job.training.status, job.participation(name)
+    rounds = job.work.rounds
+    completed = rounds if phase is Phase.SUCCEEDED else status.completed if status else 0
+    own = status.clients.get(name) if status else None
+    details = {}
+    if status:
+        first = list(status.metrics.items())[:_METRICS_MOST]
+        details = {key[:_NAME_MOST]: f"{value:.6g}" for key, value in first}
+        if status.resumed_from:
+            details["resumed_from"] = status.resumed_from[:_NAME_MOST]
+    details |= {"run": str(job.record.runs), "node_id": str(client.node_id)}
+    if not job.work.synchronous:
+        details |= asynchronous_details(job.work, status, job.brokers.standing, name)
+    if job.keeper is not None:
+        details["kept_round"] = str(job.keeper.kept)
+        if not phase.ended:
+            message = "; ".join(part for part in (message, job.keeper.problem) if part)
+    if not phase.ended:
+        message = "; ".join(part for part in (message, job.brokers.problem) if part)
+    return TaskReport(
+        key=assignment.key,
+        attempt=assignment.attempt,
+        phase=phase,
+        progress=completed / rounds,
+        saved=completed / rounds,
+        message=" ".join(message.split())[:300],
+        executions_done=completed,
+        last_execution_s=own.last_epoch_s if own else None,
+        delivered=present is not None and not present.owes,
+        execution_since_s=present.asked_s if present and present.owes and phase is Phase.RUNNING else None,
+        details=details,
+    )
+
+
+def wants_words(job: FlowerJob, assignment: Assignment) -> bool:
+    """Whether the log of an attempt that runs says what is to be reported of it."""
+    name, _ = job.client(assignment)
+    own = job.participation(name)
+    return own is not None and _unexplained(own, assignment)
+
+
+def _phase(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> tuple[Phase, str]:
+    record = job.record
+    name, client = job.client(assignment)
+    if record.outcome == "succeeded":
+        return Phase.SUCCEEDED, f"{job.work.rounds} rounds done"
+    if record.outcome == "failed" and assignment.attempt <= record.failed_attempts.get(name, 0):
+        return Phase.FAILED, record.failure
+    own = job.participation(name)
+    if not assignment.nodes:
+        if own is None or own.owes:
+            return Phase.STARTING, "released, and its result is owed"
+        return Phase.WAITING, "released"
+    if own is not None and own.error and own.error_attempt == assignment.attempt:
+        return Phase.FAILED, _user_error(own, assignment, answer)
+    if assignment.attempt != client.attempt or not client.wanted:
+        return Phase.LOST, "stopped"
+    if not client.given_up and (reason := _given_up(job, assignment)):
+        job.give_up(client, reason)
+    if client.given_up:
+        return Phase.LOST, client.given_up
+    if answer is None or answer.unreachable:
+        return latest, f"the node does not answer: {answer.unreachable}" if answer else "the node is asked"
+    if answer.process is None:
+        if client.seen and answer.asked_s > job.liveness.seen_s(name):
+            job.mark_lost(client)
+            return Phase.LOST, "the node does not know it any more"
+        return Phase.STARTING, job.why_not_started(assignment) or "waits for the SuperLink"
+    if answer.process.state != "running":
+        job.mark_lost(client)
+        why = "left on notice" if client.drained else f"the SuperNode ended with {answer.process.exit_code}"
+        return Phase.LOST, f"{why}: {answer.words}".removesuffix(": ")
+    if not client.seen:
+        return Phase.STARTING, "the SuperNode is starting"
+    if not job.runs and record.runs == 0:
+        return Phase.STARTING, "waits for the other clients"
+    if own is not None and not own.owes:
+        return Phase.WAITING, "has delivered"
+    return Phase.RUNNING, "owes a result" if own is not None else ""
+
+
+def _given_up(job: FlowerJob, assignment: Assignment) -> str:
+    name, client = job.client(assignment)
+    if job.hopeless:
+        return job.hopeless
+    if job.keeper is not None and job.keeper.fetching_s > job.settings.keep_within_s:
+        return job.keeper.problem or "its checkpoints are not fetched"
+    reason, hangs = job.liveness.verdict(name, client)
+    client.hangs += hangs
+    why = job.why_not_started(assignment)
+    return f"{reason}: {why}" if reason and why and not client.seen else reason
+
+
+def _unexplained(own: Participation, assignment: Assignment) -> bool:
+    """Flower does not say why an app cannot be loaded; the node's log does."""
+    return own.error_attempt == assignment.attempt and "attempting to load" in own.error
+
+
+def _user_error(own: Participation, assignment: Assignment, answer: Probe | None) -> str:
+    if not _unexplained(own, assignment):
+        return own.error
+    words = answer.words if answer else ""
+    return f"the ClientApp cannot be loaded: {words}".removesuffix(": ")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from deploy.objects.location import Objects
 from deploy.runners.detached import Limits
 from deploy.security.sandbox import Sandbox
-from spotweave.files import write_private
+from deploy.statefile import StateFile
 
 
 @dataclass(frozen=True)
@@ -68,36 +67,24 @@ class ClientRecord(BaseModel):
     hangs: int = 0  # how often in a row it was given up because it did not deliver in time
 
 
-class JobRecord(BaseModel):
+class JobRecord(StateFile):
     """One job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     workdir: str  # the job's own folder
     rounds: int  # of the whole training
     port: int  # of its SuperLink, always the same: nodes know it
-    broker_ports: list[int] = []  # of its brokers, the same
+    broker_ports: list[int] = Field(default_factory=list)  # of its brokers, the same
     starts: int = 0  # how often it was started in a row without having answered
     run_id: int = 0  # Flower's number of the present run, 0 for none
-    dead_runs: list[int] = []  # runs whose SuperLink died; Flower takes them for alive for a minute
+    # runs whose SuperLink died; Flower takes them for alive for a minute
+    dead_runs: list[int] = Field(default_factory=list)
     runs: int = 0  # how many runs were started
     completed_before: int = 0  # rounds that were done when the present run was started
     fruitless: int = 0  # runs in a row that were lost without having finished a round
     outcome: str = ""  # "" while it lasts, "succeeded" or "failed" (until a new attempt is made)
     failure: str = ""  # the user's error in one line
-    failed_attempts: dict[str, int] = {}  # the attempt of each client that had failed with it
+    # the attempt of each client that had failed with it
+    failed_attempts: dict[str, int] = Field(default_factory=dict)
     # epoch seconds since when it is only waited for its last checkpoint; 0: it is not over
     forgotten_s: float = 0.0
     clients: dict[str, ClientRecord]  # by name
-
-    @classmethod
-    def load(cls, path: Path) -> Self | None:
-        """None if there is none."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-
-    def save(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        write_private(path, self.model_dump_json(indent=1))

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.fl.brokers.messages import SERVER
-from deploy.fl.checkpoints import Expected, Setup, Status
+from deploy.fl.checkpoints import LINK_LOST, Expected, Setup, Status
 from deploy.model.jobs import Flower
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers
-from deploy.runners.flower.checkpoint_sync import CheckpointSync
+from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
 from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.settings import JobRecord
-from deploy.runners.flower.status import MAX_FRUITLESS, RESULTS, read_status, server_failure
 from deploy.runners.flower.superlink import SuperLink, shown_folder
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
@@ -26,6 +25,9 @@ from spotweave.files import write_private
 _log = logging.getLogger(__name__)
 IDLE_WITHIN_S = 3600.0
 """Longest time without a new status while no client owes a result."""
+_RAISED = "ServerApp failed with exception: "
+MAX_FRUITLESS = 4
+"""This many runs in a row may be lost before a round ends; then it is taken for the app's own fault."""
 _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum required: (\d{1,9})\)")
 
 
@@ -300,3 +302,19 @@ class Training:
 def setup_file(folder: Path) -> Path:
     """Of the job with this state folder."""
     return shown_folder(folder) / "setup.json"
+
+
+def server_failure(details: str, status: Status | None, run: int) -> str:
+    """The user's error in one line if a run that has failed did so by an exception of its own, else "".
+
+    Args:
+        details: what Flower says of the run.
+        status: what the ServerApp said last, if it uses `deploy.fl`.
+        run: number of the run.
+    """
+    if status is not None and status.run == run and status.error:
+        return status.error
+    text = " ".join(details.split())
+    if not text.startswith(_RAISED) or LINK_LOST in text:
+        return ""
+    return f"the ServerApp failed: {text.removeprefix(_RAISED)}"[:300]

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase
 from deploy.runners.detached import Detached
 from deploy.security.untrusted import remove_tree
+from deploy.statefile import StateFile
 from spotweave.files import write_private
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Record(_Kept):
+class Record(StateFile):
     """What was asked for."""
 
     ui_port: int  # that its driver's web pages were to take
     nodes: tuple[Node, ...]  # where it was to run, with their tokens
 
 
-class _Verdict(_Kept):
+class _Verdict(StateFile):
     phase: Phase
     message: str
 
@@ -59,16 +54,12 @@ class Attempt:
     @property
     def record(self) -> Record | None:
         """What was asked for; None if nothing was, or what was written down is damaged."""
-        try:
-            return Record.model_validate_json((self.folder / "attempt.json").read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
+        return Record.load_whole(self.folder / "attempt.json")
 
     def remember(self, assignment: Assignment, ui_port: int) -> None:
         """Write down what is about to be started."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record = Record(ui_port=ui_port, nodes=assignment.nodes)
-        write_private(self.folder / "attempt.json", record.model_dump_json())
+        Record(ui_port=ui_port, nodes=assignment.nodes).save(self.folder / "attempt.json")
 
     @property
     def has_run(self) -> bool:
@@ -96,26 +87,20 @@ class Attempt:
     @property
     def verdict(self) -> tuple[Phase, str] | None:
         """How it ended and why; None while that is open, or if what was written down is damaged."""
-        try:
-            found = _Verdict.model_validate_json((self.folder / "verdict.json").read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
-        return found.phase, found.message
+        found = _Verdict.load_whole(self.folder / "verdict.json")
+        return None if found is None else (found.phase, found.message)
 
     def decide(self, phase: Phase, message: str) -> tuple[Phase, str]:
         """Write down how it ended, unless that is decided already; what counts is returned."""
         if (earlier := self.verdict) is not None:
             return earlier
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        verdict = _Verdict(phase=phase, message=message)
-        write_private(self.folder / "verdict.json", verdict.model_dump_json())
+        _Verdict(phase=phase, message=message).save(self.folder / "verdict.json")
         return phase, message
 
     def refute(self, why: str) -> None:
         """It had come to its end, and did not do what it was to do."""
-        write_private(
-            self.folder / "verdict.json", _Verdict(phase=Phase.FAILED, message=why).model_dump_json()
-        )
+        _Verdict(phase=Phase.FAILED, message=why).save(self.folder / "verdict.json")
 
     def clear(self) -> None:
         """Remove what only its driver, which has ended, needed: secrets, shuffle files. Raises OSError."""

@@ -22,7 +22,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
-from spotweave.files import write_private
+from deploy.statefile import StateFile
 
 _log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
@@ -56,17 +56,16 @@ class _Event(_Part):
     progress: _Progress
 
 
-class Batches(BaseModel):
+class Batches(StateFile):
     """What is known of a job's batches, over all its attempts."""
-
-    model_config = ConfigDict(extra="forbid")
 
     done: int = 0  # of all its queries. A batch that a new attempt had to repeat counts once.
     misses: int = 0  # those that took longer than the deadline
     latest_s: float | None = None  # from the trigger of the latest to its end; None before one
     # number of the newest batch of each query, by the query's id, which its checkpoint keeps
-    newest: dict[str, int] = {}
-    read: dict[str, int] = {}  # bytes read of each event log, by its path below the folder
+    newest: dict[str, int] = Field(default_factory=dict)
+    # bytes read of each event log, by its path below the folder
+    read: dict[str, int] = Field(default_factory=dict)
 
 
 class BatchLog:
@@ -94,16 +93,14 @@ class BatchLog:
         for log in logs:
             left -= self._read_log(log, batches, left)
         if batches != known:
-            write_private(self._state, batches.model_dump_json())
+            batches.save(self._state)
         if left > 0:
             self._remove_old(logs, batches)
         return batches
 
     def _known(self) -> Batches:
         try:
-            return Batches.model_validate_json(self._state.read_bytes())
-        except FileNotFoundError:
-            return Batches()
+            return Batches.load(self._state) or Batches()
         except ValidationError:
             _log.error("%s is damaged: batches are counted again from the logs that are left", self._state)
             return Batches()
@@ -169,7 +166,7 @@ class BatchLog:
         if gone:
             for log in gone:
                 del batches.read[log]
-            write_private(self._state, batches.model_dump_json())
+            batches.save(self._state)
 
 
 def _names(folder: Path, prefix: str) -> list[str]:

@@ -18,13 +18,13 @@ from deploy.model.tasks import Node
 from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
+from deploy.runners.nodes import UNKNOWN, connect, known_process
 from deploy.runners.spark.master import Master, secured
 from deploy.runners.spark.reason import last_error
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
 SMALLEST_MEMORY_GIB = 1.0
 _END_S = 2.0
-_UNKNOWN = 404
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256
 _HEAP_SHARE = 0.75
@@ -63,12 +63,8 @@ class Workers:
     def start(self, node: Node, attempt_id: str, home: SparkHome) -> None:
         """Start an attempt's worker on a node, once for ever. Raises RunnerError."""
         try:
-            with _client(node) as client:
-                try:
-                    client.process(process_id(attempt_id))
-                except NodeRefused as refusal:
-                    if refusal.code != _UNKNOWN:
-                        raise
+            with connect(node) as client:
+                if known_process(client, process_id(attempt_id)) is None:
                     self._start(client, node, attempt_id, home)
         except NodeError as error:
             raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
@@ -76,10 +72,10 @@ class Workers:
     def drain(self, node: Node, attempt_id: str) -> None:
         """Decommission an attempt's worker on a node. Raises RunnerError."""
         try:
-            with _client(node) as client:
+            with connect(node) as client:
                 client.signal(process_id(attempt_id), "PWR")
         except NodeRefused as refusal:
-            if refusal.code != _UNKNOWN:
+            if refusal.code != UNKNOWN:
                 raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
         except NodeUnreachable as error:
             raise RunnerError(f"{node.instance_id} cannot be drained: {error}") from error
@@ -89,7 +85,7 @@ class Workers:
 
         A node that does not answer is gone or will be; an executor without its driver ends by itself.
         """
-        with suppress(NodeError), _client(node) as client:
+        with suppress(NodeError), connect(node) as client:
             client.stop_process(process_id(attempt_id), wait_s=_END_S)
 
     def gone(
@@ -126,13 +122,16 @@ class Workers:
     def _problem(self, node: Node, attempt_id: str, silence_counts: bool) -> str:
         worker = process_id(attempt_id)
         try:
-            with _client(node) as client:
-                if client.process(worker).state == "running":
+            with connect(node) as client:
+                process = known_process(client, worker)
+                if process is None:
+                    return f"{node.instance_id} has no worker"
+                if process.state == "running":
                     return ""
                 last = last_error(client.last_log(worker).decode(errors="replace"))
                 return f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
-        except NodeRefused as refusal:
-            return f"{node.instance_id} has no worker" if refusal.code == _UNKNOWN else ""
+        except NodeRefused:
+            return ""
         except NodeUnreachable:
             return f"{node.instance_id} does not answer" if silence_counts else ""
 
@@ -192,7 +191,3 @@ class Workers:
                 stop_grace_s=0.0,
             )
         )
-
-
-def _client(node: Node) -> NodeClient:
-    return NodeClient(node.address, node.port, node.token, node.certificate)

@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment
 from deploy.runners.base import RunnerError
@@ -16,7 +14,7 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.workflow.application import Workspace, workflow
 from deploy.runners.workflow.digests import Digest, Part, digest_of, opened, part_of
 from deploy.security.untrusted import remove_tree
-from spotweave.files import write_private
+from deploy.statefile import StateFile
 
 # Moving a file to another cluster: checksummed, whole or not at all, resumed after a kill.
 
@@ -26,29 +24,15 @@ _TRIES = 2
 
 
 class Mover:
-    """Copies files into a job's folder.
-
-    Args:
-        folder: of the job, to which its own programs may write.
-        going: whether the copy is still needed.
-
-    Attributes:
-        moved_bytes: that were read from elsewhere.
-    """
+    """Copies files into a job's folder, to which its own programs may write, while `going()` holds."""
 
     def __init__(self, folder: JobFolder, going: Callable[[], bool]) -> None:
         self._folder = folder
         self._going = going
-        self.moved_bytes = 0
+        self.moved_bytes = 0  # that were read from elsewhere
 
     def bring(self, root: Path, source: str, target: str, digest: Digest) -> None:
         """Have a file, which may be a folder, in the job's folder as it was written; what is there is kept.
-
-        Args:
-            root: folder where it lies.
-            source: its path below that.
-            target: its path below the job's folder.
-            digest: of what was written.
 
         Raises:
             RunnerError: if its content has changed since, or the copy is no longer needed.
@@ -100,36 +84,16 @@ class Mover:
         return good
 
 
-class Sealed(BaseModel):
+class Sealed(StateFile):
     """What a step that has succeeded wrote."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     region: str  # of the cluster that has it
     attempt: int  # which wrote it
     files: dict[str, dict[str, Part]]  # digests by name
 
-    @classmethod
-    def load(cls, file: Path) -> Sealed | None:
-        """As it was written down; None if nothing was, or what was is damaged."""
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
-
-    def save(self, file: Path) -> None:
-        """Write it down, whole or not at all."""
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(file, self.model_dump_json())
-
 
 class Files:
-    """The records are the scheduler's own: no program of a job can change them.
-
-    Args:
-        folder: of the records, with one folder for each job.
-        data: by region: what its cluster keeps.
-    """
+    """The records are the scheduler's own: no program of a job can change them."""
 
     def __init__(self, folder: Path, data: Mapping[str, Path]) -> None:
         self._folder = folder
@@ -137,16 +101,13 @@ class Files:
 
     def sealed(self, key: TaskKey) -> Sealed | None:
         """What a step wrote; None while it has not succeeded."""
-        return Sealed.load(self._record(key))
+        return Sealed.load_whole(self._record(key))
 
     def seal(self, assignment: Assignment, region: str) -> str:
-        """Give what an attempt, which came to its end in a region, wrote its final place.
+        """Give what an attempt, which came to its end in a region, wrote its final place. Raises OSError.
 
         Returns:
             Why it has not succeeded all the same, in one line; "" if it has.
-
-        Raises:
-            OSError: if the disk fails.
         """
         key, folder, workspace = assignment.key, JobFolder(Path(assignment.workdir)), Workspace(region)
         if self.sealed(key) is not None:
@@ -163,7 +124,7 @@ class Files:
                 return f"step {key.task!r} ended well and did not write {name!r}: use {{{name}}} in its args"
             except PoisonError as error:
                 return f"what step {key.task!r} wrote cannot be used: {error}"
-        Sealed(region=region, attempt=assignment.attempt, files=files).save(self._record(key))
+        self._seal(self._record(key), Sealed(region=region, attempt=assignment.attempt, files=files))
         return ""
 
     def bring(self, assignment: Assignment, name: str, region: str, mover: Mover) -> None:
@@ -181,15 +142,20 @@ class Files:
         if file.region is None or file.region == region:
             return  # It is read where it lies.
         root, record = self._data[file.region], self._folder / job_id / "inputs" / f"{name}.json"
-        known = Sealed.load(record)
+        known = Sealed.load_whole(record)
         if known is None:
             known = Sealed(region=file.region, attempt=0, files={name: digest_of(root, file.path)})
-            known.save(record)
+            self._seal(record, known)
         mover.bring(root, file.path, Workspace(region).kept(name), known.files[name])
 
     def forget(self, job_id: str) -> None:
         """Remove the records of a job; its files stay in its folder. Raises OSError."""
         remove_tree(self._folder / job_id)
+
+    @staticmethod
+    def _seal(file: Path, sealed: Sealed) -> None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sealed.save(file)
 
     def _record(self, key: TaskKey) -> Path:
         return self._folder / key.job_id / f"{key.task}.json"

@@ -10,10 +10,8 @@ Only then has it succeeded.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,30 +22,24 @@ from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import find_spark
-from deploy.runners.workers import Patience, Work, WorkerPool
+from deploy.runners.workers import AsyncRunner, Work, one_line
 from deploy.runners.workflow.application import WorkflowSettings, Workspace, assigned, check, place, workflow
 from deploy.runners.workflow.files import Files, Mover, Sealed
 
 _log = logging.getLogger(__name__)
 _THREADS = 16
-_PATIENCE_S, _REFILL = 3.0, 0.2
+_LOCK_S = 3.0
 
 
-class WorkflowRunner:
+class WorkflowRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
     def __init__(self, settings: WorkflowSettings) -> None:
+        super().__init__("workflow", _THREADS, settings.state.resolve())
         self._settings = settings
-        self._state = settings.state.resolve()
-        self._files = Files(self._state / "jobs", settings.data)
-        self._lock = threading.Lock()
+        self._files = Files(self._folder / "jobs", settings.data)
         self._clusters: dict[str, SparkRunner] = {}
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
-        """One thing at a time for a job on a cluster: two steps may read the same file."""
-        self._unwanted: set[str] = set()
-        """Attempts that were stopped, and jobs that are over."""
-        self._pool = WorkerPool("workflow", _THREADS)
-        self._patience = Patience(_PATIENCE_S, _REFILL)
+        self._unwanted: set[str] = set()  # attempts that were stopped, and jobs that are over
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -59,15 +51,11 @@ class WorkflowRunner:
         check(spec, Path(folder), self._settings.data)
         find_spark()
 
-    def start(self) -> None:
-        """See Runner. The master of a cluster comes up with its first step."""
-        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def ensure(self, assignment: Assignment) -> None:
         """See Runner. What is not done in a moment goes on, and `reports` tells how it ends."""
         work = self._begin(assignment)
         if self._patience.wait(work):
-            self._pool.collect(_beginning(assignment))
+            self._acts.collect(_beginning(assignment))
             if (error := work.future.exception()) is not None:
                 raise RunnerError(_text(error)) from error
 
@@ -97,16 +85,13 @@ class WorkflowRunner:
         with self._lock:
             self._unwanted.add(assignment.attempt_id)
         for name in (_beginning(assignment), _sealing(assignment)):
-            work = self._pool.pending(name)
+            work = self._acts.pending(name)
             if work is not None and not self._patience.wait(work):
                 raise RunnerError(f"{assignment.attempt_id} still ends")
-            self._pool.collect(name)
+            self._acts.collect(name)
         if assignment.nodes:
             cluster = self._cluster(assignment.nodes[0].region)
             cluster.stop(assigned(assignment, self._settings.data))
-
-    def leave(self, assignment: Assignment) -> None:
-        """See Runner. Steps have no budgets of their own: none leaves."""
 
     def forget(self, job_id: str) -> None:
         """See Runner. Raises RunnerError while something of it still ends."""
@@ -114,7 +99,7 @@ class WorkflowRunner:
             self._unwanted.add(job_id)
             locks = [lock for (of_job, _), lock in self._locks.items() if of_job == job_id]
         for lock in locks:
-            if not lock.acquire(timeout=_PATIENCE_S):
+            if not lock.acquire(timeout=_LOCK_S):
                 raise RunnerError(f"files of job {job_id} are still worked at")
             lock.release()
         clusters = self._known()
@@ -127,8 +112,8 @@ class WorkflowRunner:
             self._files.forget(job_id)
         except OSError as error:
             raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+        self._forget_locks(job_id)
         with self._lock:
-            self._locks = {key: lock for key, lock in self._locks.items() if key[0] != job_id}
             self._unwanted = {name for name in self._unwanted if not name.startswith(f"{job_id}.")}
 
     def shutdown(self) -> None:
@@ -141,20 +126,20 @@ class WorkflowRunner:
     def _cluster(self, region: str) -> SparkRunner:
         with self._lock:
             if region not in self._clusters:
-                state = self._state / "clusters" / place(region)
+                state = self._folder / "clusters" / place(region)
                 self._clusters[region] = SparkRunner(replace(self._settings.spark, state=state))
             return self._clusters[region]
 
     def _known(self) -> dict[str, SparkRunner]:
         """The clusters that were ever used, by this process or an earlier one, by region."""
-        folders = sorted((self._state / "clusters").glob("at-*"))
+        folders = sorted((self._folder / "clusters").glob("at-*"))
         regions = [unquote(folder.name.removeprefix("at-")) for folder in folders]
         return {region: self._cluster(region) for region in regions}
 
     # --- beginning ----------------------------------------------------------------------------------------
 
     def _begin(self, assignment: Assignment) -> Work:
-        return self._pool.begin(_beginning(assignment), lambda: self._start(assignment))
+        return self._acts.begin(_beginning(assignment), lambda: self._start(assignment))
 
     def _start(self, assignment: Assignment) -> None:
         """Bring all that a step reads to its cluster, and start it there."""
@@ -202,7 +187,7 @@ class WorkflowRunner:
         sealed = self._files.sealed(key)
         if sealed is not None:
             return _succeeded(assignment, sealed)
-        work = self._pool.pending(_beginning(assignment))
+        work = self._acts.pending(_beginning(assignment))
         if work is None and not self._cluster(region).began(assignment):
             # A scheduler was killed while its files were moved: that goes on.
             work = self._begin(assignment)
@@ -210,7 +195,7 @@ class WorkflowRunner:
             return None
         if not work.future.done():
             return TaskReport(key, number, Phase.STARTING, message=f"its files are moved to {region}")
-        self._pool.collect(_beginning(assignment))
+        self._acts.collect(_beginning(assignment))
         error = work.future.exception()
         if error is None:
             return None
@@ -222,10 +207,10 @@ class WorkflowRunner:
         if report.phase is not Phase.SUCCEEDED:
             return report
         region, name = assignment.nodes[0].region, _sealing(assignment)
-        work = self._pool.begin(name, lambda: self._seal(assignment, region))
+        work = self._acts.begin(name, lambda: self._seal(assignment, region))
         if not self._patience.wait(work):
             return replace(report, phase=Phase.RUNNING, message="its files are sealed")
-        self._pool.collect(name)
+        self._acts.collect(name)
         sealed = self._files.sealed(assignment.key)
         if sealed is not None:
             return _succeeded(assignment, sealed)
@@ -234,13 +219,6 @@ class WorkflowRunner:
             return self._cluster(region).reports([assigned(assignment, self._settings.data)])[0]
         why = f"its files cannot be sealed: {_text(error)}"
         return replace(report, phase=Phase.RUNNING, progress=0.99, saved=0.0, message=why)
-
-    @contextmanager
-    def _alone(self, job_id: str, region: str) -> Iterator[None]:
-        with self._lock:
-            lock = self._locks.setdefault((job_id, region), threading.Lock())
-        with lock:
-            yield
 
 
 def _succeeded(assignment: Assignment, sealed: Sealed) -> TaskReport:
@@ -265,7 +243,4 @@ def _sealing(assignment: Assignment) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split())[:300]
-    known = isinstance(error, RunnerError | PoisonError)
-    return text if known and text else f"{type(error).__name__}: {text}"
+    return one_line(error, (RunnerError, PoisonError))

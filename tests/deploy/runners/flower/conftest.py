@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners.flower import job, liveness, runner
+from deploy.runners import nodes
+from deploy.runners.flower import job
 from tests.deploy.runners.flower.stage import Clock, Played, PlayedNode, PlayedSuperLink, Stage
 from tests.deploy.runners.flower.world import MEAN
 
@@ -19,8 +20,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     played = Played()
     PlayedSuperLink.played = PlayedNode.played = played
     monkeypatch.setattr(job, "SuperLink", PlayedSuperLink)
-    for module in (job, runner, liveness):
-        monkeypatch.setattr(module, "NodeClient", PlayedNode)
+    monkeypatch.setattr(nodes, "NodeClient", PlayedNode)
     return played
 
 

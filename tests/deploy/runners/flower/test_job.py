@@ -10,7 +10,7 @@ import pytest
 from deploy.fl.checkpoints import Participation
 from deploy.model.tasks import Phase
 from deploy.runners.base import RunnerError
-from deploy.runners.flower.status import MAX_FRUITLESS
+from deploy.runners.flower.training import MAX_FRUITLESS
 from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedNode, Stage
 from tests.deploy.runners.flower.world import job_spec
 

@@ -11,6 +11,7 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
+from deploy.runners import nodes
 from deploy.runners.flower import liveness
 from deploy.runners.flower.liveness import Probes
 from deploy.runners.workers import wait_for
@@ -35,7 +36,7 @@ class AskedNode(PlayedNode):
 
 @pytest.fixture(autouse=True)
 def node(monkeypatch: pytest.MonkeyPatch) -> type[AskedNode]:
-    monkeypatch.setattr(liveness, "NodeClient", AskedNode)
+    monkeypatch.setattr(nodes, "NodeClient", AskedNode)
     for name, value in {"state": "exited", "error": None, "answers": threading.Event()}.items():
         monkeypatch.setattr(AskedNode, name, value)
     AskedNode.answers.set()

@@ -12,9 +12,10 @@ from deploy.fl.brokers.messages import Standing
 from deploy.fl.checkpoints import Participation, Status
 from deploy.model.jobs import Flower, FlowerClient
 from deploy.model.strategies import FedAsync, HaleFed
-from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.reporting import asynchronous_details
-from deploy.runners.flower.status import last_exception, read_status, server_failure
+from deploy.runners.flower.checkpoint_sync import read_status
+from deploy.runners.flower.liveness import Silence, last_exception
+from deploy.runners.flower.runner import asynchronous_details
+from deploy.runners.flower.training import server_failure
 from deploy.runners.jobfolder import JobFolder, PoisonError
 
 
