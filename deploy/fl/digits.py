@@ -11,11 +11,7 @@ __all__ = ["TRAINING", "load_digits", "share"]
 
 
 def share(shares: Sequence[int], index: int) -> slice:
-    """The part of the training images that one of several participants has.
-
-    Args:
-        shares: relative amounts of data, one per participant, e.g. (6, 3, 1).
-        index: which of them.
+    """The part of the training images that participant `index` of those with these relative shares has.
 
     Raises:
         ValueError: if there is no such participant.

@@ -35,11 +35,7 @@ _MOST_GROWTH = 1e6
 
 
 class Synchronous(Training):
-    """See Training.
-
-    Args of its making, besides:
-        strategy: one of `flwr.serverapp.strategy`; None: FedAvg over all clients.
-    """
+    """See Training. `strategy`: one of `flwr.serverapp.strategy`; None: FedAvg over all clients."""
 
     def __init__(
         self,
@@ -82,15 +78,7 @@ class Synchronous(Training):
         return aggregated
 
     def _screen(self, answer: Message, before: Arrays) -> None:
-        """Refuse an answer that would spoil the average; scale a long update down, if the job says so.
-
-        Args:
-            answer: of a client.
-            before: the weights that it was sent.
-
-        Raises:
-            UpdateError: one line.
-        """
+        """Refuse an answer that would spoil the average; scale a long update down, if the job says so."""
         key = getattr(self._strategy, "arrayrecord_key", "arrays")
         record = answer.content.array_records.get(key)
         if record is None:

@@ -29,17 +29,7 @@ Value = bool | bytes | float | int | str
 
 
 class Training:
-    """One run of a ServerApp.
-
-    Args of its making:
-        grid: of the ServerApp.
-        initial: weights of a fresh start.
-        evaluate: metrics of the aggregated weights, after each round.
-        config: what each client is told in each round.
-
-    Raises:
-        RuntimeError: if the app was not started by spotweave.
-    """
+    """One run of a ServerApp. Raises RuntimeError if it was not started by spotweave."""
 
     def __init__(
         self,
@@ -151,11 +141,7 @@ class Training:
 
 
 def read_setup() -> Setup:
-    """What the runner tells this ServerApp now.
-
-    Raises:
-        RuntimeError: if the app was not started by spotweave, or the job was removed.
-    """
+    """What the runner tells this ServerApp now. Raises RuntimeError if there is nothing: see its message."""
     place = os.environ.get(SETUP_VARIABLE)
     if place is None:
         raise RuntimeError(f"{SETUP_VARIABLE} is not set: submit this app with `spotweave submit`")

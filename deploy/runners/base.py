@@ -36,11 +36,7 @@ class Runner(Protocol):
         """Bring up the services that all jobs share (idempotent). Raises RunnerError."""
 
     def ensure(self, assignment: Assignment) -> None:
-        """Make this attempt run on these nodes; if it does already, do nothing.
-
-        Raises:
-            RunnerError: if it could not be started now.
-        """
+        """Make this attempt run on these nodes; if it does already, do nothing. Raises RunnerError."""
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """One report for each of these attempts, in their order; what cannot be asked now is LOST only when

@@ -62,16 +62,9 @@ def require_startable(
     env: Mapping[str, str],
     tables: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Refuse what the operating system starts no program with.
+    """Refuse what the operating system starts no program with. Raises ValueError: one line.
 
-    Args:
-        texts: single values of a job, by their names in its file.
-        args: of the program.
-        env: variables of the program.
-        tables: other values that become arguments, variables or lines of files, by their names in the file.
-
-    Raises:
-        ValueError: one line.
+    `tables`: what else becomes arguments, variables or lines of files, by their names in the job file.
     """
     named = [*texts.items(), *((f"args[{at}]", text) for at, text in enumerate(args))]
     for name, table in {"env": env, **tables}.items():
@@ -215,13 +208,9 @@ class Detached:
         (self.folder / "result.json").unlink(missing_ok=True)
 
     def end(self, grace_s: float) -> None:
-        """End it and everything that it started, wherever that went: SIGTERM, then SIGKILL. Does not wait.
+        """End it and everything that it started, wherever that went: SIGTERM, then after `grace_s` SIGKILL.
 
-        Args:
-            grace_s: from the first call, which asks it to end, until it is killed; 0: at once.
-
-        Raises:
-            RunnerError: while something of it still ends: call it again.
+        It does not wait: it raises RunnerError while something of it still ends. Call it again.
         """
         mine = self._mine(list(procfs.scan()))
         if mine and grace_s > 0.0:

@@ -26,24 +26,17 @@ class PoisonError(ValueError):
 
 
 class JobFolder:
-    """The folder of one job.
+    """The folder of one job; what leads to it is the scheduler's, what is in it is not.
 
     Every method raises PoisonError where something that only the job's programs can have put there is in the
     way, and OSError where the machine fails.
-
-    Args:
-        path: of the folder; what leads to it is the scheduler's, what is in it is not.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        """A regular file ("flower/status.json"), whole; None if there is none.
-
-        Raises:
-            PoisonError: also if it is larger than that.
-        """
+        """A regular file ("flower/status.json"), whole; None if there is none. Larger ones are poison."""
         try:
             with self._parent(name) as (folder, last):
                 handle = os.open(
@@ -72,8 +65,7 @@ class JobFolder:
     def names(self, folder: str, most: int) -> list[str]:
         """What is in a folder ("flower/checkpoints"), in no order; nothing if there is none.
 
-        Raises:
-            PoisonError: also if there is more than that.
+        More is poison.
         """
         try:
             with self._parent(f"{folder}/.") as (handle, _), os.scandir(handle) as entries:

@@ -132,13 +132,7 @@ def one_line(error: BaseException, known: type[Exception] | tuple[type[Exception
 
 
 class AsyncRunner:
-    """What the runners share that talk to nodes in threads, so that a slow node holds up its own task only.
-
-    Args:
-        name: of the threads.
-        threads: at most.
-        folder: of the runner's state.
-    """
+    """What runners share that talk to nodes in threads: a slow node holds up its own task only."""
 
     def __init__(self, name: str, threads: int, folder: Path) -> None:
         self._folder = folder
@@ -190,7 +184,6 @@ class AsyncRunner:
 
     @staticmethod
     def _raise(work: Work) -> None:
-        """Raise what has ended badly as a RunnerError."""
         error = work.future.exception()
         if error is not None:
             raise error if isinstance(error, RunnerError) else RunnerError(one_line(error)) from error

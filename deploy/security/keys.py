@@ -28,11 +28,7 @@ class SecurityError(ValueError):
 
 
 def require_private(path: Path, what: str) -> None:
-    """Refuse a secret file that others may read.
-
-    Raises:
-        SecurityError: if it is missing, is no plain file, or group or others have any permission on it.
-    """
+    """Refuse a secret file that is missing, no plain file, or open to others. Raises SecurityError."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -58,11 +54,7 @@ class DeploymentKey:
 
     @classmethod
     def load(cls, path: Path, *, create: bool = False) -> DeploymentKey:
-        """Read the key file.
-
-        Args:
-            path: of a file with 64 hexadecimal digits and permissions 0600.
-            create: write one with a new key if there is none.
+        """Read the key file: 64 hexadecimal digits, permissions 0600. `create`: write one if there is none.
 
         Raises:
             SecurityError: if it is missing, readable for others, or holds something else.
@@ -96,21 +88,15 @@ class DeploymentKey:
         return hmac.digest(self._pepper, text.encode(errors="surrogatepass"), "sha256")
 
     def seal(self, text: str, context: str) -> bytes:
-        """Encrypt a text (AES-256-GCM); it opens in the same context only.
+        """Encrypt a text (AES-256-GCM).
 
-        Args:
-            text: the secret.
-            context: what it belongs to, so that a row's secret cannot be put into another row.
+        It opens in the same context only: not in another row of the store.
         """
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, text.encode(), context.encode())
 
     def unseal(self, sealed: bytes, context: str) -> str:
-        """The text again.
-
-        Raises:
-            SecurityError: if it was sealed under another key or in another context, or was changed.
-        """
+        """The text again. Raises SecurityError if the key or the context is another, or it was changed."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
         except InvalidTag as error:

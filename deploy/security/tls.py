@@ -47,12 +47,7 @@ class TlsFiles:
 
 
 def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
-    """Check that a listener can use these files.
-
-    Args:
-        certificate: PEM file with the server's certificate, and the chain after it.
-        key: PEM file with its private key, not encrypted, permissions 0600.
-        now_s: epoch seconds.
+    """Check that a listener can use these files: the server's certificate and its chain, and its key.
 
     Raises:
         SecurityError: if one is missing or is not PEM, they do not belong together, a certificate is
@@ -127,11 +122,7 @@ def node_pair() -> Pair:
 
 
 def node_certificate(pem: str) -> str:
-    """A node's certificate as it is kept: one, in PEM.
-
-    Raises:
-        SecurityError: if it is not one that a node agent makes.
-    """
+    """A node's certificate as it is kept: one, in PEM. Raises SecurityError if no node agent makes such."""
     try:
         (one,) = x509.load_pem_x509_certificates(pem.encode())
         key = one.public_key()

@@ -119,13 +119,7 @@ class AccessTokens:
         self._store = store
 
     def create(self, name: str, role: Role, now_s: float, valid_s: float | None = None) -> NewToken:
-        """Make a token and keep its hash.
-
-        Args:
-            name: whom or what it is for; 1 to 80 printable characters.
-            role: what it allows.
-            now_s: epoch seconds.
-            valid_s: seconds until it expires; None: never.
+        """Make a token, valid for so long (None: for ever), and keep its hash.
 
         Raises:
             SecurityError: if the name or the validity cannot be used.
@@ -172,11 +166,7 @@ class AccessTokens:
         return record
 
     def revoke(self, token_id: str, now_s: float) -> None:
-        """Make a token invalid from now on.
-
-        Raises:
-            SecurityError: if there is none such.
-        """
+        """Make a token invalid from now on. Raises SecurityError if there is none such."""
         with self._store.transaction():
             found = self._store.tokens.revoke(token_id, now_s)
         if not found:

@@ -116,15 +116,8 @@ def _require_way(state: Path) -> None:
 def trial(sandbox: Sandbox, metadata: bool = False) -> list[str]:
     """Start something in a sandbox, and let it try what it must not be able to do.
 
-    Args:
-        sandbox: any.
-        metadata: whether to ask for the cloud's metadata service too (takes a second or two).
-
-    Returns:
-        What does not hold, one line each.
-
-    Raises:
-        SandboxError: if nothing can be started in it.
+    With `metadata` it asks for the cloud's metadata service too (a second or two). Returns what does not
+    hold, one line each. Raises SandboxError if nothing can be started in it.
     """
     with tempfile.TemporaryDirectory(prefix="spotweave-", dir="/var/tmp") as name:
         folder = Path(name).resolve()

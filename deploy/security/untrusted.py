@@ -19,16 +19,9 @@ class UnsafePathError(OSError):
 
 
 def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
-    """Open a plain file below a folder, without following any link on the way.
+    """Open a plain file below a folder, without following any link on the way; closed on exec.
 
-    Args:
-        folder: trusted, up to and with its own name.
-        path: relative, without "..".
-        flags: of `os.open`.
-        mode: of a file that is made.
-
-    Returns:
-        A file descriptor, closed on exec.
+    The folder is trusted, up to and with its own name; the path is relative, without "..".
 
     Raises:
         UnsafePathError: if it is no plain file, or one of several names.
@@ -79,14 +72,7 @@ def _open(name: str, flags: int, mode: int, at: int) -> int:
 
 
 def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: int) -> None:
-    """Copy a folder of plain files that is below another one.
-
-    Args:
-        folder: trusted, up to and with its own name.
-        path: relative, without "..".
-        to: made, with what leads to it.
-        most_bytes: of all files together, as they are read.
-        most_entries: files and folders.
+    """Copy a folder of plain files that is below another one, which is trusted up to and with its own name.
 
     Raises:
         UnsafePathError: at a link, a pipe, a device or a file of several names, or where there is too much.
@@ -119,7 +105,6 @@ def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: 
 
 
 def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
-    """The content of a plain file. Raises UnsafePathError, OSError."""
     try:
         handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, 0, at)
     except OSError as error:

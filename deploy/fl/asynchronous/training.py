@@ -57,13 +57,13 @@ class Updates(Protocol):
         """Updates of each client that were used; empty where brokers know that."""
 
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
-        """A client has delivered.
+        """A client has delivered an update (or nothing, `arrays` None) to the model of a version.
 
         Args:
             client: its number.
             version: of the model that it began with.
             identity: of the question that this answers.
-            arrays: what came; None: nothing did.
+            arrays: what came.
 
         Raises:
             UpdateError: if it cannot be used; one line.
@@ -97,14 +97,7 @@ class _State(BaseModel):
 
 
 class DirectUpdates:
-    """See `Updates`.
-
-    Args of its making:
-        strategy: of the job.
-        samples: of each client, by its number.
-        folder: for updates that wait.
-        start: the model to go on from.
-    """
+    """See `Updates`. Those that wait are in `folder`."""
 
     def __init__(
         self,
@@ -219,7 +212,7 @@ class DirectUpdates:
             )
 
     def _waiting(self) -> list[UpdateId]:
-        """Updates on the disk, in the order of their arrival."""
+        """In the order of their arrival."""
         paths = sorted(self._folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
         names = (_FILE.fullmatch(path.name) for path in paths)
         return [UpdateId(int(one[1]), int(one[2]), int(one[3])) for one in names if one]
@@ -255,11 +248,6 @@ class BrokeredUpdates:
 
     What brokers have is on their disks, and stays until they know of a version that was made of it. So
     nothing has to be remembered here.
-
-    Args of its making:
-        server_rate: eta.
-        brokers: of the job, by number.
-        start: the model to go on from.
     """
 
     def __init__(self, server_rate: float, brokers: list[Place], start: Checkpoint) -> None:
@@ -408,7 +396,6 @@ class Asynchronous(Training):
 
 
 def _require_members(setup: Setup) -> None:
-    """Raises RuntimeError if the training cannot go on with those who are left."""
     if not setup.clients:
         raise RuntimeError("all clients have left")
     if isinstance(setup.strategy, strategies.FedSuda) and len(setup.clients) < len(setup.samples):

@@ -58,11 +58,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def flatten(arrays: Arrays) -> Vector:
-    """(d,), in the order of the arrays.
-
-    Raises:
-        UpdateError: if one holds no numbers.
-    """
+    """(d,), in the order of the arrays. Raises UpdateError if one holds no numbers."""
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu":
             raise UpdateError(f"array {name!r} holds {array.dtype}: expected numbers")
@@ -82,11 +78,7 @@ def unflatten(row: Vector, like: Arrays) -> dict[str, NDArray[np.generic]]:
 
 
 def require_alike(given: Arrays, expected: Arrays) -> None:
-    """Refuse arrays of another model.
-
-    Raises:
-        UpdateError: one line: the first that differs.
-    """
+    """Refuse arrays of another model. Raises UpdateError: one line: the first that differs."""
     if list(given) != list(expected):
         raise UpdateError(
             f"it holds the arrays {str(list(given))[:100]}: expected {str(list(expected))[:100]}"
@@ -97,11 +89,7 @@ def require_alike(given: Arrays, expected: Arrays) -> None:
 
 
 def difference(after: Arrays, before: Arrays) -> dict[str, NDArray[np.generic]]:
-    """D = M_K - M_0 of a client's local training (Liu 2022, Algorithm 4).
-
-    Raises:
-        UpdateError: if they are not of one model, or hold NaN.
-    """
+    """D = M_K - M_0 of local training (Liu 2022, Algorithm 4). Raises UpdateError: other models, or NaN."""
     require_alike(after, before)
     found = {name: np.subtract(after[name], before[name]) for name in before}
     if any(not np.isfinite(array).all() for array in found.values()):
@@ -122,8 +110,7 @@ _log = logging.getLogger(__name__)
 def send_update(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """A mod of Flower: what the ClientApp answers with is its trained weights.
 
-    Raises:
-        UpdateError: if the ClientApp's answer, or its shards at a broker, cannot be used; one line.
+    Raises UpdateError: one line.
     """
     wish = Wish.of(message.content) if message.has_content() else None
     if wish is None or wish.form == "model":
@@ -149,19 +136,11 @@ def send_update(message: Message, context: Context, call_next: ClientAppCallable
 def send_shards(
     brokers: Sequence[Place], version: int, shards: Sequence[RingVector], patience_s: float = _PATIENCE_S
 ) -> None:
-    """Send each broker its shard of one update (Liu 2022, Algorithm 4).
+    """Send each broker its shard of one update to this version (Liu 2022, Algorithm 4).
 
-    A shard that may or may not have arrived is sent again. Where one is not wanted any more, or a broker is
-    not there for long, the update is given up: its other shards are incomplete, and are discarded.
-
-    Args:
-        brokers: of the job, by number.
-        version: of the model that the update began with.
-        shards: of the update, one for each broker.
-        patience_s: a broker that does not answer is asked again for so long.
-
-    Raises:
-        UpdateError: if a broker refuses its shard.
+    A shard that may or may not have arrived is sent again. Where one is not wanted any more, or a broker does
+    not answer for `patience_s`, the update is given up: its other shards are incomplete, and are discarded.
+    Raises UpdateError if a broker refuses its shard.
     """
     number = secrets.randbits(53)
     until_s = time.monotonic() + patience_s

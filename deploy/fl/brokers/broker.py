@@ -46,13 +46,7 @@ class Memory(StateFile):
 
 
 class ShardFiles:
-    """The shards of one broker.
-
-    Args:
-        folder: that is theirs.
-        number: of the broker.
-        samples: of each client.
-    """
+    """The shards of one broker."""
 
     def __init__(self, folder: Path, number: int, samples: list[int]) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,10 +100,7 @@ class Sum(NamedTuple):
 
 
 class DurableBroker:
-    """May be used from several threads.
-
-    Every method raises BrokerError where it has to be asked again later.
-    """
+    """May be used from several threads. Methods raise BrokerError where they have to be asked again later."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -153,9 +144,7 @@ class DurableBroker:
     def receive(self, client: int, version: int, number: int, values: RingVector) -> None:
         """Keep a shard; when this returns, it is on the disk.
 
-        Raises:
-            UnwantedError: if it comes too late, or again.
-            UpdateError: if it is refused; one line.
+        Raises UnwantedError (late, again), UpdateError.
         """
         with self._lock:
             broker = self._known()
@@ -221,13 +210,7 @@ class DurableBroker:
         return [update for update in complete if newest[update.participant] != update]
 
     def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
-        """Take a list for the next version's, for good; give up the shards of other updates.
-
-        Args:
-            version: of the present model.
-            confirmed: updates that all brokers hold; none: there is no list yet.
-            discarded: updates that are incomplete or superseded.
-        """
+        """Take a list, if there is one, for the next version's, for good; give up other updates' shards."""
         with self._lock:
             broker = self._known()
             if version != self._memory.version:
@@ -261,7 +244,6 @@ class DurableBroker:
         return self._broker
 
     def _restore(self) -> None:
-        """From the disk."""
         memory = self._memory
         self._broker = Broker(self._settings.number, memory.size, self._bound)
         self._broker.settle(memory.version, memory.settled)
@@ -323,13 +305,7 @@ class RemoteBroker:
 
 
 class Organizer:
-    """Of one job; broker 0.
-
-    Args:
-        own: broker 0 itself.
-        others: by number.
-        incomplete_s: an update of which shards are missing is given up after so long.
-    """
+    """Broker 0 of a job; an update of which shards are missing for `incomplete_s` is given up."""
 
     def __init__(self, own: DurableBroker, others: Mapping[int, Other], incomplete_s: float) -> None:
         self._own = own
@@ -341,11 +317,8 @@ class Organizer:
     def prepare(self, version: int) -> list[UpdateId]:
         """Have a list confirmed for the version after this one; the same list until that is there.
 
-        Returns:
-            The list; empty while updates have to be waited for.
-
-        Raises:
-            BrokerError: if a broker does not answer, or is not where the others are.
+        It is empty while updates have to be waited for. Raises BrokerError if a broker does not answer, or is
+        not where the others are.
         """
         with self._one:
             if agreed := self._own.agreed():

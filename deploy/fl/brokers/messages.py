@@ -108,14 +108,7 @@ class Place(BaseModel):
         most_bytes: int = _MOST_BYTES,
         within_s: float = _SHORT_S,
     ) -> bytes:
-        """One request.
-
-        Args:
-            method: of HTTP.
-            path: of the broker.
-            body: of the request.
-            most_bytes: of the answer.
-            within_s: for a small one; what is large has more time.
+        """One request; what is large has more time than `within_s`.
 
         Raises:
             BrokerError: if it does not answer, or not now (503).

@@ -47,11 +47,7 @@ class _RefusalError(Exception):
 
 
 class BrokerServer(Listener):
-    """One broker.
-
-    Raises (when made):
-        OSError: if it cannot listen there.
-    """
+    """One broker. Raises OSError if it cannot listen there."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.tokens = settings.tokens

@@ -32,11 +32,7 @@ _LOOK_S = 60.0
 
 
 class TaskProcess:
-    """One attempt at a task.
-
-    Args:
-        folder: of the attempt, with its plan.
-    """
+    """One attempt at a task, in its folder with its plan."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -19,16 +19,7 @@ _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 
 
 def check(spec: JobSpec, folder: Path, look: Callable[[Path, str], App]) -> None:
-    """Refuse a job that cannot run.
-
-    Args:
-        spec: of the job.
-        folder: with the files that came with it.
-        look: inspects the app in a subfolder of it (`Inspector.look`).
-
-    Raises:
-        ValueError: one line.
-    """
+    """Refuse a job that cannot run; `look` inspects the app in a subfolder. Raises ValueError: one line."""
     work = flower(spec)
     if spec.resources.instances != 1:
         raise ValueError(
@@ -87,11 +78,7 @@ def overrides(work: Flower, declared: Mapping[str, Value]) -> dict[str, Value]:
 def node_config(config: Mapping[str, str], name: str, state: str, brokers: str = "") -> str:
     """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such.
 
-    Args:
-        config: of the job file.
-        name: of the client.
-        state: its folder on its node.
-        brokers: file on its node that says where brokers are; "": there are none.
+    `state` is its folder on its node, `brokers` a file there that says where brokers are, or "".
     """
     values: dict[str, Value] = {key: typed(text) for key, text in config.items()}
     values |= {NAME_KEY: name, STATE_KEY: state} | ({BROKERS_KEY: brokers} if brokers else {})

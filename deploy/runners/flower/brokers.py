@@ -70,10 +70,7 @@ class Brokers:
         return Places(brokers=self.places(messages.client(number))).model_dump_json().encode()
 
     def look(self, silent_s: float) -> None:
-        """Note how clients stand, and end what runs and does not answer: it is started again.
-
-        Args:
-            silent_s: a broker is ended that has not answered for so long.
+        """Note how clients stand, and end what has not answered for `silent_s`: it is started again.
 
         Raises:
             RunnerError: while one still ends.

@@ -85,8 +85,7 @@ class StoredRounds:
     def put(self, one: StoredRound, content: bytes, *, last: bool) -> None:
         """Keep one and let go of older ones: of the last two rounds all stay, after the last only that.
 
-        Raises:
-            ConflictError: if this run made this round before, with other weights.
+        Raises ConflictError if this run made this round before, with other weights.
         """
         self._objects.put(self._job + one.name, content)
         # What is newer is not ours to judge: it is broken, or made by another scheduler.
@@ -127,8 +126,7 @@ class CheckpointSync:
     def fetched(self, folder: JobFolder) -> int | None:
         """Have the job's folder hold a whole checkpoint as new as any that is kept; asked before each run.
 
-        Returns:
-            The highest number of a run that has kept anything, 0 for none; None: not done yet, ask again.
+        Returns the highest number of a run that has kept anything, 0 for none; None: not done yet, ask again.
         """
         self._collect()
         latest, self._latest_run = self._latest_run, None
@@ -138,7 +136,6 @@ class CheckpointSync:
         return latest
 
     def _collect(self) -> None:
-        """Take note of how a thread ended."""
         if self._task is None or not self._task.future.done():
             return
         task, self._task = self._task.future, None

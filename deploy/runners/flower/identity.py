@@ -58,11 +58,7 @@ class Identity:
         return self._shown / _CONTROL
 
     def make(self, host: str) -> None:
-        """Make what is missing.
-
-        Args:
-            host: IP address at which nodes reach the SuperLink.
-        """
+        """Make what is missing, for a SuperLink that nodes reach at this IP address."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The certificate is written last: where it is, all of the three fit together.
         if not (self._folder / _CERTIFICATE).exists():

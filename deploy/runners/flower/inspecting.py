@@ -48,23 +48,16 @@ class App:
 
 
 class Inspector:
-    """Inspects apps; may be used from several threads.
-
-    Args:
-        state: folder of the runner, without links.
-        sandbox: around the process; None: none.
-    """
+    """Inspects apps, in a sandbox if there is one; may be used from several threads."""
 
     def __init__(self, state: Path, sandbox: Sandbox | None) -> None:
         self._state = state
         self._sandbox = sandbox
 
     def look(self, folder: Path, name: str) -> App:
-        """Inspect the app in the subfolder `name` of a job's folder.
+        """Inspect the app in a subfolder of a job's folder.
 
-        Raises:
-            ValueError: one line, what is wrong with it.
-            OSError: if it cannot be inspected now.
+        Raises ValueError: what is wrong; OSError: not now.
         """
         if not _AT_ONCE.acquire(timeout=_WALL_S):
             raise TimeoutError("too many apps are being inspected: try again")
@@ -154,8 +147,7 @@ def _decoded(answer: bytes, name: str) -> App:
 def inspect(app: Path, name: str) -> App:
     """What an app is. Only for files that are trusted, or in a process that is bounded and kept apart.
 
-    Raises:
-        ValueError: one line.
+    Raises ValueError: one line.
     """
     project = _project(app, name)
     section = project.get("tool", {}).get("flwr", {}).get("app", {})

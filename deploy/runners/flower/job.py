@@ -44,18 +44,10 @@ _BROKERS = "brokers.json"
 
 
 class FlowerJob:
-    """Everything of one job; not safe to use from several threads.
+    """Everything of one job; not safe to use from several threads. Raises RunnerError without a free port.
 
-    Args of its making:
-        folder: state, of this job alone.
-        job_id: the scheduler's.
-        spec: the job.
-        workdir: the job's own folder (app, results).
-        settings: of the runner.
-        keeper: of its checkpoints away from this machine; None: they are here only.
-
-    Raises:
-        RunnerError: if there is no free port.
+    `folder` is its state, of this job alone; `workdir` the job's own (app, results). Without a keeper its
+    checkpoints are on this machine only.
     """
 
     def __init__(
@@ -177,11 +169,7 @@ class FlowerJob:
             raise RunnerError(f"{assignment.key.task!r} is no task of job {self.job_id}") from None
 
     def step(self, assignments: Iterable[Assignment]) -> None:
-        """Do the next thing that is due: SuperLink, registration, nodes, run.
-
-        Raises:
-            RunnerError: if that cannot be done now.
-        """
+        """Do the next thing that is due: SuperLink, registration, nodes, run. Raises RunnerError."""
         try:
             self.training.listen()
         except OSError as error:
@@ -293,7 +281,6 @@ class FlowerJob:
                     self.save()
 
     def _start_nodes(self, new: Iterable[Assignment]) -> None:
-        """Start SuperNodes where they are not known."""
         until_s = time.monotonic() + _NODES_S
         # Those that failed before come last: they must not take the others' time.
         for assignment in sorted(new, key=lambda one: self.client(one)[0] in self._unstarted):
@@ -391,14 +378,8 @@ _RECORD = "job.json"
 def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
     """Take the next step to the end of a job; may be repeated, also by another process.
 
-    Args:
-        folder: state of the job.
-        job_id: whose.
-        keeper: of its checkpoints away from this machine; None: they are here only.
-        keep_within_s: so long its last checkpoint may take to be kept.
-
-    Raises:
-        RunnerError: while its processes or its last checkpoint are not done with.
+    Its last checkpoint may take `keep_within_s` to be kept. Raises RunnerError while that, or its processes,
+    are not done with.
     """
     process_of(folder).end(grace_s=0.0)
     end_brokers(folder)

@@ -161,8 +161,6 @@ class Run:
 
 
 class _Token:
-    """Adds the control token to each request."""
-
     def __init__(self, token: str) -> None:
         self._token = token
 
@@ -176,12 +174,6 @@ class SuperLink:
 
     Only `shown` and the job's own folder have to be visible to it and to the user's ServerApp that it starts;
     it writes in `shown/data` and there. What it answers is checked like what a stranger says.
-
-    Args of its making:
-        folder: state of the job.
-        host: IP address on which it listens.
-        port: on which it listens.
-        identity: certificates and keys.
     """
 
     def __init__(self, folder: Path, host: str, port: int, identity: Identity) -> None:
@@ -336,12 +328,7 @@ class SuperLink:
             # It was offline already.
 
     def start_run(self, name: str, content: bytes, config: Mapping[str, Value]) -> int:
-        """Start the app's ServerApp.
-
-        Args:
-            name: of the app, for people.
-            content: the app as Flower ships it.
-            config: what replaces its settings.
+        """Start the ServerApp of an app as Flower ships it; `config` replaces its settings.
 
         Raises:
             SuperLinkDown: if it cannot be asked.

@@ -86,11 +86,7 @@ class Training:
         return self.status if self.status is not None and self.status.run == self._record.runs else None
 
     def listen(self) -> None:
-        """Take note of what the ServerApp says; the job has failed if that cannot be used.
-
-        Raises:
-            OSError: if it cannot be read now.
-        """
+        """Take note of what the ServerApp says; the job has failed if that cannot be used. Raises OSError."""
         try:
             self.status = read_status(self.folder, self._work.rounds)
         except PoisonError as error:
@@ -119,13 +115,9 @@ class Training:
             self._keeper.keep(self.folder, status.run, status.completed, self._work.rounds)
 
     def look(self, online: set[int]) -> None:
-        """Follow the present run; start one where there is none and there can be.
+        """Follow the present run; start one where there is none and `online` nodes suffice.
 
-        Args:
-            online: ids of the nodes that are there.
-
-        Raises:
-            SuperLinkDown: if the SuperLink does not answer.
+        Raises SuperLinkDown.
         """
         record = self._record
         runs = self._superlink.runs()
@@ -253,9 +245,7 @@ class Training:
     def _app(self) -> App:
         """The app as it was before anything of the job ran: its code may change its own folder.
 
-        Raises:
-            ValueError: if the app cannot be used; one line.
-            RunnerError: if it cannot be inspected now.
+        Raises ValueError if it cannot be used, RunnerError if it cannot be inspected now.
         """
         try:
             return App(json.loads(self._declared.read_bytes()), self._built.read_bytes())
@@ -269,11 +259,7 @@ class Training:
             return found
 
     def _lost(self, *, blame: bool) -> None:
-        """The present run is over by no fault of the app, unless that happens all the time.
-
-        Args:
-            blame: whether that may count against the app: not where the SuperLink died.
-        """
+        """The present run is over; `blame`: that counts against the app if it happens all the time."""
         record = self._record
         status = self.status
         if status is not None and status.completed > record.completed_before:
@@ -305,12 +291,9 @@ def setup_file(folder: Path) -> Path:
 
 
 def server_failure(details: str, status: Status | None, run: int) -> str:
-    """The user's error in one line if a run that has failed did so by an exception of its own, else "".
+    """The user's error in one line if a run failed by an exception of its own, else "".
 
-    Args:
-        details: what Flower says of the run.
-        status: what the ServerApp said last, if it uses `deploy.fl`.
-        run: number of the run.
+    `details` is what Flower says of the run, `status` what the ServerApp said last, if it uses `deploy.fl`.
     """
     if status is not None and status.run == run and status.error:
         return status.error

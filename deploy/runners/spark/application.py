@@ -81,14 +81,9 @@ class Applications:
         self._pauses: dict[str, tuple[float, float]] = {}
 
     def ask(self, attempt_id: str, address: str, port: int) -> Application | None:
-        """The application of an attempt; None if it cannot be asked (now).
+        """The application of an attempt, whose driver was to take this port; None if it does not answer.
 
         It takes two seconds at most. A driver that lets them pass is left alone for a while.
-
-        Args:
-            attempt_id: as in its conf.
-            address: of the driver.
-            port: that its web pages were to take.
         """
         until_s, pause_s = self._pauses.get(attempt_id, (0.0, _PAUSE_S))
         if time.monotonic() < until_s:
@@ -139,7 +134,6 @@ async def _find(
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> Any:
-    """What is answered. Raises httpx.HTTPError, ValueError, RecursionError."""
     # Unpacked, a small answer could be any size.
     async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()

@@ -65,11 +65,7 @@ def spark_work(spec: JobSpec) -> SparkBatch | SparkStreaming:
 
 
 def check_job(spec: JobSpec, folder: Path) -> None:
-    """Refuse a job that cannot run, whatever it is given.
-
-    Raises:
-        ValueError: one line.
-    """
+    """Refuse a job that cannot run, whatever it is given. Raises ValueError: one line."""
     work = spark_work(spec)
     require_startable({"script": work.script}, work.args, spec.env, {"conf": work.conf})
     _check_script(work.script, folder)

@@ -131,10 +131,7 @@ class SparkRunner:
         """See Runner. A Spark job has one task: when that leaves there are no others."""
 
     def forget(self, job_id: str) -> None:
-        """End what a job still has, and remove what is remembered of it; its folder stays.
-
-        Raises RunnerError if something cannot be ended or removed.
-        """
+        """End what a job has, and remove what is remembered of it; its folder stays. Raises RunnerError."""
         self.end_job(job_id)
         with self._lock(job_id):
             try:
@@ -165,13 +162,9 @@ class SparkRunner:
     # --- starting -----------------------------------------------------------------------------------------
 
     def finished_earlier(self, assignment: Assignment) -> int | None:
-        """End all earlier attempts at a task here.
+        """End all earlier attempts at a task here; the number of one that came to its end meanwhile, or None.
 
-        Returns:
-            The number of one that came to its end meanwhile; None if none did.
-
-        Raises:
-            RunnerError: if there is a later one, or one still ends.
+        Raises RunnerError if there is a later one, or one still ends.
         """
         with self._lock(assignment.key.job_id):
             for earlier in self._attempts.of_job(assignment.key.job_id):

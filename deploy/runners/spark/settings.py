@@ -78,11 +78,7 @@ class SparkHome:
 
 
 def find_spark() -> SparkHome:
-    """Spark of the `pyspark` package, with a Java that runs it.
-
-    Raises:
-        ValueError: one line, if either is missing or too old.
-    """
+    """Spark of the `pyspark` package, with a Java that runs it. Raises ValueError: one line."""
     return _find(os.environ.get("PATH", os.defpath), os.environ.get("JAVA_HOME", ""))
 
 

@@ -83,8 +83,7 @@ class BatchLog:
     def read(self) -> Batches:
         """Count what has come since the last time. What is counted is on disk before it is told.
 
-        Raises:
-            OSError: if that cannot be written.
+        Raises OSError.
         """
         known = self._known()
         batches = known.model_copy(deep=True)

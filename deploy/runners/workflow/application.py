@@ -48,14 +48,7 @@ class Workspace:
 def paths(
     work: Workflow, assignment: Assignment, workspace: Workspace, data: Mapping[str, Path]
 ) -> dict[str, Path]:
-    """Where a step finds what it reads and leaves what it writes, by file.
-
-    Args:
-        work: the workflow.
-        assignment: the attempt.
-        workspace: of its cluster.
-        data: by region: what its cluster keeps.
-    """
+    """Where a step finds what it reads and leaves what it writes, by file; `data`: of clusters, by region."""
     step, folder = work.step(assignment.key.task), Path(assignment.workdir).resolve()
     found = {name: folder / workspace.kept(name) for name in step.reads}
     for file in work.files:
@@ -69,13 +62,7 @@ def paths(
 
 
 def application(spec: JobSpec, step: Step, files: Mapping[str, Path]) -> JobSpec:
-    """The Spark job of a step.
-
-    Args:
-        spec: of the whole.
-        step: of it.
-        files: by name: what stands for it in arguments.
-    """
+    """The Spark job of a step; `files` says by name what stands for it in arguments."""
 
     def filled(word: str) -> str:
         return NAMED.sub(lambda found: str(files.get(found[1], found[0])), word)
@@ -107,16 +94,7 @@ _OF_A_PROFILE = {"reference_speed", "sensitivity"}
 
 
 def check(spec: JobSpec, folder: Path, data: Mapping[str, Path]) -> None:
-    """Refuse a job that cannot run.
-
-    Args:
-        spec: of the job.
-        folder: with the files that came with it.
-        data: by region: the folder of its cluster's data.
-
-    Raises:
-        ValueError: one line.
-    """
+    """Refuse a job that cannot run; `data`: clusters' folders, by region. Raises ValueError: one line."""
     work = workflow(spec)
     if spec.resources.instances != 1:
         raise ValueError(

@@ -64,11 +64,9 @@ def part_of(root: Path, name: str, most_bytes: int = MOST_BYTES) -> Part:
 
 
 def opened(root: Path, name: str, flags: int = os.O_RDONLY) -> BufferedRandom:
-    """A plain file of one name; no link is followed on the way.
+    """A plain file of one name; no link is followed.
 
-    Raises:
-        PoisonError: if something else is there.
-        OSError: if it cannot be opened.
+    Raises PoisonError if something else is there, OSError.
     """
     try:
         handle = open_beneath(root, name, flags)
