@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.security.untrusted import UnsafePathError, open_beneath
 from spotweave.files import read_at_most
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,28 +38,18 @@ class JobFolder:
     def read(self, name: str, most_bytes: int) -> bytes | None:
         """A regular file ("flower/status.json"), whole; None if there is none. Larger ones are poison."""
         try:
-            with self._parent(name) as (folder, last):
-                handle = os.open(
-                    last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-                )
+            handle = open_beneath(self.path, name, os.O_RDONLY)
         except FileNotFoundError:
             return None
+        except UnsafePathError as error:
+            raise PoisonError(f"{name} is not a file of one name") from error
         except OSError as error:
             raise _judged(error, name) from error
-        try:
-            found = os.fstat(handle)
-            # A second name may be that of somebody else's file.
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise PoisonError(f"{name} is not a file of one name")
-            with os.fdopen(handle, "rb", closefd=False) as file:
-                # It may grow while it is read.
-                if (
-                    found.st_size > most_bytes
-                    or len(content := read_at_most(file.read, most_bytes + 1)) > most_bytes
-                ):
-                    raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
-        finally:
-            os.close(handle)
+        with os.fdopen(handle, "rb") as file:
+            size = os.fstat(handle).st_size
+            # It may grow while it is read.
+            if size > most_bytes or len(content := read_at_most(file.read, most_bytes + 1)) > most_bytes:
+                raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
         return content
 
     def names(self, folder: str, most: int) -> list[str]:

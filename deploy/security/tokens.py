@@ -13,12 +13,15 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from deploy.security.keys import DeploymentKey, SecurityError
+from deploy.security.keys import SecurityError
+
+if TYPE_CHECKING:
+    # The store imports this module.
+    from deploy.store.store import Store
 
 # Roles, and the tokens that carry them, as the store keeps them.
 
@@ -66,40 +69,6 @@ _UNKNOWN = (
 )
 
 
-class TokenRows(Protocol):
-    """Where records are kept: `deploy.store.tokens.Tokens`."""
-
-    def add(self, record: TokenRecord) -> None:
-        """Keep a new one."""
-
-    def get(self, token_id: str) -> TokenRecord | None:
-        """One, if there is one."""
-
-    def all(self) -> Sequence[TokenRecord]:
-        """Every one, the oldest first."""
-
-    def revoke(self, token_id: str, now_s: float) -> bool:
-        """Make it invalid for ever; False if there is none such."""
-
-    def used(self, token_id: str, now_s: float) -> None:
-        """Note its use, unless that would have to wait."""
-
-
-class TokenStore(Protocol):
-    """The store, as far as tokens need it."""
-
-    @property
-    def tokens(self) -> TokenRows:
-        """The records."""
-
-    @property
-    def key(self) -> DeploymentKey:
-        """The deployment's key."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """What is written in it is written whole or not at all."""
-
-
 class TokenError(SecurityError):
     """The token gives no access (HTTP 401)."""
 
@@ -115,7 +84,7 @@ class NewToken:
 class AccessTokens:
     """Makes, checks and revokes tokens. Safe to call from several threads."""
 
-    def __init__(self, store: TokenStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def create(self, name: str, role: Role, now_s: float, valid_s: float | None = None) -> NewToken:
