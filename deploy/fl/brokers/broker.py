@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -277,18 +277,8 @@ def incomplete(held: Collection[Held]) -> set[UpdateId]:
 # The organizing broker's part: a list that all brokers confirm (Algorithm 5 of Liu 2022).
 
 
-class Other(Protocol):
-    """Another broker, as the organizer sees it. Both raise BrokerError."""
-
-    def held(self) -> Held:
-        """See DurableBroker."""
-
-    def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
-        """See DurableBroker."""
-
-
 class RemoteBroker:
-    """Another broker over its connection."""
+    """Another broker over its connection. Methods raise BrokerError."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -307,7 +297,7 @@ class RemoteBroker:
 class Organizer:
     """Broker 0 of a job; an update of which shards are missing for `incomplete_s` is given up."""
 
-    def __init__(self, own: DurableBroker, others: Mapping[int, Other], incomplete_s: float) -> None:
+    def __init__(self, own: DurableBroker, others: Mapping[int, RemoteBroker], incomplete_s: float) -> None:
         self._own = own
         self._others = others
         self._incomplete_s = incomplete_s

@@ -94,7 +94,7 @@ class Training:
             if not self._record.outcome:
                 # It goes on and would spoil the next run too.
                 self._record.dead_runs += [self._record.run_id] if self._record.run_id else []
-                self._fail(str(error))
+                self.fail(str(error))
 
     def prepare(self) -> bool:
         """Make what the ServerApp expects. Returns whether it could be; the job has failed if not."""
@@ -103,7 +103,7 @@ class Training:
             self.folder.make(RESULTS)
         # PoisonError is one too.
         except ValueError as error:
-            self._fail(str(error))
+            self.fail(str(error))
             return False
         self.write_setup()
         return True
@@ -136,7 +136,7 @@ class Training:
         if present is not None and not present.finished:
             if why := self._waits_in_vain():
                 record.dead_runs.append(record.run_id)
-                self._fail(why)
+                self.fail(why)
             return
         if present is not None and present.completed:
             record.outcome = "succeeded"
@@ -144,7 +144,7 @@ class Training:
             return
         if present is not None:
             if failure := server_failure(present.details, self.status, record.runs):
-                self._fail(failure)
+                self.fail(failure)
                 return
             _log.warning("run %d of %s was lost: %s", record.run_id, self._job_id, present.details)
             self._lost(blame=True)
@@ -178,10 +178,6 @@ class Training:
             _log.warning("the SuperLink of %s is gone, and run %d with it", self._job_id, record.run_id)
             record.dead_runs.append(record.run_id)
             self._lost(blame=False)
-
-    def fail(self, reason: str) -> None:
-        """The job has failed, and no other run is made of this attempt."""
-        self._fail(reason)
 
     def write_setup(self) -> None:
         """Tell the ServerApp who takes part."""
@@ -219,7 +215,7 @@ class Training:
         latest = self._keeper.fetched(self.folder)
         if latest is None:
             if self._keeper.poison:
-                self._fail(self._keeper.poison)
+                self.fail(self._keeper.poison)
             return False
         # Its record may be lost with its machine; what it has kept is not to be in the way of the next run.
         self._record.runs = max(self._record.runs, latest)
@@ -237,7 +233,7 @@ class Training:
                 self._work.app, built.content, app.overrides(self._work, built.declared)
             )
         except ValueError as error:
-            self._fail(str(error))
+            self.fail(str(error))
             return
         self._save()
         _log.info("run %d of %s started, number %d", record.run_id, self._job_id, record.runs)
@@ -268,10 +264,11 @@ class Training:
             record.fruitless += 1
         record.run_id = 0
         if record.fruitless >= MAX_FRUITLESS:
-            self._fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
+            self.fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
         self._save()
 
-    def _fail(self, failure: str) -> None:
+    def fail(self, failure: str) -> None:
+        """The job has failed, and no other run is made of this attempt."""
         record = self._record
         record.outcome, record.failure = "failed", failure
         record.failed_attempts = {name: client.attempt for name, client in record.clients.items()}
