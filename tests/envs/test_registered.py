@@ -29,7 +29,7 @@ REGISTERED = sorted(name for name in gym.registry if name.startswith("spotweave/
 
 
 def test_everything_is_registered() -> None:
-    assert sorted(one.gymnasium[0] for one in ENVIRONMENTS.values() if one.gymnasium) == REGISTERED
+    assert sorted(one.gymnasium for one in ENVIRONMENTS.values() if one.gymnasium) == REGISTERED
     register()
 
 
