@@ -74,15 +74,13 @@ class RayEngine(Engine):
     def place(self, kind: Callable[[], Any], cores: int) -> Any:
         """An object in a process of its own on the cluster, as Ray's handle, whose loss ends that process.
 
-        Two of its methods may run at the same time, so that one can wait. If its worker or node dies, it is
-        made anew elsewhere, and the method runs again, up to `RETRIES` times.
+        Two of its methods may run at the same time, so that one can wait.
 
         Args:
             kind: makes it; workers can import it.
             cores: that it takes; until they are free, it waits.
         """
-        again = {"max_restarts": RETRIES, "max_task_retries": -1}  # tried until the object is there again
-        return self._ray.remote(kind).options(num_cpus=cores, max_concurrency=2, **again).remote()
+        return self._ray.remote(kind).options(num_cpus=cores, max_concurrency=2).remote()
 
     def answer(self, asked: Any) -> Any | None:
         """What a method of a placed object returned, or None as long as it runs.

@@ -1,6 +1,6 @@
 """Whole trainings on a Ray cluster, in a folder that all its machines share (docs/scaling.md).
 
-Ray starts a training again, on another node, when its worker or node dies; it goes on from its latest save.
+When its worker or node dies, a training goes on from its latest save on another one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from training.config import INTERRUPTED, UsageError
+from training.engines.engine import RETRIES, LostTaskError
 from training.engines.ray_cluster import RayEngine
 from training.studies.processes import Start, log_of, start_here
 from training.studies.trained import Run
@@ -76,15 +77,22 @@ class ClusterTraining:
     def __init__(self, engine: RayEngine, run: Run, threads: int) -> None:
         self.returncode: int | None = None
         self._engine = engine
-        self._log = log_of(run)
+        self._run = run
+        self._threads = threads
+        self._losses = 0
         self._signals = 0
-        self._node = engine.place(NodeTraining, threads)
+        self._interrupted = False
+        self._place()
+
+    def _place(self) -> None:
+        self._node = self._engine.place(NodeTraining, self._threads)
         self._reached = self._node.reached.remote()
-        self._code = self._node.train.remote(run, threads, os.getcwd())
+        self._code = self._node.train.remote(self._run, self._threads, os.getcwd())
 
     def send_signal(self, signum: int, /) -> None:
         """Ctrl-C, passed on by the next `poll`: Ray is not to be called from a handler of signals."""
         self._signals += 1
+        self._interrupted = True
 
     def poll(self) -> int | None:
         """The exit code, or None as long as it is at work; what goes wrong is a line of its log."""
@@ -97,13 +105,30 @@ class ClusterTraining:
                         self._node.interrupt.remote()
                     self._signals = 0
                     self.returncode = self._engine.answer(self._code)
+            except LostTaskError as lost:
+                self.returncode = self._go_on(str(lost))
             except Exception as error:  # ends this training, not the others
-                with self._log.open("a", encoding="utf-8") as log:
-                    print("error:", " ".join(str(error).split()), file=log)
+                self._say(f"error: {error}")
                 self.returncode = FAILED
             if self.returncode is not None:
                 del self._node  # the last reference: Ray ends the worker
         return self.returncode
+
+    def _go_on(self, problem: str) -> int | None:
+        """Elsewhere, from the latest save; returns the exit code if it does not."""
+        self._losses += 1
+        if self._interrupted:
+            return INTERRUPTED
+        if self._losses > RETRIES:
+            self._say(f"error: {problem}, {self._losses} times")
+            return FAILED
+        self._say(f"{problem}: it goes on elsewhere from its latest save")
+        self._place()
+        return None
+
+    def _say(self, line: str) -> None:
+        with log_of(self._run).open("a", encoding="utf-8") as log:
+            print(" ".join(line.split()), file=log)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from tests.training.engines.test_ray import PATIENT, STORE_BYTES
 from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_state
 from training.config import INTERRUPTED, UsageError
-from training.engines.engine import LostTaskError
+from training.engines.engine import RETRIES, LostTaskError
 from training.run_directory import RunDirectory
 from training.studies.processes import last_line, log_of, start_here
 from training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by
@@ -83,8 +83,10 @@ class Cluster:
 
     def __init__(self, cores: int, answer: Callable[[], int]) -> None:
         self.node = Node(cores, answer)
+        self.placed = 0
 
     def place(self, kind: Callable[[], Any], cores: int) -> Node:
+        self.placed += 1
         return self.node
 
     def answer(self, asked: Future[Any]) -> Any | None:
@@ -104,14 +106,32 @@ def raised(error: Exception) -> Callable[[], int]:
     return answer
 
 
-@pytest.mark.parametrize(
-    "error", [LostTaskError("its worker\nor node died"), OSError("its worker or node died")]
-)
-def test_what_goes_wrong_around_a_training_is_one_line_of_its_log(error: Exception, tmp_path: Path) -> None:
+def test_what_goes_wrong_around_a_training_is_one_line_of_its_log(tmp_path: Path) -> None:
     run = planned(tmp_path)
-    cluster: Any = Cluster(1, raised(error))
+    cluster: Any = Cluster(1, raised(OSError("no space left\non the node")))
     assert finished(ClusterTraining(cluster, run, 1)) == FAILED
-    assert last_line(log_of(run)) == "error: its worker or node died"
+    assert last_line(log_of(run)) == "error: no space left on the node"
+    assert cluster.placed == 1
+
+
+def test_one_that_is_always_lost_has_failed(tmp_path: Path) -> None:
+    run = planned(tmp_path)
+    cluster: Any = Cluster(1, raised(LostTaskError("its worker or node died")))
+    assert finished(ClusterTraining(cluster, run, 1)) == FAILED
+    assert cluster.placed == RETRIES + 1
+    told = log_of(run).read_text().splitlines()
+    assert told[:-1] == ["its worker or node died: it goes on elsewhere from its latest save"] * RETRIES
+    assert told[-1] == f"error: its worker or node died, {RETRIES + 1} times"
+
+
+def test_a_loss_after_ctrl_c_begins_nothing_new(tmp_path: Path) -> None:
+    lost = raised(LostTaskError("its worker or node died"))
+    cluster: Any = Cluster(1, lambda: lost() if until(lambda: cluster.node.interrupts > 0) else 0)
+    there = ClusterTraining(cluster, planned(tmp_path), 1)
+    there._reached.result()
+    there.send_signal(signal.SIGINT)
+    assert finished(there) == INTERRUPTED
+    assert cluster.placed == 1
 
 
 def test_ctrl_c_is_passed_on_outside_of_its_handler(tmp_path: Path) -> None:
@@ -244,6 +264,7 @@ def check_cluster(folder: str) -> None:
         assert process.returncode == 0, out
         assert "a seed 0: resumed" in out
         assert not trainer.is_running()
+        assert "goes on elsewhere from its latest save" in (run.path / "training.log").read_text()
     finally:
         cluster.shutdown()
 
