@@ -110,7 +110,7 @@ class Processes(Machines):
         self._end(instance.instance_id)
 
     def address(self, taken: set[str]) -> str:
-        """A loopback address that nobody has."""
+        """A free loopback address."""
         return loopback_address(taken)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Work:
 
 
 class WorkerPool:
-    """At most so many daemon threads, started lazily."""
+    """A pool of at most `most` daemon threads, started lazily."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name

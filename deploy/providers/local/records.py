@@ -116,7 +116,7 @@ def instance_id(client_token: str) -> str:
 
 
 def loopback_address(taken: Collection[str]) -> str:
-    """One that nobody has: all of 127/8 is this machine, and deployments hardly ever draw the same."""
+    """A free address of 127/8, drawn at random so that two deployments rarely get the same one."""
     draw = random.SystemRandom().randrange
     while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:
         pass

@@ -203,7 +203,7 @@ def read_status(folder: JobFolder, rounds: int) -> Status | None:
     """Read what a ServerApp tells of its training; None if it says nothing yet.
 
     Raises:
-        PoisonError: if it is not what a ServerApp of this job, with so many rounds, would say.
+        PoisonError: if no ServerApp of this job could have written it.
         OSError: if it cannot be read now.
     """
     content = folder.read(STATUS, _STATUS_MOST_BYTES)

@@ -370,7 +370,7 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
     Args:
         job: that it is of.
         assignment: the attempt.
-        answer: the latest of its node; None: there is none yet, or nobody to ask.
+        answer: its node's latest answer; None if there is none.
         latest: phase of the report before, for where a node does not answer.
     """
     name, client = job.client(assignment)
@@ -410,7 +410,7 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
 
 
 def wants_words(job: FlowerJob, assignment: Assignment) -> bool:
-    """Whether the log of an attempt that runs says what is to be reported of it."""
+    """Whether the log of a running attempt must be read to explain a failure."""
     name, _ = job.client(assignment)
     own = job.participation(name)
     return own is not None and _unexplained(own, assignment)

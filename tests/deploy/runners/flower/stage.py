@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ class Stage:
 
     def stop(self, *names: str) -> None:
         for name in names:
-            insist(lambda: self.runner.stop(self.assignment(name)))  # noqa: B023
+            insist(partial(self.runner.stop, self.assignment(name)))
 
     def try_again(self, *names: str) -> None:
         """Stop attempts, and begin the next ones."""
