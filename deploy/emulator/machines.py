@@ -24,22 +24,22 @@ USER_DATA_FILE = "user-data"
 
 
 class Machines:
-    """What really runs of an instance: here nothing, instances are states only."""
+    """Runs instances; here they are states only, and nothing runs."""
 
     def __init__(self) -> None:
         self._addresses = 0
 
     def start(self, instance: Instance) -> None:
-        """It is `running` now."""
+        """Start an instance whose state has become `running`."""
 
     def fate(self, instance: Instance) -> None:
-        """Its fate has changed."""
+        """Tell an instance that its fate has changed."""
 
     def stop(self, instance: Instance) -> None:
-        """Nothing of it runs any more when this returns."""
+        """Stop an instance; nothing of it runs when this returns."""
 
     def address(self, taken: set[str]) -> str:
-        """A private address for one more."""
+        """A free private address."""
         self._addresses += 1
         number = self._addresses
         return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

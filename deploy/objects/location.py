@@ -42,12 +42,12 @@ class Bucket:
         return f"s3a{self.uri.removeprefix('s3')}" if self.scheme == "s3" else self.uri
 
     def key(self, name: str) -> str:
-        """Of the object with this name."""
+        """Key of the object with this name."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
 
 def parse(text: str) -> Bucket | Path:
-    """What was meant. Raises ValueError (one line) if it is neither."""
+    """Parse a location. Raises ValueError (one line) if it is neither a bucket nor an absolute path."""
     if found := _PLACE.fullmatch(text):
         return Bucket(found["bucket"], found["prefix"] or "", "gs" if found["scheme"] == "gs" else "s3")
     if Path(text).is_absolute():

@@ -151,7 +151,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
     name: ClassVar[str]
     notice_s: ClassVar[float]
     keys: ClassVar[str]
-    """Of the configuration, that make up offers."""
+    """Configuration keys that define offers, for messages."""
 
     def __init__(self, config: ConfigT, now: Callable[[], float]) -> None:
         self.config = config
@@ -226,7 +226,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def _quote(self, place: Place, now_s: float) -> Quote:
-        """Of an offer that is not left alone."""
+        """What an offer has and costs now."""
 
     @abstractmethod
     def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
@@ -234,7 +234,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def _living(self, names: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
-        """Those that have not ended, by region, and the errors of the regions in which others may be."""
+        """Instances that still live, by region, and the errors of regions that did not answer."""
 
     @abstractmethod
     def _end(self, region: str, names: Sequence[str]) -> None:

@@ -74,7 +74,7 @@ class PriceList(Part):
         return self
 
     def hardware(self, instance_type: str) -> Hardware:
-        """Of a machine with what is attached to it. Raises CatalogueError."""
+        """Hardware of a machine type with its GPUs. Raises CatalogueError."""
         machine, gpu, gpus = parts(instance_type)
         if machine not in self.types:
             raise CatalogueError(f"the price list has no machine type {machine}: {_REMEDY}")
@@ -95,7 +95,7 @@ class PriceList(Part):
         )
 
     def disk_usd_gib_month(self, region: str, kind: str) -> float:
-        """Of a disk. Raises CatalogueError."""
+        """Price of a disk. Raises CatalogueError."""
         prices = self.regions[region].disk_usd_gib_month if region in self.regions else {}
         if kind not in prices:
             raise CatalogueError(f"the price list has no disk {kind} in {region}: {_REMEDY}")

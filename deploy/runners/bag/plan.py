@@ -17,7 +17,7 @@ def checkpoint_file(number: int) -> str:
 
 
 class Plan(BaseModel):
-    """What is to be done."""
+    """The commands of one attempt at a task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -42,12 +42,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its object, in the task's folder."""
+        """Name of its object in the task's folder."""
         return f"{self.attempt:06d}-{self.number:06d}.tar"
 
 
 class Checkpoints:
-    """Those of one task: one object each, never overwritten. Methods may wait and raise ObjectsError."""
+    """Kept checkpoints of one task, an object each. Methods may block and raise ObjectsError."""
 
     def __init__(self, objects: Objects, job_id: str, task: str) -> None:
         self._objects = objects

@@ -51,12 +51,12 @@ class StoredRound:
 
     @property
     def name(self) -> str:
-        """Of its object, in the job's folder."""
+        """Name of its object in the job's folder."""
         return f"run-{self.run:06d}/round-{self.round:06d}.npz"
 
 
 class StoredRounds:
-    """Those of one job. Every method may wait, and raises ObjectsError."""
+    """The kept rounds of one job. Methods may block and raise ObjectsError."""
 
     def __init__(self, objects: Objects, job_id: str) -> None:
         self._objects = objects
@@ -97,7 +97,7 @@ class StoredRounds:
 
 
 class CheckpointSync:
-    """Of one job, asked from one thread, pass after pass. Larger checkpoints are not kept."""
+    """Copies one job's checkpoints to the object store, up to a size. For one thread only."""
 
     def __init__(self, rounds: StoredRounds, job_id: str, most_bytes: int) -> None:
         self._rounds = rounds

@@ -147,7 +147,7 @@ class _Client:
 
 
 class Liveness:
-    """Of one job's clients."""
+    """Which clients of a job have stopped answering."""
 
     def __init__(self, settings: FlowerSettings, epoch_s: float | None) -> None:
         self._settings = settings

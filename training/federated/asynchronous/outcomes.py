@@ -83,7 +83,7 @@ def _ratio(reference: Sequence[float], own: Sequence[float]) -> dict[str, Any]:
 
 
 POINTS = 200
-"""Of a curve."""
+"""Points of each curve."""
 
 
 def draw_experiment(trainings: Trainings, title: str, path: Path) -> None:
