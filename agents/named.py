@@ -85,7 +85,8 @@ class ByKind(Policy):
     """
 
     def __init__(self, others: Policy, federated: Policy) -> None:
-        self.name = f"{others.name}+{federated.name}"
+        names = dict.fromkeys([others.name, federated.name])
+        self.name = "+".join(names)
         self.others = others
         self.federated = federated
 

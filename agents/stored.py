@@ -56,12 +56,17 @@ def digest_file(policy: Path) -> Path:
     return policy.with_name(f"{policy.name}.sha256")
 
 
-def load_policy_state(path: Path) -> dict[str, Any]:
+def load_policy_state(path: Path, world: str | None = None) -> dict[str, Any]:
     """Read what `save_policy` wrote: the file that its digest was made of, with weights that are numbers.
+
+    Args:
+        path: the file.
+        world: of a file with the policies of several environments, the environment whose policy is wanted;
+            None: the whole file, as it stands.
 
     Raises:
         CheckpointError: if the file is missing, is not a policy's state, is not the one its digest was made
-            of, has no digest, or holds a weight that is not finite.
+            of, has no digest, holds a weight that is not finite, or holds none for this environment.
     """
     _require_file(path)
     recorded = digest_file(path)
@@ -76,14 +81,23 @@ def load_policy_state(path: Path) -> dict[str, Any]:
             "file, or train again"
         )
     state = parsed_state(path, io.BytesIO(content))
-    if "network" in state:
-        if digests is None:
-            raise CheckpointError(
-                f"{path} has no digest: if you trust the file, run: cd {path.parent} && "
-                f"sha256sum {path.name} > {recorded.name}"
-            )
-        _require_finite(path, state)
-    return state
+    policies = state.get("worlds", {"": state} if "network" in state else {})
+    if policies and digests is None:
+        raise CheckpointError(
+            f"{path} has no digest: if you trust the file, run: cd {path.parent} && "
+            f"sha256sum {path.name} > {recorded.name}"
+        )
+    for policy in policies.values():
+        _require_finite(path, policy)
+    if world is None or "worlds" not in state:
+        return state
+    if world not in policies:
+        raise CheckpointError(
+            f"{path} holds policies for +env={', '.join(policies)}, none for +env={world}: give a checkpoint "
+            "of this environment"
+        )
+    found: dict[str, Any] = policies[world]
+    return found
 
 
 def _require_file(path: Path) -> None:

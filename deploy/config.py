@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator
+from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator, model_validator
 
 from deploy.objects.location import Bucket, parse
 from deploy.providers.config import ProviderConfig, provider_class
@@ -31,10 +31,10 @@ class ActingConfig(Part):
 
 
 class PolicyConfig(Part):
-    """Who decides.
+    """Who decides. `policy: NAME` names one for all tasks.
 
     Attributes:
-        market: rule, released policy or path, for Spark jobs.
+        market: rule, released policy or path, for Spark jobs, tasks of bags and steps of workflows.
         federated: the same for federated tasks; None: the market policy decides about these too.
         weights: of the market policy's value components; None: those it was trained with.
         mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
@@ -44,12 +44,17 @@ class PolicyConfig(Part):
             takes one. None: that decides among all.
     """
 
-    market: str = "multicloud"
-    federated: str | None = "round_cost"
+    market: str = "spotweave"
+    federated: str | None = "spotweave"
     weights: tuple[FiniteFloat, ...] | None = None
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()
     workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "annealing"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_all(cls, policy: object) -> object:
+        return {"market": policy, "federated": None} if isinstance(policy, str) else policy
 
 
 class TlsConfig(Part):

@@ -128,7 +128,11 @@ class Service:
                 transfers=transfers_of(config),
                 budget_usd=config.budget_usd,
             )
-            policies = load_policies(config, sum(count_offers(config).values()))
+            policies = load_policies(config, sum(count_offers(config).values()), strict=False)
+            for reason in policies.unusable:
+                log.error("policy unusable; its rule decides", error=reason)
+                with self.store.transaction():
+                    self.store.events.add("policy.unusable", self.clock.now(), {"reason": reason})
             if config.policy.workflows is not None:
                 policies.plans = Plans(config.policy.workflows, settings.set_up_s, settings.transfers)
             self.scheduler = Scheduler(
@@ -240,24 +244,33 @@ class Service:
             provider.close()
 
 
-def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
-    """Who decides, and in mode "shadow" who is only asked.
+def load_policies(config: DeploymentConfig, n_offers: int, strict: bool = True) -> Policies:
+    """Load the acting policy and, in mode "shadow", the one that is only asked.
+
+    Args:
+        config: of the deployment.
+        n_offers: how many offers it has.
+        strict: False: for a file that is damaged its rule stands in (see `Policies.unusable`).
 
     Raises:
         ValueError: one line, if one of them cannot be used.
     """
     policy, acting = config.policy, config.policy.acting
-    market = load_market_policy(policy.market, n_offers, policy.weights)
-    federated = load_federated_policy(policy.federated, market, n_offers)
+    market = load_market_policy(policy.market, n_offers, policy.weights, strict)
+    federated = load_federated_policy(policy.federated, market, n_offers, strict)
+    unusable = [market.unusable, federated.unusable]
     named = Decider(combined(market, federated), components=market.components)
-    if policy.mode is not Mode.SHADOW:
-        return Policies(named, policy.mode)
-    # Nothing is learned from a policy that watches itself: what both name is one object.
-    if acting.market != policy.market:
-        market = load_market_policy(acting.market, n_offers)
-    if acting.federated != policy.federated:
-        federated = load_federated_policy(acting.federated, market, n_offers)
-    return Policies(Decider(combined(market, federated), components=market.components), policy.mode, named)
+    acts, watched = named, None
+    if policy.mode is Mode.SHADOW:
+        # Nothing is learned from a policy that watches itself: what both name is one object.
+        if acting.market != policy.market:
+            market = load_market_policy(acting.market, n_offers, strict=strict)
+        if acting.federated != policy.federated:
+            federated = load_federated_policy(acting.federated, market, n_offers, strict)
+        unusable += [market.unusable, federated.unusable]
+        acts, watched = Decider(combined(market, federated), components=market.components), named
+    reasons = tuple(dict.fromkeys(filter(None, unusable)))
+    return Policies(acts, policy.mode, watched, unusable=reasons)
 
 
 def open_sandbox(config: DeploymentConfig) -> Sandbox:

@@ -115,7 +115,12 @@ def application(service: Service) -> FastAPI:
     policy = config.policy
     # Its own objects: the loop's are asked by one thread only.
     deciders = Deciders.load(
-        policy.market, policy.federated, policy.weights, window=settings.window, guards=settings.guards
+        policy.market,
+        policy.federated,
+        policy.weights,
+        window=settings.window,
+        guards=settings.guards,
+        strict=False,
     )
     routes: list[Callable[[Context], APIRouter]] = [
         lambda context: dashboard.router(context, service.store, service, policy.mode)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from agents.named import named_rule
 from agents.rules import make_rule
-from agents.stored import digest_file, released_names
+from agents.stored import digest_file, load_policy_state, released_names
 from envs.environments import ENVIRONMENTS
 from envs.spot_episodes import RulesName, SpotConfig, build_spot
 from training.checkpoint import load_policy
@@ -30,6 +31,14 @@ def test_the_card_belongs_to_the_file(name: str) -> None:
     assert digest in card.read_text(encoding="utf-8")
     assert digest_file(policy).read_text(encoding="utf-8") == f"{digest}  policy.pt\n"
     assert policy.stat().st_size < 8_000_000
+
+
+@pytest.mark.parametrize("name", ["multicloud", "federated", "bags", "workflows", "liu2022/spotweave"])
+def test_the_one_for_all_holds_each_released_policy(name: str) -> None:
+    alone = load_policy_state(CHECKPOINTS / name / "policy.pt")
+    part = load_policy_state(CHECKPOINTS / "spotweave" / "policy.pt", alone["world"]["name"])
+    assert torch.equal(part["network"].pop("vector"), alone["network"].pop("vector"))
+    assert part == alone
 
 
 def test_the_multicloud_policy_beats_uniform_progress_on_test_episodes() -> None:

@@ -36,7 +36,7 @@ def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dic
             "agent=mtdqn, or checkpoint=null with another trainer than adapt"
         )
     path = policy_file(checkpoint)
-    stored = load_policy_state(path).get("agent", {})
+    stored = load_policy_state(path, spec.name).get("agent", {})
     if stored.get("kind", agent.kind) != agent.kind:
         raise UsageError(
             f"{path} holds a policy of agent={stored['kind']}, not of agent={agent.kind}: give a checkpoint "
@@ -53,8 +53,8 @@ def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dic
     return {**trained, "name": agent.name}
 
 
-def start_of(run: RunDirectory, checkpoint: str | None) -> dict[str, Any] | None:
-    """The state of the policy that a run starts from, kept in the run; None for a run from scratch.
+def start_of(run: RunDirectory, checkpoint: str | None, world: str) -> dict[str, Any] | None:
+    """The state of the policy that a run in a world starts from, kept in the run; None for one from scratch.
 
     Raises:
         CheckpointError: if it cannot be read.
@@ -64,7 +64,7 @@ def start_of(run: RunDirectory, checkpoint: str | None) -> dict[str, Any] | None
         return None
     if not run.start.is_file():
         write_policy(run.start, policy_file(checkpoint).read_bytes())
-    return load_policy_state(run.start)
+    return load_policy_state(run.start, world)
 
 
 @dataclass(frozen=True)

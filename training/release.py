@@ -4,7 +4,8 @@ python training/release.py run=runs/liu2022/rl_lsfc/seed3 name=liu2022/rl_lsfc t
 
 Copies policy.pt to checkpoints/NAME with a card that says how it was made; table= is what the card says was
 measured. From then on checkpoint=NAME finds it everywhere. Of several runs of `mtdqn`, run=[A,B,C], the mean
-of their networks is released.
+of their networks is released. Of policies of several environments, policies=[A,B,C], one file is made that
+serves them all.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from training.config import UsageError, run_command
-from training.releases import release
+from training.releases import join, release
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
-    for key in ("run", "name", "table"):
+    source = "run" if config.policies is None else "policies"
+    for key in (source, "name", "table"):
         if config[key] is None:
             raise UsageError(
                 f"{key}= is missing: python training/release.py run=DIR name=NAME table='what was measured'"
             )
-    runs = [config.run] if isinstance(config.run, str) else list(config.run)
-    folder = release([Path(str(run)) for run in runs], str(config.name), str(config.table))
+    given = [config[source]] if isinstance(config[source], str) else [str(one) for one in config[source]]
+    if source == "policies":
+        folder = join(given, str(config.name), str(config.table))
+    else:
+        folder = release([Path(run) for run in given], str(config.name), str(config.table))
     print(f"released: {folder}")
     return 0
 

@@ -13,7 +13,7 @@ import torch
 from agents.mtdqn.network import MTDQNNetwork, averaged
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.registry import Shape, agent_named
-from agents.stored import RELEASED, load_policy_state
+from agents.stored import FORMAT, RELEASED, load_policy_state, policy_file
 from training.checkpoint import write_policy
 from training.config import UsageError
 from training.evaluation.tables import number
@@ -42,7 +42,6 @@ def release(runs: Sequence[Path], name: str, table: str, root: Path | None = Non
         CheckpointError: if its policy cannot be read (see `load_policy_state`).
         WriteError: if a file cannot be written.
     """
-    root = RELEASED if root is None else root
     if not runs:
         raise UsageError("run= is empty: expected a finished run's directory, or several")
     for run in runs:
@@ -50,19 +49,72 @@ def release(runs: Sequence[Path], name: str, table: str, root: Path | None = Non
             raise UsageError(
                 f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
             )
-    if not name or Path(name).is_absolute() or ".." in Path(name).parts:
-        raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
     states = [load_policy_state(run / "policy.pt") for run in runs]
     content = (runs[0] / "policy.pt").read_bytes() if len(runs) == 1 else _mean(runs, states)
-    if len(content) >= MAX_BYTES:
-        raise UsageError(
-            f"{runs[0] / 'policy.pt'} has {len(content) / 1e6:.1f} MB, a release must stay below "
-            f"{MAX_BYTES / 1e6:.0f} MB: release a smaller network"
-        )
-    folder = prepare_directory(root / name)
-    write_policy(folder / "policy.pt", content)
+    folder = _write(name, content, root)
     state = load_policy_state(folder / "policy.pt")
     write_text(folder / "README.md", card(name, state, content, table))
+    return folder
+
+
+def join(policies: Sequence[str], name: str, table: str, root: Path | None = None) -> Path:
+    """Put the policies of several environments into one file, `checkpoints/NAME`, with a card.
+
+    The file is a checkpoint of each of these environments: what loads it takes the policy of its own.
+
+    Args:
+        policies: released names, directories of runs or policy.pt files, one of each environment.
+        name: as for `release`.
+        table: likewise.
+        root: likewise.
+
+    Raises:
+        UsageError: if two are of one environment, they are too large together, or the name is not a plain
+            path.
+        CheckpointError: if one cannot be read, or holds several policies itself.
+        WriteError: if a file cannot be written.
+    """
+    worlds: dict[str, dict[str, Any]] = {}
+    named: dict[str, str] = {}
+    for one in policies:
+        path = policy_file(one)
+        state = load_policy_state(path)
+        world = state["world"]["name"] if "world" in state else None
+        if world is None or world in worlds:
+            held = "holds several policies" if world is None else f"is of +env={world}, as {named[world]} is"
+            raise UsageError(f"policies= names {one}, which {held}: expected one of each environment")
+        worlds[world], named[world] = state, one
+    if not worlds:
+        raise UsageError("policies= is empty: expected released policies, one of each environment")
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, "worlds": worlds}, buffer)
+    folder = _write(name, buffer.getvalue(), root)
+    rows = [
+        f"| `{world}` | {named[world]} | `{state['agent']['kind']}`, guided by "
+        f"`{state['training']['guide']}` | `{file_hash(policy_file(named[world]))}` |"
+        for world, state in worlds.items()
+    ]
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    command = f"python training/release.py policies=[{','.join(policies)}] name={name}"
+    lines = [f"# {name}", "", f"One file, SHA-256 `{digest}`, made of these by `{command}`:", ""]
+    lines += ["| `+env=` | policy | agent | its SHA-256 |", "|---|---|---|---|", *rows, ""]
+    lines += ["## Measured", "", table.strip(), ""]
+    lines += [f"Use it: `python training/compare.py +env={next(iter(worlds))} checkpoint={name}`.", ""]
+    write_text(folder / "README.md", "\n".join(lines))
+    return folder
+
+
+def _write(name: str, content: bytes, root: Path | None) -> Path:
+    """Write a policy's file to its folder below `root`."""
+    if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
+    if len(content) >= MAX_BYTES:
+        raise UsageError(
+            f"{name} has {len(content) / 1e6:.1f} MB, a release must stay below {MAX_BYTES / 1e6:.0f} MB: "
+            "release a smaller network"
+        )
+    folder = prepare_directory((RELEASED if root is None else root) / name)
+    write_policy(folder / "policy.pt", content)
     return folder
 
 

@@ -94,7 +94,7 @@ def train(
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     player = SuitePlayer([partial(entry.build, member) for member in members], VALIDATION_LANES)
     spec = player.world().spec
-    start = start_of(run, values["checkpoint"])
+    start = start_of(run, values["checkpoint"], spec.name)
     task = Task(entry, config, agent, settings, values["seed"], device, start)
     trainer, scales, weights = build_trainer(task)
 

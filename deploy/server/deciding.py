@@ -90,6 +90,7 @@ class Deciders:
         weights: Sequence[float] | None = None,
         window: int = 8,
         guards: GuardsConfig | None = None,
+        strict: bool = True,
     ) -> Deciders:
         """By the names of a deployment's configuration, ready: the first request is not slower than others.
 
@@ -97,9 +98,11 @@ class Deciders:
             ValueError: one line, if there is no such policy, it is for another world, or it depends on the
                 number of offers.
         """
-        own = load_market_policy(market, ANY_NUMBER, weights)
-        both = federated is not None or knows_rounds(own.policy)
-        made = cls(own, load_federated_policy(federated, own, ANY_NUMBER) if both else None, window, guards)
+        own = load_market_policy(market, ANY_NUMBER, weights, strict)
+        rounds = None
+        if both := federated is not None or knows_rounds(own.policy):
+            rounds = load_federated_policy(federated, own, ANY_NUMBER, strict)
+        made = cls(own, rounds, window, guards)
         kinds = ["deadline", "federated"] if both else ["deadline"]
         tasks = [{**TASK_EXAMPLE, "kind": kind, "task": kind} for kind in kinds]
         # Compiles what is compiled at first use, and shows now whether the policies can decide.

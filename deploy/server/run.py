@@ -174,10 +174,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--host", default="127.0.0.1", help="where to listen; beyond loopback needs tokens and TLS"
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any that is free")
-    parser.add_argument(
-        "--policy", default="multicloud", help="rule, released policy or path, for Spark jobs"
-    )
-    parser.add_argument("--federated-policy", default="round_cost", help="the same, for federated tasks")
+    parser.add_argument("--policy", default="spotweave", help="rule, released policy or path, for Spark jobs")
+    parser.add_argument("--federated-policy", default="spotweave", help="the same, for federated tasks")
     parser.add_argument("--database", help="sqlite:///PATH or postgresql://...; without, it only decides")
     parser.add_argument("--key-file", type=Path, help="of the deployment (default for SQLite: PATH.key)")
     parser.add_argument("--jobs", type=Path, help="folder for the files of jobs; needed with --database")

@@ -33,7 +33,7 @@ def load(tmp_path: Path) -> Load:
 
 def test_what_is_left_out_has_its_default(load: Load) -> None:
     config = load()
-    assert config.policy.market == "multicloud"
+    assert (config.policy.market, config.policy.federated) == ("spotweave", "spotweave")
     assert config.policy.mode is Mode.ACT
     assert config.store_url.startswith("sqlite:///")
     assert config.key_file is None
@@ -44,7 +44,9 @@ def test_what_is_left_out_has_its_default(load: Load) -> None:
 def test_what_is_said_holds(load: Load) -> None:
     shadow = load("policy: {mode: shadow}\n").policy
     assert shadow.mode is Mode.SHADOW
-    assert (shadow.acting.market, shadow.market) == ("expected_cost", "multicloud")
+    assert (shadow.acting.market, shadow.market) == ("expected_cost", "spotweave")
+    one = load("policy: cheapest\n").policy
+    assert (one.market, one.federated, one.mode) == ("cheapest", None, Mode.ACT)
     assert load("policy: {mode: dry-run}\n").policy.mode is Mode.DRY_RUN
     http = load("http: {connections: 9, quotas: {live_jobs: 5, free_disk_mib: 0}}\n").http
     assert (http.connections, http.connections_each) == (9, 500)

@@ -15,12 +15,12 @@ from agents.mtdqn.forward import n_columns
 from agents.mtdqn.markets import MarketView
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.stored import policy_file, released_names
+from agents.stored import CheckpointError, policy_file, released_names
 from tests.training.test_checkpoint import SPEC, WEIGHTS, fitted_policy
 from training import releases
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.playing import load_checkpoints
-from training.releases import release
+from training.releases import join, release
 
 
 @pytest.fixture
@@ -141,6 +141,37 @@ def test_a_damaged_policy_is_not_released(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is damaged or was replaced"):
         release([run], "toy/mine", "", tmp_path / "checkpoints")
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_policies_of_several_environments_make_one_file(run: Path, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    other = tmp_path / "other"
+    policy, agent = fitted_policy("rl_fc")
+    spec = replace(SPEC, name="other")
+    facts = {"guide": "myopic"}
+    other.mkdir()
+    save_policy(other / "policy.pt", policy, agent, spec, SPEC.scales, WEIGHTS, facts)
+    folder = join([str(run), str(other)], "both", "measured", root)
+    card = (folder / "README.md").read_text()
+    for one in (run, other):
+        assert hashlib.sha256((one / "policy.pt").read_bytes()).hexdigest() in card
+    assert load_policy(folder, SPEC).name == load_policy(folder, spec).name == "my_rl_fc"
+    with pytest.raises(CheckpointError, match=r"holds policies for \+env=toy, other, none for \+env=third"):
+        load_policy(folder, replace(SPEC, name="third"))
+    for given, message in (
+        ([], "policies= is empty"),
+        ([str(run), str(run)], r"is of \+env=toy"),
+        ([str(folder), str(run)], "holds several policies"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            join(given, "wrong", "", root)
+    content = torch.load(folder / "policy.pt", weights_only=True)
+    next(iter(content["worlds"]["other"]["network"].values())).view(-1)[0] = float("nan")
+    torch.save(content, folder / "policy.pt")
+    digest = hashlib.sha256((folder / "policy.pt").read_bytes()).hexdigest()
+    (folder / "policy.pt.sha256").write_text(f"{digest}  policy.pt\n")
+    with pytest.raises(CheckpointError, match="not finite numbers"):
+        load_policy(folder, SPEC)
 
 
 def test_a_release_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -47,12 +47,14 @@ class Policies:
         watched: SHADOW: asked about the same tasks, and only written down, where another policy would decide
             there.
         plans: in which regions steps of workflows run; None: `decides` alone says.
+        unusable: of each policy that was named and cannot be used, why; a rule stands in for it.
     """
 
     decides: Decider
     mode: Mode = Mode.ACT
     watched: Decider | None = None
     plans: Plans | None = None
+    unusable: tuple[str, ...] = ()
 
 
 class Chooser:

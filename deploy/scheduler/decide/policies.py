@@ -12,7 +12,7 @@ from agents.federated.rules import ROUND_RULES
 from agents.named import RULE_NAMES, ByKind, named_rule
 from agents.policy import Policy
 from agents.rules.appraisal import appraise
-from agents.stored import load_policy_state, policy_file, stored_policy
+from agents.stored import CheckpointError, load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
 from deploy.scheduler.decide.decider import WINDOW
 from deploy.scheduler.snapshot.needs import Need
@@ -22,6 +22,8 @@ from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 FEDERATED_COMPONENTS = ("delay", "cost")
+MARKET_STAND_IN, ROUNDS_STAND_IN = "expected_cost", "round_cost"
+"""Rules that decide where a policy's file is damaged."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +34,37 @@ class Loaded:
         policy: ready to act.
         components: names of its value components; empty for a rule.
         source: rule or path, for people.
+        others: environments whose policies its file holds as well.
+        unusable: why the policy that was named cannot be used, for which this rule stands in; "" for none.
     """
 
     policy: Policy
     components: tuple[str, ...]
     source: str
+    others: tuple[str, ...] = ()
+    unusable: str = ""
 
 
-def load_market_policy(name: str, n_offers: int, weights: Sequence[float] | None = None) -> Loaded:
+def load_market_policy(
+    name: str, n_offers: int, weights: Sequence[float] | None = None, strict: bool = True
+) -> Loaded:
     """A rule, or a policy trained for `+env=multicloud`: for Spark jobs.
 
     Args:
         name: a rule's name, a released policy's, or a path.
         n_offers: how many offers the deployment has.
         weights: of the value components; None: those it was trained with.
+        strict: False: for a file that is damaged its rule stands in (see `Loaded.unusable`).
 
     Raises:
         ValueError: one line, if there is no such policy, it is for another world or number of offers, or it
             cannot be weighed.
     """
-    return _load(name, "multicloud", MARKET_COMPONENTS, n_offers, weights)
+    stand_in = None if strict else MARKET_STAND_IN
+    return _load(name, "multicloud", MARKET_COMPONENTS, n_offers, weights, stand_in)
 
 
-def load_round_policy(name: str, n_offers: int) -> Loaded:
+def load_round_policy(name: str, n_offers: int, strict: bool = True) -> Loaded:
     """A rule of `agents.federated`, or a policy trained for `+env=federated`: for federated tasks.
 
     Raises:
@@ -65,23 +75,27 @@ def load_round_policy(name: str, n_offers: int) -> Loaded:
             f"policy {name!r} does not know federated tasks: expected one of {', '.join(ROUND_RULES)}, "
             "a released policy or a path"
         )
-    return _load(name, "federated", FEDERATED_COMPONENTS, n_offers, None)
+    return _load(name, "federated", FEDERATED_COMPONENTS, n_offers, None, None if strict else ROUNDS_STAND_IN)
 
 
-def load_federated_policy(name: str | None, market: Loaded, n_offers: int) -> Loaded:
+def load_federated_policy(name: str | None, market: Loaded, n_offers: int, strict: bool = True) -> Loaded:
     """The policy for federated tasks that a deployment names.
 
     Args:
-        name: for `load_round_policy`; None: the market policy, where that is a rule or was trained with
-            `env.workload.federated=true`.
+        name: for `load_round_policy`; None: the market policy, or what its file holds for federated tasks.
         market: the policy for Spark jobs.
         n_offers: how many offers the deployment has.
+        strict: as for `load_market_policy`.
 
     Raises:
         ValueError: as `load_market_policy`.
     """
+    if name is None and market.unusable:
+        name = ROUNDS_STAND_IN
+    elif name is None and "federated" in market.others:
+        name = market.source
     if name is not None:
-        return load_round_policy(name, n_offers)
+        return load_round_policy(name, n_offers, strict)
     if not knows_rounds(market.policy):
         raise ValueError(
             f"{market.source} was not trained with federated tasks: name a policy for these, or train one "
@@ -103,7 +117,12 @@ def combined(market: Loaded, federated: Loaded) -> Policy:
 
 
 def _load(
-    name: str, world: str, components: tuple[str, ...], n_offers: int, weights: Sequence[float] | None
+    name: str,
+    world: str,
+    components: tuple[str, ...],
+    n_offers: int,
+    weights: Sequence[float] | None,
+    stand_in: str | None,
 ) -> Loaded:
     spec = _spec(world, components, n_offers)
     if name in RULE_NAMES:
@@ -111,8 +130,14 @@ def _load(
             raise ValueError(f"policy {name!r} is a rule, which has no value components: leave weights out")
         return Loaded(named_rule(name, spec), (), f"rule {name}")
     path = policy_file(name)
-    policy = stored_policy(path, load_policy_state(path), spec, weights)
-    return Loaded(policy, components, str(path))
+    try:
+        others = tuple(load_policy_state(path).get("worlds", ()))
+    except CheckpointError as error:
+        if stand_in is None:
+            raise
+        return Loaded(named_rule(stand_in, spec), (), f"rule {stand_in}", unusable=str(error))
+    policy = stored_policy(path, load_policy_state(path, world), spec, weights)
+    return Loaded(policy, components, str(path), others)
 
 
 def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:

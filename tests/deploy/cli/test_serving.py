@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 from agents.stored import load_policy_state
 from deploy.config import DeploymentConfig
 from deploy.server.run import bind
-from deploy.service import open_store
+from deploy.service import Service, load_policies, open_store
 from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, served, spotweave
 from tests.deploy.node.agents import wait_until
 from training.checkpoint import save_policy_state, write_policy
@@ -121,26 +122,32 @@ def test_what_cannot_be_served_is_one_line_and_starts_nothing(
     assert not list(tmp_path.glob("state/spark/*"))
 
 
-def test_a_checkpoint_that_is_damaged_or_diverged_is_refused(tmp_path: Path) -> None:
-    content = bytearray((ROOT / "checkpoints" / "multicloud" / "policy.pt").read_bytes())
+def test_for_a_checkpoint_that_is_damaged_or_diverged_its_rule_decides_and_says_so(tmp_path: Path) -> None:
+    content = bytearray((ROOT / "checkpoints" / "spotweave" / "policy.pt").read_bytes())
     policy = tmp_path / "policy.pt"
     write_policy(policy, bytes(content))
-    config = deployment(tmp_path, policy={"market": str(policy)})
+    config = deployment(tmp_path, policy=str(policy))
     # In the middle of the file are weights: one bit of one makes another policy of it.
     content[len(content) // 2] ^= 1
     policy.write_bytes(content)
-    assert f"{policy} is damaged or was replaced: its SHA-256 is not the one in policy.pt.sha256" in serve(
-        config
-    )
     checked = spotweave("check", "--config", config)
     assert checked.exit_code == 2
-    assert f"error    policies: {policy} is damaged or was replaced" in checked.stdout
+    damaged = f"{policy} is damaged or was replaced: its SHA-256 is not the one in policy.pt.sha256"
+    assert f"error    policies: {damaged}" in checked.stdout
+    loaded = DeploymentConfig.load(config)
+    with closing(Service(loaded)) as service:
+        (event,) = [one for one in service.store.events.latest(100) if one.kind == "policy.unusable"]
+        assert event.data["reason"].startswith(damaged)
+        (reason,) = load_policies(loaded, 2, strict=False).unusable
+        assert reason.startswith(damaged)
     content[len(content) // 2] ^= 1
     policy.write_bytes(content)
     state = load_policy_state(policy)
-    next(iter(state["network"].values())).view(-1)[0] = float("nan")
+    next(iter(state["worlds"]["multicloud"]["network"].values())).view(-1)[0] = float("nan")
     save_policy_state(policy, state)
-    assert f"{policy} holds weights that are not finite numbers" in serve(config)
+    policies = load_policies(loaded, 2, strict=False)
+    assert policies.decides.policy.name == "expected_cost+round_cost"
+    assert f"{policy} holds weights that are not finite numbers" in policies.unusable[0]
 
 
 def test_a_port_in_use_is_one_line_and_starts_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from tests.deploy.parity.comparing import Comparison, compare
 
-POLICIES = ("maf", "expected_cost", "multicloud")
+POLICIES = ("maf", "expected_cost", "spotweave")
 
 
 def main() -> int:

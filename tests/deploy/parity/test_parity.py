@@ -21,7 +21,7 @@ from tests.deploy.parity.core import SimulationCore
 from tests.deploy.parity.playing import Live, Played, config_of, policy_named
 from tests.deploy.parity.trainings import row_of
 
-POLICIES = ("maf", "expected_cost", "multicloud")
+POLICIES = ("maf", "expected_cost", "spotweave")
 
 
 def _assert_same(found: Comparison) -> None:
@@ -220,7 +220,7 @@ def test_other_trainings(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("policy", ["maf+round_cost", "expected_cost"])
+@pytest.mark.parametrize("policy", ["maf+round_cost", "spotweave+spotweave", "expected_cost"])
 def test_one_policy_decides_about_spark_jobs_and_clients(policy: str, tmp_path: Path) -> None:
     """Eight jobs, of which one is the training: two policies behind one, and a rule that knows both kinds."""
     found = compare(policy, 4, 8, tmp_path, training=True)

@@ -169,6 +169,33 @@ def test_the_released_policy_serves_both_kinds_alone() -> None:
     assert decided == {"federated", "general"}
 
 
+def test_one_file_decides_about_every_kind_of_task() -> None:
+    market = load_market_policy("spotweave", 3)
+    rounds = load_federated_policy(None, market, 3)
+    policies = [policy for policy in (market.policy, rounds.policy) if isinstance(policy, MTDQNPolicy)]
+    assert [policy.view.whole_episodes for policy in policies] == [False, True]
+    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
+    for shown in (client, need()):
+        decision = decide(combined(market, rounds), shown)
+        assert (decision.policy, decision.invalid) == ("mtdqn", None)
+
+
+def test_for_a_damaged_file_its_rule_stands_in(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.pt"
+    policy.write_bytes(b"damaged")
+    (tmp_path / "policy.pt.sha256").write_text(f"{'0' * 64}  policy.pt\n")
+    for load, rule in ((load_market_policy, "expected_cost"), (load_round_policy, "round_cost")):
+        with pytest.raises(ValueError, match="is damaged or was replaced"):
+            load(str(policy), 3)
+        stands_in = load(str(policy), 3, strict=False)
+        assert stands_in.policy.name == rule
+        assert stands_in.unusable.startswith(f"{policy} is damaged or was replaced")
+    with pytest.raises(ValueError, match="no checkpoint at nope"):
+        load_market_policy("nope", 3, strict=False)
+    with pytest.raises(ValueError, match="was trained for"):
+        load_market_policy("liu2022/spotweave", 3, strict=False)
+
+
 def test_a_network_of_one_kind_does_not_decide_about_the_other() -> None:
     network = RLFC(3, (1.0,))
     market = Loaded(ValuePolicy(network, (1.0,), "flat"), ("value",), "flat")
@@ -185,6 +212,7 @@ def test_a_network_of_one_kind_does_not_decide_about_the_other() -> None:
         (load_market_policy, "liu2022/spotweave", "was trained for"),
         (load_round_policy, "maf", "does not know federated tasks"),
         (load_round_policy, "multicloud", "was trained for"),
+        (load_market_policy, "spot/multi", "was trained for"),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused_in_one_line(load: object, name: str, message: str) -> None:
