@@ -1,20 +1,24 @@
 """The demo: real Spark and Flower jobs on this machine, interrupted as recorded spot instances were.
 
 `make demo`, or: python -m deploy.demo. It starts a deployment of its own, submits the examples over HTTP,
-shows what happens until all jobs have ended, and says what that took and cost. With the option
---config configs/deploy/demo_aws.yaml (`make demo-aws`) it does so through boto3 and an emulated AWS, whose
-instances are processes of this machine.
+shows what happens until all jobs have ended, and says what that took and cost. On a machine that is slower
+than two idle cores, clock and deadlines are stretched; --quick runs two Spark jobs in about two minutes.
+With --config configs/deploy/demo_aws.yaml (`make demo-aws`) it does so through boto3 and an emulated AWS,
+whose instances are processes of this machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,9 @@ from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
 from deploy.config import DeploymentConfig
 from deploy.jobfile import read_files, read_job
-from deploy.model.jobs import JobState
+from deploy.model.jobs import JobSpec, JobState
+from deploy.providers.config import ProviderConfig
+from deploy.providers.local.config import LocalConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.scheduler.retries import end_job
 from deploy.service import Service
@@ -45,12 +51,68 @@ JOBS = tuple(
     ROOT / "examples" / name
     for name in ("wordcount.yaml", "pi.yaml", "streaming.yaml", "federated_mnist.yaml")
 )
+QUICK_JOBS = JOBS[:2]
 WITHIN_S = 600.0
+"""Seconds after which a demo gives up on a machine of the reference's speed."""
 LOG = "demo.log"
 """Also tells a demo's state folder, which the next demo deletes, from anybody else's."""
+MOST_SLOW = 6.0
+"""On a machine so many times slower than the reference a demo is refused: nobody would wait for its end."""
+_REFERENCE_S = 0.6
+"""What `slowness` measures on two idle cores of a cloud machine of 2024."""
+_QUICK_CLOCK = 2.0
 _POLL_S = 0.5
 _EVENTS_SHOWN = 12
 _ENDING_S = 90.0
+_LINE_S = 10.0
+
+
+def slowness() -> float:
+    """Measure how many times as long as on two idle cores work takes here now, what else runs included."""
+    text = bytes(random.Random(0).choices(b"spotweave ", k=1 << 16))
+
+    def work(_number: int) -> None:
+        for _ in range(120):
+            zlib.compress(text, 9)
+
+    began_s = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
+    return (time.perf_counter() - began_s) / _REFERENCE_S
+
+
+def paced(spec: JobSpec, pace: float) -> JobSpec:
+    """The same job, whose expected times and deadlines are `pace` times as long."""
+    names = ("standard_s", "deadline_s", "period_s", "batch_deadline_s", "epoch_s")
+    given = {name: getattr(spec.work, name, None) for name in names}
+    changes = {name: value * pace for name, value in given.items() if value is not None}
+    return spec.model_copy(update={"work": spec.work.model_copy(update=changes)})
+
+
+class DemoConfig(DeploymentConfig):
+    """A deployment whose recorded markets pass more slowly on a slow machine.
+
+    Attributes:
+        pace: how many times as slowly.
+    """
+
+    pace: float = 1.0
+
+    def rented(self) -> dict[str, ProviderConfig]:
+        """Its providers by name (see `DeploymentConfig.rented`), local markets and notices at this pace."""
+        return {name: self._paced(one) for name, one in super().rented().items()}
+
+    def _paced(self, provider: ProviderConfig) -> ProviderConfig:
+        if not isinstance(provider, LocalConfig):
+            return provider
+        longer = max(1.0, self.pace)
+        offers = tuple(
+            one.model_copy(
+                update={"notice_s": one.notice_s * longer, "rebalance_s": one.rebalance_s * longer}
+            )
+            for one in provider.offers
+        )
+        return provider.model_copy(update={"offers": offers, "time_factor": provider.time_factor / self.pace})
 
 
 class Demo:
@@ -64,10 +126,10 @@ class Demo:
         self._seen = 0
         self._events: list[Event] = []
 
-    def submit(self, files: Sequence[Path]) -> None:
-        """Send the job files, as `spotweave submit` does. Raises ValueError (one line)."""
+    def submit(self, jobs: Mapping[Path, JobSpec]) -> None:
+        """Send jobs, by the files that they are from. Raises ValueError (one line)."""
         with Client(self.serving.url) as client:
-            self.jobs += [client.submit(file)["job_id"] for file in files]
+            self.jobs += [client.submit(file, spec)["job_id"] for file, spec in jobs.items()]
 
     def over(self) -> bool:
         """Whether all jobs have ended and everything is given back."""
@@ -86,6 +148,13 @@ class Demo:
         passed = Text(f"{span(time.time() - self.began_s)}   dashboard: {self.serving.url}", style="bold")
         lines = [Text(line(event), no_wrap=True, overflow="ellipsis") for event in self._events]
         return Group(passed, table(*self._jobs_now(), wrap=True), Text(), *lines)
+
+    def waits_for(self) -> str:
+        """One line: what has not ended yet, and how far it is."""
+        rows = [row for row in self._jobs_now()[1] if self.store.jobs.get(row[0]).ended_s is None]
+        ended = "the instances to end" if not rows else ""
+        waits = ", ".join(f"{job} ({state}, {done}, {where})" for job, state, done, _, where in rows)
+        return f"{span(time.time() - self.began_s)}: waiting for {waits or ended}"
 
     def _jobs_now(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         rows: list[tuple[str, ...]] = []
@@ -230,10 +299,10 @@ def emulated(config: DeploymentConfig) -> Iterator[dict[str, Callable[[], float]
         yield bills
 
 
-def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, console: Console) -> int:
+def run(config: DeploymentConfig, jobs: Mapping[Path, JobSpec], within_s: float, console: Console) -> int:
     """Returns the exit code: 0 if all jobs succeeded in time."""
-    for file in files:
-        read_files(read_job(file), file.parent)
+    for file, spec in jobs.items():
+        read_files(spec, file.parent)
     find_spark()
     clear(config)
     config.state_folder.mkdir(mode=0o700, parents=True)
@@ -242,7 +311,7 @@ def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, consol
         with Serving(config) as serving:
             demo = Demo(serving)
             console.print(f"dashboard: {serving.url}   log: {log.name}", highlight=False)
-            demo.submit(files)
+            demo.submit(jobs)
             try:
                 in_time = _watch(demo, console, within_s)
             finally:
@@ -255,9 +324,14 @@ def _watch(demo: Demo, console: Console, within_s: float) -> bool:
     """Show what happens until all is over, or it takes too long."""
     end_s = time.monotonic() + within_s
     if not console.is_terminal:
+        told_s = time.monotonic()
         while not demo.over() and time.monotonic() < end_s:
             for event in demo.new_events():
                 console.print(line(event), markup=False, soft_wrap=True)
+                told_s = time.monotonic()
+            if time.monotonic() - told_s > _LINE_S:
+                console.print(demo.waits_for(), markup=False, soft_wrap=True)
+                told_s = time.monotonic()
             time.sleep(_POLL_S)
         return demo.over()
     with Live(demo.picture(), console=console, refresh_per_second=4, transient=True) as live:
@@ -281,15 +355,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--config", type=Path, default=CONFIG, help="the deployment's file; its state is deleted first"
     )
-    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="SECONDS", help="then it gives up")
-    parser.add_argument("jobs", type=Path, nargs="*", default=list(JOBS), help="job files")
+    parser.add_argument(
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help=f"then it gives up (default: {WITHIN_S:.0f}, longer on a slow machine); tries any machine",
+    )
+    parser.add_argument("--quick", action="store_true", help="two Spark jobs, in about two minutes")
+    parser.add_argument("jobs", type=Path, nargs="*", help="job files (default: the demo's)")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        config = DeploymentConfig.load(given.config)
+        files = given.jobs or (QUICK_JOBS if given.quick else JOBS)
+        config, specs = DemoConfig.load(given.config), [read_job(file) for file in files]
+        pace = _pace(given.within)
+        config = config.model_copy(update={"pace": pace / _QUICK_CLOCK if given.quick else pace})
+        jobs = {file: paced(spec, pace) for file, spec in zip(files, specs, strict=True)}
         console = terminal()
+        if pace > 1.0:
+            console.print(
+                f"{pace:.1f} times as slow as two idle cores: clock and deadlines are stretched as much.",
+                highlight=False,
+            )
         with emulated(config) as bills:
-            code = run(config, given.jobs, given.within, console)
+            code = run(config, jobs, given.within or WITHIN_S * pace, console)
             for cloud, billed_usd in bills.items():
                 console.print(f"The emulated {cloud} bills {usd(billed_usd())} USD for it.", highlight=False)
             return code
@@ -299,6 +388,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted: everything was given back")
         return EXIT_INTERRUPTED
+
+
+def _pace(within_s: float | None) -> float:
+    """How much longer all takes on this machine, at least 1. Raises ConfigError if it is too slow."""
+    slow = slowness()
+    if slow > MOST_SLOW and within_s is None:
+        raise ConfigError(
+            f"this machine is {slow:.0f} times as slow as two idle cores (load {os.getloadavg()[0]:.0f}), so "
+            "the demo would miss its deadlines: end what else runs, or give --within SECONDS to try it"
+        )
+    # A little noise is no reason for other deadlines than those of the examples.
+    return slow if slow > 1.25 else 1.0
 
 
 def _interrupt(_number: int, _frame: object) -> None:

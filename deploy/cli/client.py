@@ -18,6 +18,7 @@ import httpx
 
 from deploy.cli.errors import say
 from deploy.jobfile import read_files, read_job
+from deploy.model.jobs import JobSpec
 from deploy.security.keys import require_private
 from deploy.security.tls import is_loopback
 
@@ -76,13 +77,17 @@ class Client:
             "GET", path, params={name: value for name, value in query.items() if value is not None}
         )
 
-    def submit(self, file: Path) -> dict[str, Any]:
+    def submit(self, file: Path, spec: JobSpec | None = None) -> dict[str, Any]:
         """Send a job with its files.
+
+        Args:
+            file: the job's.
+            spec: the job, if not as its file says.
 
         Raises:
             ValueError: one line, if the file cannot be used, or the service refuses the job.
         """
-        spec = read_job(file)
+        spec = read_job(file) if spec is None else spec
         request = {
             "spec": spec.model_dump(mode="json"),
             "files": {

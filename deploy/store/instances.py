@@ -324,8 +324,14 @@ class Instances:
         return True
 
     def noticed(self, instance_id: str, notice_s: float | None, *, rebalance: bool = False) -> bool:
-        """Its node agent saw a notice or a hint to leave. False if it is not new. Raises NotFoundError."""
+        """Its node agent saw a notice or a hint to leave. False if it is not new, or comes after its end.
+
+        Raises:
+            NotFoundError: if there is no such instance.
+        """
         known = self.get(instance_id)
+        if known.state is InstanceState.TERMINATED:
+            return False
         notice = known.notice_s if notice_s is None else notice_s
         hint = known.rebalance or rebalance
         if (notice, hint) == (known.notice_s, known.rebalance):

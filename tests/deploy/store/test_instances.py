@@ -73,6 +73,7 @@ def test_an_end_that_is_known_stays_as_it_was(store: Store) -> None:
     with store.transaction():
         assert not store.instances.ended("i1", NOW + 500)
         assert not store.instances.stopping("i1")
+        assert not store.instances.noticed("i1", NOW + 150)
         assert not store.instances.ready("i1", NOW + 500)
     known = store.instances.get("i1")
     assert (known.state, known.ended_s, known.by_provider) == (InstanceState.TERMINATED, NOW + 100, True)
