@@ -20,7 +20,12 @@ _NAMES = {
     "eval_app": "Eval_app",
     "weighted_cost": "0.02 TMDL + AJDR",
 }
-_UNITS = {"tmdl": "missed deadlines", "ajer": "% of standard time", "ajdr": "% of standard time"}
+_UNITS = {
+    "cost_usd_eq": "USD per episode",
+    "tmdl": "missed deadlines",
+    "ajer": "% of standard time",
+    "ajdr": "% of standard time",
+}
 
 
 def metric_name(metric: str) -> str:

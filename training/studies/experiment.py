@@ -23,7 +23,7 @@ from training.studies.trained import (
 )
 
 FigureKind = Literal[
-    "sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts", "relative"
+    "sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts", "relative", "bars"
 ]
 STRICT = ConfigDict(extra="forbid")
 DRAW = "{draw}"

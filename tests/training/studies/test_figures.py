@@ -22,6 +22,7 @@ from training.studies.experiment import FigureSettings, ScenarioSettings
 from training.studies.figures.canvas import save
 from training.studies.figures.draw import (
     dominance_points,
+    draw_bars,
     draw_dominance,
     draw_figure,
     draw_relative,
@@ -235,3 +236,10 @@ def test_relative_costs_have_a_mark_for_the_clairvoyant_plan() -> None:
 def test_a_released_policy_has_no_curve(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"validation\.csv is missing"):
         read_curve([tmp_path / "policy.pt"])
+
+
+def test_bars_are_as_long_as_the_means_over_seeds_and_episodes() -> None:
+    figure = FigureSettings("bars", "", policies=["mine", "maf"])
+    (axis,) = draw_bars(settings(metrics=["tmdl"]), figure, {"base": result()}).axes
+    assert [bar.get_width() for bar in axis.patches if isinstance(bar, Rectangle)] == [25, 40]
+    assert [text.get_text() for text in axis.texts] == ["25", "40"]

@@ -116,6 +116,40 @@ def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[Scen
         axis.plot(difference.mean(), row, "kD", markersize=4, markerfacecolor="none", label=text)
 
 
+# What policies cost in each scenario, in the metric's own unit.
+
+
+def draw_bars(
+    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
+) -> Figure:
+    """A group of bars per scenario, one bar per policy: means of the experiment's first metric.
+
+    Narrow, with its numbers written out, so that it can be read on a telephone.
+    """
+    chosen, metric = figure.scenarios or list(results), settings.metrics[0]
+    names = figure.policies or list(results[chosen[0]].policies)
+    drawn, ((axis,),) = panels(1, 1)
+    drawn.set_size_inches(4.6, (0.17 * len(names) + 0.12) * len(chosen) + 1.0)
+    rows, width = np.arange(len(chosen), dtype=np.float64), 0.8 / len(names)
+    colour = colours(names, settings.reference)
+    for k, name in enumerate(names):
+        means = [float(results[scenario].policies[name].table(metric).mean()) for scenario in chosen]
+        bars = axis.barh(
+            rows + (k - (len(names) - 1) / 2) * width,
+            means,
+            width,
+            color=colour[name],
+            label=settings.title_of(name),
+        )
+        axis.bar_label(bars, fmt="{:,.0f}", fontsize=7, padding=2)
+    axis.set_yticks(rows, [settings.scenarios[scenario].title for scenario in chosen])
+    axis.invert_yaxis()
+    axis.set_xlabel(axis_label(metric, results[chosen[0]].higher_is_better(metric)), fontsize=8)
+    axis.tick_params(labelsize=8)
+    legend_below(drawn)
+    return drawn
+
+
 # Several agents against one rule: sorted scores and dominance area (Liu 2022, Figure 5.10).
 
 
@@ -194,6 +228,8 @@ def draw_figure(
         return draw_dominance(settings, figure, results)
     if figure.kind == "relative":
         return draw_relative(settings, figure, results)
+    if figure.kind == "bars":
+        return draw_bars(settings, figure, results)
     if figure.kind == "training_curves":
         return _curves(player, figure, results, agents)
     timelines = _timelines(player, figure, results, agents)
