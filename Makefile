@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format bench clean
+.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -117,11 +117,14 @@ format: $(VENV)/.dev  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs  ## build the documentation site into site/; ARGS="--quiet"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(value ARGS)
+
 bench: $(VENV)/.core  ## measure speed and memory against their bars; writes benchmarks/latest.json
 	$(BIN)/python -m benchmarks $(value ARGS)
 
 clean:  ## remove .venv and caches; keeps runs/ and results/
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is made once; the install stamps are renewed only when pyproject.toml changes.
@@ -150,6 +153,10 @@ $(VENV)/.live: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[deploy,flower,spark]'
 	@touch $(VENV)/.core $@
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[docs]'
+	@touch $(VENV)/.core $@
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[dev]'
-	@touch $(VENV)/.core $(VENV)/.live $@
+	@touch $(VENV)/.core $(VENV)/.docs $(VENV)/.live $@

@@ -6,8 +6,11 @@ that makes sense and the test runs it in a tiny size.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,6 +123,29 @@ def test_every_python_block_runs(page: Path, workshop: Path, monkeypatch: pytest
 
 def test_getting_started_has_commands_to_run() -> None:
     assert len(commands_of(ROOT / "docs" / "getting-started.md")) >= 5
+
+
+def test_the_navigation_of_the_site_lists_every_page_once() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"- .*: (\S+\.md)$", nav, re.MULTILINE)
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).as_posix() for page in docs.glob("**/*.md")]
+    assert sorted(listed) == sorted([*pages, "CHANGELOG.md", "CONTRIBUTING.md"])
+
+
+@pytest.mark.real
+def test_the_site_is_built_and_asks_no_other_host_for_anything(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    loaded = re.compile(
+        r"<(?:script|img|iframe)[^>]+src=\"?https?:|<link[^>]+rel=\"?(?:stylesheet|preconnect)[^>]+https?:"
+    )
+    pages = sorted(tmp_path.glob("**/*.html"))
+    assert len(pages) > 30
+    assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
