@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 BOUND = 6.0
-"""Of every column, in its own unit."""
+"""Bound of every column in its own unit."""
 
 
 class Question(NamedTuple):

@@ -51,7 +51,7 @@ class Shape:
 
 
 Load = Callable[[Mapping[str, Any], WorldSpec, Sequence[float] | None, str], Policy]
-"""From a checkpoint's state, the world, other weights and the device to the policy."""
+"""Builds the policy from a checkpoint's state, the world, other weights and the device."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def policy_file(checkpoint: str, root: Path | None = None) -> Path:
 
 
 def digest_file(policy: Path) -> Path:
-    """Where the SHA-256 of a policy's file is kept, as `sha256sum` writes it."""
+    """Path of the file with the SHA-256 of a policy's file, as `sha256sum` writes it."""
     return policy.with_name(f"{policy.name}.sha256")
 
 

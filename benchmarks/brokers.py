@@ -115,7 +115,7 @@ def _start(
 
 
 def _cpu_s(pids: list[int]) -> float:
-    """Of this process and others so far."""
+    """CPU seconds of this process and others so far."""
     others = [psutil.Process(pid).cpu_times() for pid in pids]
     return time.process_time() + sum(times.user + times.system for times in others)
 

@@ -135,7 +135,7 @@ def offer(k: int) -> Offer:
 
 
 def _spec(number: int, rng: random.Random) -> JobSpec:
-    """Of ten jobs eight are batches (half of them with a deadline), one streams, one is federated."""
+    """Draw a job: of ten, eight are batches (half with a deadline), one streams, one is federated."""
     work: SparkBatch | SparkStreaming | Flower
     if number % 10 == 0:
         clients = tuple(FlowerClient(name=f"c{k}") for k in range(3))

@@ -183,7 +183,7 @@ class SimulatedCloud:
 
 
 def batches(spec: JobSpec) -> int:
-    """Of a stream, 10 where it has no end; of other jobs none."""
+    """Batches of a stream, 10 if it is endless; 0 for other jobs."""
     return spec.work.batches or 10 if isinstance(spec.work, SparkStreaming) else 0
 
 

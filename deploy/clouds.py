@@ -58,7 +58,7 @@ def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> 
 
 
 def open_checkpoints(config: DeploymentConfig) -> Objects | None:
-    """Where federated jobs and bags keep their checkpoints besides this machine; None: nowhere.
+    """Open the store of checkpoints of federated jobs and bags outside this machine; None: there is none.
 
     Raises:
         ConfigError: one line, if it cannot be used.

@@ -19,7 +19,7 @@ _Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 
 
 class ActingConfig(Part):
-    """Who acts in mode "shadow"; released policies and paths may as well as rules.
+    """The acting policies of mode "shadow": rules, released policies or paths.
 
     Attributes:
         market: for Spark jobs.
@@ -31,7 +31,7 @@ class ActingConfig(Part):
 
 
 class PolicyConfig(Part):
-    """Who decides. `policy: NAME` names one for all tasks.
+    """The policies, and whether they act. `policy: NAME` names one for all tasks.
 
     Attributes:
         market: rule, released policy or path, for Spark jobs, tasks of bags and steps of workflows.
@@ -80,7 +80,7 @@ class QuotasConfig(Part):
 
 
 class HttpConfig(Part):
-    """Where the service listens, and for whom.
+    """The HTTP service: address, access and limits.
 
     Attributes:
         host: address or name; beyond loopback it needs tokens and TLS.
@@ -118,7 +118,7 @@ class LoopConfig(Part):
 
 
 class CheckpointsConfig(Part):
-    """Where jobs keep their checkpoints. One text is for both kinds.
+    """Checkpoint locations. One text is for both kinds of jobs.
 
     Attributes:
         spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`gs://`; `s3://` is
@@ -255,12 +255,12 @@ class DeploymentConfig(YamlFile):
 
     @property
     def jobs_folder(self) -> Path:
-        """Of the jobs' own folders."""
+        """Parent folder of the jobs' own folders."""
         return self.state_folder / "jobs"
 
     @property
     def store_url(self) -> str:
-        """Of the database."""
+        """Database URL."""
         return self.store if self.store is not None else f"sqlite:///{self.state_folder / 'store.db'}"
 
     def data_folders(self) -> dict[str, Path]:
@@ -273,7 +273,7 @@ class DeploymentConfig(YamlFile):
 
     @property
     def key_file(self) -> Path | None:
-        """Of the deployment's key; None: next to the SQLite database."""
+        """Path of the deployment's key; None: next to the SQLite database."""
         return None if self.store_url.startswith("sqlite") else self.state_folder / "deployment.key"
 
     def dry_run(self) -> DeploymentConfig:

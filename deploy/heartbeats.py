@@ -50,7 +50,7 @@ class Heartbeat(Protocol):
 
 
 class _Heard(NamedTuple):
-    """Of a node that runs.
+    """The latest heartbeat of a running node.
 
     Attributes:
         answered_s: when it last answered, or was first asked.
@@ -79,7 +79,7 @@ class Heartbeats:
         self._clock = clock
         self._ask = ask
         self._heard: dict[str, _Heard] = {}
-        """Of those that run, by their ids. Written by one thread."""
+        """Latest heartbeats of running nodes by id; written by one thread."""
         self._turns: dict[str, int] = {}
         """When each was last asked, as the number of the question."""
         self._questions = 0

@@ -18,7 +18,7 @@ from deploy.model.workflows import SparkProgram, Workflow
 from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20
-"""Of all files of a job together: in base64 they must fit into the service's largest request."""
+"""Most bytes of a job's files together: in base64 they must fit into the service's largest request."""
 
 MOST_FILES = 10_000
 """Most files in a folder that is sent with a job."""

@@ -217,7 +217,7 @@ def series(quotes: Sequence[Quote], happened: Happenings, start_s: int, end_s: f
 
 
 def _changes(rows: Sequence[Row], end_s: int) -> list[Row]:
-    """Of each second the last row, of equal ones the first, and how it is at the end."""
+    """Keep the last row of each second, drop repetitions, and add the state at the end."""
     kept: list[Row] = []
     for row in {row.time_s: row for row in rows}.values():
         if not kept or (row.available, row.price_micro_usd_hour) != (

@@ -245,7 +245,7 @@ class Service:
 
 
 def load_policies(config: DeploymentConfig, n_offers: int, strict: bool = True) -> Policies:
-    """Load the acting policy and, in mode "shadow", the one that is only asked.
+    """Load the acting policies and, in mode "shadow", the observed ones.
 
     Args:
         config: of the deployment.

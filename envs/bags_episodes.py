@@ -1,4 +1,4 @@
-"""Where bags of tasks come from: the jobs and scenarios of Teylo 2021, or drawn ones."""
+"""Episodes of bags of tasks: the jobs and scenarios of Teylo 2021, or drawn ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where federated episodes come from: a scenario, or applications drawn on recorded and plain markets."""
+"""Federated episodes: a scenario, or applications drawn on recorded and plain markets."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _shifted(series: StepSeries, since: int, end: int, origin: int) -> StepSerie
 
 
 def federated_source(config: FederatedConfig) -> ApplicationSource:
-    """Where the episodes of a configuration come from.
+    """Source of the episodes of a configuration.
 
     Raises:
         WorldError: for a configuration or a scenario file that cannot be used, in one line.

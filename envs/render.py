@@ -143,7 +143,7 @@ def draw_gantt(
 
 
 def _extent(timeline: Timeline) -> tuple[float, float]:
-    """From the first execution to the end, at least one unit."""
+    """Time from the first execution to the end, at least one unit."""
     start = min((segment.start for segment in timeline.segments), default=timeline.end - 1.0)
     return start, max(timeline.end, start + 1.0)
 

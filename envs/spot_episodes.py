@@ -1,4 +1,4 @@
-"""Where spot jobs come from: recorded zones, and what is drawn around them."""
+"""Episodes of spot jobs: recorded zones, and what is drawn around them."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ VALIDATION_MARKETS = 3
 
 
 def validation_markets(config: MarketWorldConfig, variety: Variety, seed: int) -> list[MarketWorldConfig]:
-    """Where a policy that shall serve many markets is validated: the configured market first.
+    """Validation markets of a policy for many markets: the configured market first.
 
     Then each provider alone, and drawn offers that no training round plays, with load and jobs as configured.
     """

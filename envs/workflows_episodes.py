@@ -1,4 +1,4 @@
-"""Where workflows on spot offers come from: random graphs of published families, recorded markets."""
+"""Episodes of workflows on spot offers: random graphs of published families, recorded markets."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 @dataclass
 class ScheduleSettings:
-    """From `start` to `end` over the first `share` of the episodes; "step" jumps there, "linear" glides."""
+    """Schedule from `start` to `end` over the first `share` of episodes; "step" jumps, "linear" glides."""
 
     start: float = 0.0
     end: float = 0.0

@@ -27,7 +27,7 @@ def checkpoint_interval_s(task: Task, vm: Vm, environment: Environment) -> float
 
 
 class Slot(NamedTuple):
-    """Where and when a VM could run a task."""
+    """A VM and a time at which it could run a task."""
 
     core: int
     start_s: float

@@ -1,4 +1,4 @@
-"""Where an instance is rented: the cheapest available offer that a client, or the server, may use."""
+"""Rent the cheapest available offer that a client, or the server, may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from envs.simulation.federations.rounds.decisions import Placement
 from envs.simulation.federations.rounds.running import RunningApplication
 
 RETRY_S = 60
-"""Where nothing is available, the next try is so much later."""
+"""Seconds until the next try when nothing is available."""
 
 
 def cheapest_offer(view: RunningApplication, client: int, market: Market) -> int | None:

@@ -19,7 +19,7 @@ CLIP = 5.0
 
 
 class Sizes(NamedTuple):
-    """Of a network.
+    """Sizes of a network.
 
     Attributes:
         places: columns that describe a job on a place.

@@ -82,7 +82,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
 
 @njit(cache=True, error_model="numpy")
 def _guided(obs: ObservationArrays, job: int, acting: Acting) -> int:
-    """Where the guide puts the job; -1 if no place is valid."""
+    """Cluster that the guide chooses for the job; -1 if no place is valid."""
     n_clusters = obs.clusters.shape[0]
     committed = acting.sizes.places == N_COMMITTED_COLUMNS
     best, least = -1, np.inf

@@ -1,4 +1,4 @@
-"""Where most stays free of what is committed: the rule that knows what deployed jobs will still need."""
+"""The place with the most capacity after what deployed jobs will still need."""
 
 from __future__ import annotations
 

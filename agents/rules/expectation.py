@@ -167,7 +167,7 @@ def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: NDAr
 
 @compiled
 def late_batches(late_s: float, execution_s: float, period_s: float, left: float) -> float:
-    """Of `left` batches, those that miss their deadline when the next one ends `late_s` after its own.
+    """Number of `left` batches that miss their deadline when the next one ends `late_s` after its own.
 
     Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
     up for period - execution seconds. With an execution longer than the period they fall ever further behind.

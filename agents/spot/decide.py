@@ -1,4 +1,4 @@
-"""From what is remembered to the tick's choice: the best zone, the state, the value table, the safety net.
+"""Choose the tick's action from the memory: best zone, state, value table, safety net.
 
 As `agents.spot.belief`, these functions also run uncompiled in the leaderboard entries.
 """

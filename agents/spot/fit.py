@@ -1,4 +1,4 @@
-"""From recorded ticks to what a policy believes: chances, qualities, states, and how they follow."""
+"""Fit a policy's beliefs to recorded ticks: chances, qualities, states and their transitions."""
 
 from __future__ import annotations
 

@@ -81,13 +81,13 @@ def earliest_s(
 DRAWS = 6
 """Random numbers that a change uses."""
 CRITICAL_SHARE = 0.5
-"""Of the changes, those of a step that the finish depends on; the others are of any."""
+"""Share of changes to steps that the finish depends on; the others are to any step."""
 CLUSTER_SHARE = 0.5
-"""Of the changes, those that put a step on another cluster."""
+"""Share of changes that put a step on another cluster."""
 BOTH_SHARE = 0.3
-"""Of these, those that also move it in the order."""
+"""Share of those that also move it in the order."""
 GROUP_SHARE = 0.3
-"""Of these, those that take along neighbours: those that wait for it, or (half) those that it waits for."""
+"""Share of those that take along neighbours: successors or, half of the time, predecessors."""
 
 
 class Graph(NamedTuple):

@@ -28,7 +28,7 @@ NEEDED = (
     "structlog",
     "uvicorn",
 )
-"""Of the extra `deploy`."""
+"""Packages of the extra `deploy`."""
 
 _P = ParamSpec("_P")
 

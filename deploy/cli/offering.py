@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def offers_of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | None) -> list[Row]:
-    """Of all providers of a deployment, asked now.
+    """Ask all providers of a deployment for their offers now.
 
     Raises:
         ValueError: one line, if the deployment's file or one of them cannot be used.

@@ -22,7 +22,7 @@ _STYLES = {
 
 
 def console() -> Console:
-    """Of stdout."""
+    """Console on stdout."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(width=_WIDE, highlight=False)
 

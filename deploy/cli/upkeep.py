@@ -81,7 +81,7 @@ def _moment(text: str) -> float:
 
 
 def _share(one: Recording) -> str:
-    """Of the time, that it was available."""
+    """Share of the time with capacity."""
     span_s = one.rows[-1].time_s - one.rows[0].time_s
     if one.rows[0].available is None or not span_s:
         return "-"

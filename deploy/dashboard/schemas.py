@@ -97,10 +97,10 @@ class SpanView(BaseModel):
     market: Market
     instances: int
     usd_hour: float
-    """Of all of them, at the prices of the request."""
+    """Price of all instances at the prices of the request."""
     requested_s: float
     launched_s: float | None
-    """Of the first of them; null if none was (yet)."""
+    """Launch time of the first instance; null if none was launched yet."""
     ready_s: float | None
     """When all were."""
     ended_s: float | None
@@ -111,7 +111,7 @@ class SpanView(BaseModel):
 
     @classmethod
     def of(cls, span: Span) -> SpanView:
-        """From the store's."""
+        """Build from the store's span."""
         return cls(**{name: getattr(span, name) for name in cls.model_fields})
 
 
@@ -122,7 +122,7 @@ class LaneView(View):
     attempt: int
     """0 before the first."""
     phase: Phase | None
-    """Of the latest attempt; null while the task waits for a place."""
+    """Phase of the latest attempt; null while the task waits for a place."""
     progress: float
     executions_done: int
     waiting_since_s: float | None
@@ -152,7 +152,7 @@ class JobBar(View):
     misses: int
     """Batch deadlines missed."""
     interruptions: int
-    """Of the spans that are shown, as moments."""
+    """Interruptions within the spans shown, drawn as moments."""
     reason: str
     cost: CostView
     tasks: int
@@ -174,7 +174,7 @@ class DecisionLine(View):
     chosen: str | None
     """An offer; null: none for now."""
     values: Mapping[str, float]
-    """Of the chosen one, by component."""
+    """Values of the chosen candidate by component."""
     reason: str
     """Why the safety net overruled the policy; "" where it did not."""
     next_best: str | None
@@ -187,7 +187,7 @@ class DecisionLine(View):
 
     @classmethod
     def of(cls, one: DecisionRecord) -> DecisionLine:
-        """From the store's."""
+        """Build from the store's record."""
         chosen = next((item for item in one.candidates if item.offer_id == one.chosen), None)
         others = (
             item for item in one.candidates if item.available and item.offer_id not in (one.chosen, None)
@@ -214,7 +214,7 @@ class Overview(BaseModel):
     policy: str
     federated_policy: str | None
     mode: Mode | None
-    """Of the scheduler in this process, else of the latest decision; null before the first."""
+    """Mode of this process's scheduler, else of the latest decision; null before the first."""
     scheduler: bool
     """Whether this process has one; if not, `offers` and `last_pass_s` are not known."""
     last_pass_s: float | None
@@ -222,7 +222,7 @@ class Overview(BaseModel):
     """An older pass means that the scheduler does not work."""
     counts: dict[JobState, int]
     cost: CostView
-    """Of everything so far."""
+    """Cost of everything so far."""
     jobs: list[JobBar]
     """This many of each group: running (newest first), waiting (oldest first), ended (newest first)."""
     instances_live: int

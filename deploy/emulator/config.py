@@ -50,7 +50,7 @@ class PoolConfig(Part):
     @property
     @abstractmethod
     def region(self) -> str:
-        """Of its zone."""
+        """Region of the pool's zone."""
 
     @property
     @abstractmethod
@@ -122,5 +122,5 @@ class EmulatorConfig(YamlFile):
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Of the pools."""
+        """Regions of the pools."""
         return tuple(sorted({pool.region for pool in self.pools}))

@@ -112,7 +112,7 @@ class Faults:
         self.config = config
 
     def change(self, config: FaultConfig) -> None:
-        """From now on."""
+        """Replace the configuration of faults."""
         self.config, self._struck = config, 0
 
     def strikes(self, kind: str, rate: float) -> bool:

@@ -89,7 +89,7 @@ def entry(
 
 
 def total_usd(entries: Iterable[Entry]) -> Fraction:
-    """Of instances and disks; exact."""
+    """Exact total of instances and disks in USD."""
     parts = (Fraction(one.micro_usd) + Fraction(one.disk_micro_usd) for one in entries)
     return sum(parts, Fraction(0)) / 1_000_000
 
@@ -99,7 +99,7 @@ def _is_free(first: Stretch, free_first_s: float) -> bool:
 
 
 def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fraction:
-    """Of a time, in micro-USD."""
+    """Cost of an interval in micro-USD."""
     pool = instance.pool
     if not instance.spot:
         return Fraction(_micro(pool.config.on_demand_usd_hour) * seconds, 3600)

@@ -37,7 +37,7 @@ class Ec2Metadata(MetadataServer):
         super().__init__(hardware["address"], hardware["instance_id"], fate)
 
     def environment(self) -> dict[str, str]:
-        """Where programs of the instance find it."""
+        """Environment variables with the address, for programs of the instance."""
         return {VARIABLES["ec2"]: self.url}
 
     def answer(self, path: str) -> str | None:

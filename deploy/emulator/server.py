@@ -56,7 +56,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where its clients find it."""
+        """URL for clients."""
         return f"http://{self._server.host}:{self._server.port}"
 
     def start(self) -> None:

@@ -54,7 +54,7 @@ def is_whole(content: bytes) -> bool:
 
 
 def decode(content: bytes, source: str = "server") -> Checkpoint | None:
-    """From bytes; None if they are not whole."""
+    """Decode a checkpoint; None if its bytes are damaged or truncated."""
     if not is_whole(content):
         return None
     with np.load(io.BytesIO(content[_HASH_BYTES:]), allow_pickle=False) as stored:
@@ -81,12 +81,12 @@ def load(folder: Path, source: str = "server") -> Checkpoint | None:
 
 
 def file_name(number: int) -> str:
-    """Of a round's checkpoint."""
+    """File name of a round's checkpoint."""
     return f"round-{number:06d}.npz"
 
 
 def round_of(name: str) -> int | None:
-    """Whose checkpoint a file is; None if it is none."""
+    """Round of a checkpoint file; None for other files."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
@@ -143,17 +143,17 @@ class Setup(StateFile):
 
     @property
     def updates(self) -> Path:
-        """Where it keeps updates that wait to be used."""
+        """Folder of updates that have not been used yet."""
         return Path(self.folder) / "updates"
 
     @property
     def status_file(self) -> Path:
-        """Where the ServerApp tells how it is."""
+        """File in which the ServerApp reports its status."""
         return Path(self.folder) / "status.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Where it keeps its checkpoints."""
+        """Folder of the checkpoints."""
         return Path(self.folder) / "checkpoints"
 
 

@@ -98,7 +98,7 @@ class Round:
         return {question.name: question.message for question in self._open.values()}
 
     def renew(self, content: RecordDict) -> None:
-        """From now on this is what is asked."""
+        """Replace the content of the requests."""
         for name, before in self._asked.items():
             about = before.metadata
             self._asked[name] = Message(content, about.dst_node_id, about.message_type)

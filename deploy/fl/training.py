@@ -20,7 +20,7 @@ from deploy.fl.records import from_record, to_record
 from deploy.fl.round import SafeGrid, SuperLinkLost
 
 Evaluate = Callable[[int, ArrayRecord], Mapping[str, float]]
-"""From a round's number and its weights to metrics; runs next to the ServerApp."""
+"""Maps a round's number and its weights to metrics; runs next to the ServerApp."""
 
 _OFFER_S = 30.0
 

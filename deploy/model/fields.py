@@ -20,13 +20,13 @@ MAX_ARGUMENTS = 200
 MAX_ARGUMENT_LENGTH = 4096
 MAX_CLIENTS = 1000
 MAX_ENTRIES = 200
-"""Of a mapping: variables, settings of Spark, configuration of a client."""
+"""Most entries of a mapping: variables, settings of Spark, configuration of a client."""
 MAX_PLACES = 200
 MAX_TEXT_BYTES = 65_536
-"""Of one mapping, or of all arguments, together: half of what Linux takes in a single one of them."""
+"""Most bytes of one mapping, or of all arguments: half of what Linux takes in a single one of them."""
 
 MOST_TEXT_BYTES = 1 << 20
-"""Of the configurations of all clients of a training, of all commands of a bag or a workflow."""
+"""Most bytes of all clients' configurations, or of all commands of a bag or a workflow."""
 
 
 def _without_zero(text: str) -> str:

@@ -79,7 +79,7 @@ class Offer:
 
 
 class InstanceState(StrEnum):
-    """Where an instance is in its life; it only goes on, also where it could go back."""
+    """Life cycle of an instance; states only advance, also where a cloud would let it go back."""
 
     REQUESTED = "requested"
     """The intent is in the store; the provider may or may not have it yet."""

@@ -69,7 +69,7 @@ class Bag(Work):
     kind: Literal["bag"] = "bag"
     tasks: Annotated[tuple[BagTask, ...], Field(min_length=1, max_length=MOST_TASKS)]
     deadline_s: Seconds | None = None
-    """From submission to the end of the last task."""
+    """Seconds from submission to the end of the last task."""
     checkpoint: Command | None = None
     """Run in a task's folder every `profile.checkpoint_interval_s` and when its instance is about to end.
     A restarted task finds its checkpoint folder as it was then. None: it starts from the beginning."""
@@ -116,7 +116,7 @@ class Bag(Work):
 
 
 class JobState(StrEnum):
-    """Where a job is in its life. PENDING and RUNNING are live, the others are ends."""
+    """Life cycle of a job. PENDING and RUNNING are live, the others final."""
 
     PENDING = "pending"
     """Accepted; no task of it runs now."""
@@ -150,7 +150,7 @@ class Resources(Part):
 
 
 class Places(Part):
-    """Where a job may run; None: anywhere."""
+    """Restrictions on the places of a job; None: no restriction."""
 
     markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
     providers: Names | None = None
@@ -175,7 +175,7 @@ class SparkBatch(_Spark):
 
     kind: Literal["spark-batch"] = "spark-batch"
     deadline_s: Seconds | None = None
-    """From submission to the end."""
+    """Seconds from submission to the end."""
     standard_s: Seconds | None = None
     """Expected seconds on the reference instance type; learned from earlier runs where left out."""
 
@@ -191,7 +191,7 @@ class SparkStreaming(_Spark):
     period_s: Seconds
     """A batch is triggered so often."""
     batch_deadline_s: Seconds
-    """From a batch's trigger to its end."""
+    """Seconds from a batch's trigger to its end."""
     batches: Count | None = None
     """The job ends after this many; None: when it is cancelled."""
     standard_s: Seconds | None = None
@@ -216,7 +216,7 @@ class Profile(Part):
     """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by
     more than a seventh of this counts as that fast or slow only. None: all of it matters."""
     data_region: Text | None = None
-    """Where the input lies; None: everywhere."""
+    """Region of the input; None: available everywhere."""
     data_gb: Gigabytes = 0.0
     """Input that is read where the task starts."""
     checkpoint_gb: Gigabytes = 0.0
@@ -234,7 +234,7 @@ class FlowerClient(Part):
     name: Name
     config: Texts = Field(default_factory=dict)
     region: Text | None = None
-    """Where its data are: it trains there or nowhere. None: anywhere."""
+    """Region of the client's data, where alone it trains; None: anywhere."""
     budget_usd: Usd | None = None
     """What its instances may cost together; a hard limit. It leaves the training before it is passed."""
     epoch_s: Seconds | None = None
@@ -360,11 +360,11 @@ class JobSpec(Part):
         return self.work.task_names
 
     def resources_of(self, task: str) -> Resources:
-        """Of each instance of a task."""
+        """Resources of each instance of a task."""
         asked = self.work.asks(task)
         return self.resources.model_copy(update=asked) if asked else self.resources
 
     def places_of(self, task: str) -> Places:
-        """Where a task may run: also by the data that it reads, which may have to stay where they are."""
+        """Places allowed for a task, restricted also by data that may not leave their region."""
         region = self.work.region_of(task)
         return self.places if region is None else self.places.model_copy(update={"regions": (region,)})

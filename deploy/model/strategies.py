@@ -104,7 +104,7 @@ def check(strategy: Strategy, samples: Mapping[str, int], epochs_s: Mapping[str,
 
 
 def selection(strategy: FedSuda, epochs_s: Mapping[str, float | None]) -> ShadowSelection:
-    """Who is slow, and who takes part in which round.
+    """Select the stragglers and the participants of each round.
 
     Args:
         strategy: of the job.

@@ -10,7 +10,7 @@ from deploy.model.jobs import JobSpec, TaskKey
 
 
 class Phase(StrEnum):
-    """Where one attempt at a task is."""
+    """Phase of one attempt at a task."""
 
     STARTING = "starting"
     RUNNING = "running"

@@ -34,7 +34,7 @@ class Transfers:
     internet_usd_gb: Mapping[str, float] = field(default_factory=dict)
 
     def joined(self, *others: Transfers) -> Transfers:
-        """Of several clouds together: what leaves one of them for another goes over the Internet."""
+        """Join several clouds' transfers: between clouds, data go over the Internet."""
         listed = (self, *others)
         between = {
             (start, end): usd

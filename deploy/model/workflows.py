@@ -71,7 +71,7 @@ class InputFile(Part):
     path: Path
     """Below the folder of its region's data; without a region next to the job file, with which it goes."""
     region: Text | None = None
-    """Of the cluster that keeps it; None: every cluster is given it with the job."""
+    """Region of the cluster that keeps the file; None: sent with the job to every cluster."""
     gb: Gigabytes = 0.0
     stays: bool = False
     """Whether it may be read in its region only, and is never copied elsewhere."""
@@ -108,7 +108,7 @@ class Step(SparkProgram):
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] | None = None
     """The same of its memory."""
     region: Text | None = None
-    """Where it must run; None: wherever its files may be read."""
+    """Region in which the step must run; None: wherever its files may be read."""
 
 
 class Workflow(Work):
@@ -118,7 +118,7 @@ class Workflow(Work):
     files: Annotated[tuple[InputFile, ...], Field(max_length=MOST_FILES)] = ()
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS)]
     deadline_s: Seconds | None = None
-    """From submission to the end of the last step."""
+    """Seconds from submission to the end of the last step."""
 
     @model_validator(mode="after")
     def _graph(self) -> Workflow:

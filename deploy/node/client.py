@@ -126,7 +126,7 @@ _FILE_BYTES_S = 1e6
 _MOST_BYTES = 1 << 20
 _MOST_MESSAGE = 300
 _NOTICE_S = (-86_400.0, 7 * 86_400.0)
-"""From now: an end that is announced for another time is not believed."""
+"""Accepted range of announced ends, relative to now; others are ignored."""
 _Message = TypeVar("_Message", bound=BaseModel)
 
 

@@ -62,7 +62,7 @@ class Logs:
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def path(self, process_id: str) -> Path:
-        """Of a process's output."""
+        """Path of a process's output."""
         return self._folder / f"{process_id}.log"
 
     def open(self, process_id: str) -> int:

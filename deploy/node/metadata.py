@@ -179,7 +179,7 @@ class Watcher:
 # https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys).
 
 NOTICE_S = 30.0
-"""From a preemption notice to the end; the server does not date it."""
+"""Seconds from a preemption notice to the end; the server does not date it."""
 FLAVOR = "Metadata-Flavor"
 ROOT = "/computeMetadata/v1/instance/"
 
@@ -227,7 +227,7 @@ _ADDRESS = "169.254.169.254"
 
 
 def url_of(kind: MetadataKind) -> str:
-    """Where it is."""
+    """URL of the metadata service."""
     given = os.environ.get(VARIABLES[kind], _ADDRESS).rstrip("/")
     return given if given.startswith("http://") else f"http://{given}"
 

@@ -137,7 +137,7 @@ class Processes:
         return self._draining
 
     def log_path(self, process_id: str) -> Path:
-        """Where the output of a known process is. Raises KeyError."""
+        """Path of a known process's output. Raises KeyError."""
         return self._logs.path(self._known[process_id].process_id)
 
     def statuses(self) -> tuple[ProcessStatus, ...]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The standard library's, because each node would need the packages of any other, and its image with them.
 
 STRANGER_S = 15.0
-"""From the connection to the end of a request's headers, with TLS's handshake."""
+"""Seconds allowed from the connection to the end of the headers, TLS handshake included."""
 _MOST = 64
 _MOST_OF_ADDRESS = 32
 _LINGER_S = 2.0

@@ -1,1 +1,1 @@
-"""Where whole objects are kept that outlive this machine: a cloud's bucket, or a folder of a file server."""
+"""Object stores that outlive this machine: a cloud's bucket, or a folder of a file server."""

@@ -74,7 +74,7 @@ class Objects(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where they are, for people."""
+        """URI of the objects, for messages."""
 
     def put(self, name: str, content: bytes) -> None:
         """Keep an object. When this returns it has been read back, and is what was given.

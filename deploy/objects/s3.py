@@ -16,7 +16,7 @@ from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding, granted
 
 REGION = "us-east-1"
-"""Where S3 is asked first: it says where a bucket is, and the SDK goes there."""
+"""Region that is asked first; S3 answers with the bucket's region and the SDK follows."""
 _EXISTS = "PreconditionFailed"
 _RACE = "ConditionalRequestConflict"
 _RACES = 5

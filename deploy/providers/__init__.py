@@ -1,1 +1,1 @@
-"""Where instances come from: one module or package for each provider, all behind `base.Provider`."""
+"""Providers of instances: one module or package each, all behind `base.Provider`."""

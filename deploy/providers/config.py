@@ -28,7 +28,7 @@ GROUP = "spotweave.providers"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an offer is, and how it is rented; `zone` is "" where it is for the whole region."""
+    """Location and market of an offer; `zone` is "" if the offer is for the whole region."""
 
     provider: str
     region: str

@@ -51,7 +51,7 @@ _LOOK_LEAST_S = 0.1
 _GROWTH_BYTES_S = 4 << 30
 """So fast may memory grow: the closer it is to the limit, the sooner is the next look."""
 _WALK_SHARE = 0.02
-"""Of one core, for walking through the folders."""
+"""Share of one core for walking through the folders."""
 
 
 def _private(name: str, flags: int) -> int:

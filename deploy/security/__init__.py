@@ -1,1 +1,1 @@
-"""Who may use the service, and how it keeps its secrets: keys, tokens, certificates, where it listens."""
+"""Access and secrets of the service: keys, tokens, certificates, listen addresses, sandbox."""

@@ -102,9 +102,9 @@ METADATA_ADDRESS = "169.254.169.254"
 _PROCESSES_MOST = 4096
 """Threads and processes of one user id; a Spark driver has some hundred."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
-"""Where the sandbox's own programs are looked for, whatever PATH says."""
+"""Search path of the sandbox's own programs, whatever PATH says."""
 _OWN = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
-"""Of which bubblewrap gives each command its own."""
+"""Folders that bubblewrap makes private to each command."""
 _ENTER = """
 import json, os, sys
 with open(0, "rb", closefd=False) as given:
@@ -365,7 +365,7 @@ def _limited() -> list[str]:
 
 
 def _code() -> set[Path]:
-    """Where programs lie that a job is run with, and that may be inside of somebody's home."""
+    """Folders of the programs that jobs run with; they may lie inside somebody's home."""
     packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     java = os.environ.get("JAVA_HOME") or shutil.which("java")
     found = {sys.prefix, sys.base_prefix, str(Path(deploy.__file__).parents[1]), *packages}

@@ -112,7 +112,7 @@ class AccessTokens:
         return NewToken(text, record)
 
     def check(self, text: str, now_s: float) -> TokenRecord:
-        """Whose token this is.
+        """Look up the record of a token.
 
         Raises:
             TokenError: if it is malformed, unknown, revoked or expired. Only who has the whole token is
@@ -164,7 +164,7 @@ class AccessTokens:
 # and says so in its log, and its instance is given up.
 
 VALID_S = 1800.0
-"""From the request; an instance that has not come up by then is given up long before."""
+"""Validity in seconds from the request; instances that take longer are given up before."""
 
 
 def join_token(node_token: str, client_token: str) -> str:

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may."""
+"""Authentication and authorisation of requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Caller:
-    """Whose request this is.
+    """The caller of a request.
 
     Attributes:
         name: of the token; tokens of one name are one submitter's.

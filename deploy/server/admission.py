@@ -82,7 +82,7 @@ WINDOW_S = 60.0
 
 @dataclass(frozen=True)
 class Quotas:
-    """Of everyone who submits, admins too; tokens of one name are one submitter's.
+    """Quotas of every submitter, admins too; tokens of one name are one submitter's.
 
     Attributes:
         live_jobs: of a submitter, that have not ended.

@@ -298,7 +298,7 @@ class Staged:
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700)
         self.size = 0
-        """Of all files, in bytes."""
+        """Size of all files in bytes."""
         try:
             self.digests = {name: self._write(name, text) for name, text in sorted(files.items())}
             _write(self.folder / MANIFEST, json.dumps(self.digests).encode())
@@ -310,7 +310,7 @@ class Staged:
 
     @property
     def workdir(self) -> str:
-        """Where the folder will be."""
+        """Path of the job's folder once it is moved there."""
         return str(self._final.absolute())
 
     def accept(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is connected, and who has to go when there are too many.
+"""Limits on open connections, and which are closed when there are too many.
 
 uvicorn limits neither the time that a request's head may take nor the connections of an address, and answers
 503 to everyone once its one limit is reached. Here, when there are too many, whoever keeps the service
@@ -142,7 +142,7 @@ class Connections:
 
 
 def network_of(address: str) -> str:
-    """Whose connection it is: an address; of IPv6 the /64, all of which one machine may use."""
+    """Network of an address: the address itself, or its /64 for IPv6, all of which one machine may use."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -216,7 +216,7 @@ class Guarded(H11Protocol):
         _cancel(self._stall_timer)
 
     def _await_head(self) -> None:
-        """From now on, whatever drips in: not the next byte but the whole head has a limit."""
+        """Start the time limit of the whole head, however slowly its bytes arrive."""
         self._all.now_waits(self._guest, Waits.REQUEST)
         _cancel(self._head_timer)
         self._head_timer = self.loop.call_later(self._all.limits.head_within_s, self._no_head)

@@ -23,7 +23,7 @@ class SchedulerView(Protocol):
     """The scheduler, as far as the service needs it. Called from several threads."""
 
     def offers(self) -> Sequence[Offer]:
-        """Of all providers that answered, as they were in the latest pass."""
+        """Offers of all providers that answered in the latest pass."""
 
     def last_pass_s(self) -> float | None:
         """Epoch seconds of the latest pass that ended; None before the first."""

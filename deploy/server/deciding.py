@@ -1,4 +1,4 @@
-"""From a request to decisions, by policies that many requests share and none changes."""
+"""Decide requests by policies that are shared and never changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from envs.simulation.guards.rules import GuardsConfig
 ROUND_WINDOW = 1
 """Policies for rounds decide one task at a time."""
 ANY_NUMBER = 0
-"""Of offers: fits only policies that do not depend on their number, as requests bring their own offers."""
+"""Number of offers of policies that do not depend on it, as requests bring their own offers."""
 
 Group = Literal["market", "federated"]
 

@@ -89,14 +89,14 @@ class OfferFacts(_Facts):
     instance_type: Text
     market: Market
     vcpus: Annotated[int, Field(gt=0, le=100_000)]
-    """Of one instance."""
+    """vCPUs of one instance."""
     memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
-    """Of one instance."""
+    """Memory of one instance."""
     gpu: Text | None = None
     speed: Annotated[FiniteFloat, Field(ge=1e-3, le=1e3)] = 1.0
     """Relative to the reference instance type, larger is faster."""
     price_usd_hour: Usd
-    """Of one instance, now."""
+    """Current price of one instance."""
     on_demand_usd_hour: Usd
     """The same type on demand in that region."""
     available: bool = True
@@ -114,9 +114,9 @@ class OfferFacts(_Facts):
     mean_up_s: Seconds = 0.0
     """Mean length of the up-spells of the latest 7 days."""
     launch_s: Seconds = 60.0
-    """From the request to a ready node."""
+    """Seconds from the request to a ready node."""
     notice_s: Seconds = 0.0
-    """Of interruption notice."""
+    """Seconds of interruption notice."""
     free_first_s: Seconds = 0.0
     """An instance that the provider interrupts earlier costs nothing."""
     billing_minimum_s: Seconds = 60.0
@@ -141,7 +141,7 @@ class RoundFacts(_Facts):
     round_left_s: Seconds = 0.0
     """Until all others of its round have delivered."""
     round_s: Seconds = 0.0
-    """Of a whole round."""
+    """Duration of a whole round."""
     cold_s: Seconds = 0.0
     """What its first execution on new instances takes longer."""
     budget_left_usd: Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)] | None = None
@@ -161,11 +161,11 @@ class TaskFacts(_Facts):
     """Unique within the job."""
     kind: Kind
     resources: Resources = Resources()
-    """Of each instance, and how many of them it needs at once."""
+    """Resources of each instance, and how many instances the task needs at once."""
     places: Places = Places()
-    """Where it may run."""
+    """Allowed places."""
     standard_s: Seconds
-    """Of one execution (batch, epoch), or of all the work."""
+    """Duration of one execution (batch, epoch), or of all the work."""
     age_s: Seconds = 0.0
     """Since it was submitted: the oldest arrived first."""
     waited_s: Seconds = 0.0
@@ -177,7 +177,7 @@ class TaskFacts(_Facts):
     period_s: Seconds = 0.0
     """Between two batches."""
     progress: Share = 0.0
-    """Of the work, done and saved."""
+    """Share of the work that is done and saved."""
     restart_s: Seconds = 0.0
     """To set up on fresh instances."""
     checkpoint_s: Seconds = 0.0
@@ -196,7 +196,7 @@ class TaskFacts(_Facts):
     transfer_s: dict[Text, Seconds] = Field(default_factory=dict, max_length=MAX_OFFERS)
     """By offer id: to move its data there."""
     round: RoundFacts = RoundFacts()
-    """Of tasks of kind "federated"."""
+    """Facts about the round, for tasks of kind "federated"."""
 
     @property
     def key(self) -> TaskKey:
@@ -266,7 +266,7 @@ class CandidateAnswer(BaseModel):
     expected_usd: float
     """Until the task's end, delay and misses included, by the rule `expected_cost`."""
     price_usd_hour: float
-    """Of all instances that the task would hold there, now."""
+    """Current price of all instances that the task would hold there."""
     finish_s: float
     """Expected, until the end of its work (or next execution) there."""
     risk: float
@@ -294,7 +294,7 @@ class DecisionAnswer(BaseModel):
     """In force for this answer; empty for a policy without value components."""
     task: TaskName
     offer_id: str | None
-    """Where it goes; null: none for now."""
+    """Chosen offer; null: none for now."""
     policy_choice: str | None
     """What the policy chose; another than `offer_id` where the safety net caught it."""
     net: str

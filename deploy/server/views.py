@@ -29,7 +29,7 @@ from deploy.store.tasks import Task
 
 HIDDEN = "(hidden)"
 _TOLD = frozenset({"message", "reason", "error"})
-"""Where an event says something in words."""
+"""Fields of an event with free text."""
 _OUR_WORDS = frozenset(
     {"task.decided", "task.caught", "task.moved", "task.stayed", "task.hopeless", "task.left"}
 )
@@ -125,7 +125,7 @@ class CostView(BaseModel):
 
     @classmethod
     def of(cls, bill: Bill) -> CostView:
-        """From the store's exact bill, to the micro-USD."""
+        """Build from the store's exact bill, rounded to the micro-USD."""
         return cls(
             usd=float(bill.usd),
             disk_usd=float(usd(bill.disk)),
@@ -140,9 +140,9 @@ class CostsView(BaseModel):
 
     by: str
     groups: dict[str, CostView]
-    """Of jobs those that were submitted last, of days the last ones."""
+    """The latest jobs, or the latest days."""
     others: CostView | None
-    """Of what is not listed; null where all is."""
+    """Sum of the groups that are not listed; null if all are."""
     total: CostView
 
 
@@ -153,7 +153,7 @@ class TaskView(View):
     attempt: int
     """0 before the first."""
     phase: Phase | None
-    """Of the latest attempt; null while the task waits for a place."""
+    """Phase of the latest attempt; null while the task waits for a place."""
     progress: float
     saved: float
     instances: list[str]
@@ -166,7 +166,7 @@ class TaskView(View):
 
     @classmethod
     def of(cls, task: Task, whole: bool) -> TaskView:
-        """From the store's; `whole`: with what its program says."""
+        """Build from the store's task; `whole`: with its program's messages."""
         return cls.of_fields(
             task,
             task=task.key.task,
@@ -193,7 +193,7 @@ class JobSummary(View):
 
     @classmethod
     def of(cls, job: Job, sums: Sums, caller: Caller) -> JobSummary:
-        """From the store's, as far as the caller may see it."""
+        """Build from the store's job, as far as the caller may see it."""
         return cls.of_fields(
             job,
             name=job.spec.name,
@@ -246,7 +246,7 @@ class InstanceView(View):
 
     @classmethod
     def of(cls, one: Instance) -> InstanceView:
-        """From the store's."""
+        """Build from the store's instance."""
         return cls.of_fields(one.offer, one, **one.key._asdict())
 
 
@@ -275,7 +275,7 @@ class OfferView(View):
 
     @classmethod
     def of(cls, one: Offer, used: int) -> OfferView:
-        """From the scheduler's."""
+        """Build from the scheduler's offer."""
         return cls.of_fields(one, used=used)
 
 
@@ -298,7 +298,7 @@ class DecisionView(View):
 
     @classmethod
     def of(cls, one: DecisionRecord) -> DecisionView:
-        """From the store's."""
+        """Build from the store's record."""
         return cls.of_fields(one, **one.key._asdict())
 
 
@@ -316,7 +316,7 @@ class EventView(View):
 
     @classmethod
     def of(cls, one: Event, caller: Caller) -> EventView:
-        """From the store's, as far as the caller may see it."""
+        """Build from the store's event, as far as the caller may see it."""
         hidden = one.job_id is not None and not caller.may_see(one.submitter)
         return cls.of_fields(one, data=hidden_data(one.kind, one.data) if hidden else one.data)
 

@@ -1,4 +1,4 @@
-"""From the rows of instances and prices to usage and charges."""
+"""Compute usage and charges from the rows of instances and prices."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _PAID = union_all(
 ).subquery("paid")
 """What is written down: of ended instances, and of data that were moved."""
 _SUMS = tuple(func.sum(_PAID.c[name]) for name in ("seconds", "cost", "on_demand", "disk", "egress"))
-"""Of it, in the order of a bill."""
+"""Sums of what was paid, in the order of a bill."""
 _RUNNING = instances.c.state.in_(LIVE)
 
 

@@ -54,7 +54,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Sums:
-    """Of all tasks of a job.
+    """Sums over all tasks of a job.
 
     Attributes:
         tasks: how many.

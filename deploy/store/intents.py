@@ -33,7 +33,7 @@ class IntentKind(StrEnum):
 
 
 class IntentState(StrEnum):
-    """Where it is."""
+    """State of an intent."""
 
     PENDING = "pending"
     DONE = "done"
@@ -133,7 +133,7 @@ class Intents:
             return [_intent(row) for row in connection.execute(query).all()]
 
     def pending_counts(self) -> Mapping[IntentKind, tuple[int, float]]:
-        """Of each kind that has any: how many are not done yet, and when the oldest was made."""
+        """By kind: the number of pending intents, and when the oldest was made."""
         query = (
             select(intents.c.kind, func.count(), func.min(intents.c.created_s))
             .where(intents.c.state == "pending")

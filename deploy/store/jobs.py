@@ -61,7 +61,7 @@ def _decode(values: dict[str, Any]) -> Job:
 
 
 job_of = Decoded(jobs, _decode)
-"""From a row of `job_of.rows`."""
+"""Build a job from a row of `job_of.rows`."""
 
 
 class Jobs:
@@ -160,7 +160,7 @@ class Jobs:
         return {name: known[name] for name in sorted(names) if name in known}
 
     def specs(self, names: Collection[str]) -> Iterator[tuple[str, float, str]]:
-        """Of each of these: its id, when it was submitted and its spec as JSON, which few need to parse."""
+        """Yield id, time of submission and spec as JSON of these jobs; few callers need to parse it."""
         query = select(jobs.c.job_id, jobs.c.submitted_s, jobs.c.spec)
         with self._database.read() as connection:
             for some in portions(names):

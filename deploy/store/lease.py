@@ -1,4 +1,4 @@
-"""Who leads a deployment: a lock between processes, and a row in the database that every commit looks at.
+"""The lead of a deployment: a lock between processes, and a database row that every commit checks.
 
 The lock tells a second process at once that there is a leader. But a lock can be lost without its holder's
 doing: somebody removes its file, or a database server restarts. Then two processes could act for a moment.

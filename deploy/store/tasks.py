@@ -81,7 +81,7 @@ def _decode(values: dict[str, Any]) -> Task:
 
 
 task_of = Decoded(tasks, _decode)
-"""From a row of `task_of.rows`."""
+"""Build a task from a row of `task_of.rows`."""
 
 
 def _is(key: TaskKey) -> ColumnElement[bool]:

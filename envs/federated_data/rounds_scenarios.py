@@ -16,7 +16,7 @@ from envs.simulation.series import StepSeries
 
 BUNDLED = Path(__file__).resolve().parent
 PREFIX = "fedcostaware_"
-"""Of the files of the four data sets of Sinha 2025."""
+"""Prefix of the files of the four data sets of Sinha 2025."""
 PREFIXES = {"rounds": PREFIX, "multi_fedls": "multi_fedls_"}
 """By the kind of their scenarios; the rest of a file's name is the scenario's."""
 

@@ -1,4 +1,4 @@
-"""Where compiled code is kept between runs, and a line that says when something is compiled.
+"""Cache compiled code between runs, and report compilations in one line.
 
 Numba's cache notices when the file of a function changes, but not when a function that it calls, in another
 file, does: after an edit or an upgrade it would run the old callee. A folder named after a hash of every
@@ -150,7 +150,7 @@ _SAY_EVERY_S = 10.0
 
 @cache
 def announce_compiling(out: TextIO | None = None) -> CompileCounter:
-    """From now on say what is compiled, on standard error by default. Nothing is said of what is cached."""
+    """Report compilations, on standard error by default; loads from the cache are silent."""
     counter = CompileCounter(out)
     event.register("numba:compile", counter)  # type: ignore[no-untyped-call]
     return counter

@@ -26,9 +26,9 @@ UNKNOWN = -1.0
 """Stands in a row for what has not been measured yet."""
 
 WEIGHT = 0.5
-"""Of a new sample in the means."""
+"""Weight of a new sample in the moving means."""
 ERROR_WEIGHT = 0.2
-"""Of a new sample in the means of errors, which are few and far apart."""
+"""Weight of a new sample in the moving means of errors, which are few and far apart."""
 WARM_SHARE = 0.8
 """Until a warm epoch has been seen, it is expected to take this share of a cold one: rather too little, so
 that no client comes too late for a round that is shorter than the first."""

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIGITS_TRAINING = 1500
-"""Of the 2,000 digits in the package this many, from the first, are for training, the others for tests."""
+"""Number of training images: the first of the package's 2,000 digits; the others are for tests."""
 
 TEST_EVERY = 5
-"""Where a folder has only the test set of MNIST, every fifth image is for tests, the others for training."""
+"""Every fifth image is for tests where a folder has only the test set of MNIST."""
 
 _IDX_HEADER = {3: 16, 1: 8}
 _CIFAR_ROW = 1 + 3 * 32 * 32

@@ -1,1 +1,1 @@
-"""Where independent tasks run: in this process, in processes of this machine, on a Ray cluster."""
+"""Run independent tasks in this process, in processes of this machine, or on a Ray cluster."""

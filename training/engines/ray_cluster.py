@@ -16,7 +16,7 @@ from training.engines.carrying import carry_out
 from training.engines.engine import RETRIES, Engine, LostTaskError
 
 OBJECT_STORE_BYTES = 80_000_000
-"""Of a Ray of our own: what travels is small, and larger objects spill to the disk."""
+"""Object store of our own Ray: what travels is small, and larger objects spill to the disk."""
 ANSWER_S = 5.0
 
 

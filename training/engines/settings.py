@@ -17,7 +17,7 @@ KEYS = ("engine", "workers", "ray")
 
 @dataclass
 class RaySettings:
-    """Where Ray is.
+    """Settings of the connection to Ray.
 
     Attributes:
         address: "auto" for the cluster that this machine belongs to, or HOST:PORT; None: one of our own.
@@ -30,12 +30,12 @@ class RaySettings:
 
 @dataclass
 class EngineSettings:
-    """No result depends on any of it.
+    """The engine that runs trainings; no result depends on it.
 
     Attributes:
         engine: "local", this machine, or "ray", a Ray cluster.
         workers: processes of this machine, or cores of a Ray of our own; 1 with "local": this process.
-        ray: where Ray is.
+        ray: connection to Ray.
     """
 
     engine: Literal["local", "ray"] = "local"

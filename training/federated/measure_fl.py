@@ -151,7 +151,7 @@ def _require_fitting(options: Options) -> None:
 def _results(
     options: Options, compute: Measurement | None, communication: Measurement | None
 ) -> list[Result]:
-    """Where in the file the measurements belong. Raises FederationError and MeasureError."""
+    """Pair the measurements with their places in the clouds file. Raises FederationError and MeasureError."""
     assert options.into is not None
     clouds = read_clouds(options.into)
     region = options.region

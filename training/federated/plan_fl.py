@@ -111,7 +111,7 @@ def _place(federation: Federation, vm_type: int, market: Market) -> tuple[str, .
 
 
 def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
-    """Where every task is, and the placement's figures."""
+    """Document with the place of every task and the placement's figures."""
     clouds, outcome = federation.clouds, plan.outcome
 
     def task(name: str, vm_type: int, market: Market) -> dict[str, Any]:

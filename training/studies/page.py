@@ -159,7 +159,7 @@ class Page:
     folder: Path | None = None
 
     def file(self, name: str, ending: str = "json") -> Path:
-        """Where a section's document is, or its picture or episodes."""
+        """Path of a section's document, picture or episodes."""
         return (self.folder or self.path.with_suffix("")) / f"{name}.{ending}"
 
     def stored(self, name: str) -> dict[str, Any] | None:

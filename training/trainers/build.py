@@ -1,4 +1,4 @@
-"""From an environment and settings to the trainer that they ask for."""
+"""Build the trainer that an environment and settings ask for."""
 
 from __future__ import annotations
 

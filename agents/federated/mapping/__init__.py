@@ -1,1 +1,1 @@
-"""Where the tasks of federated applications run: exact and heuristic placements before the first round."""
+"""Initial mapping of federated applications: exact and heuristic placements before the first round."""

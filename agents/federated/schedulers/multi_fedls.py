@@ -187,7 +187,7 @@ class MultiFedLS:
         self._measured.take(task, client, types, expected_s, self._move_factor)
 
     def _worth_moving(self, view: RunningApplication) -> model.Placement | None:
-        """Where all tasks had better be from this round on; None: where they are."""
+        """Best placement from this round on; None: stay."""
         if not self._measured.concern(self._placement):
             return None
         federation, here = self._measured.federation, self._placement

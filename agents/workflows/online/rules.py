@@ -35,7 +35,7 @@ _WAIT = 1e11
 
 
 class _EarliestFinish(WorkflowRule):
-    """Where the step ends first among the wanted places, the cheaper of equals; others only if it must."""
+    """Earliest finish among the wanted places, then the cheapest; other places only if it must."""
 
     def ranking(self, shown: Seen) -> Floats:
         """Expected seconds until the step ends; with "none" behind all wanted places."""

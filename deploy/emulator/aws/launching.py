@@ -107,7 +107,7 @@ class Launcher:
         return image
 
     def _pool(self, region: str, instance_type: str, zone: str | None) -> Pool:
-        """Where it may run; without a zone the first of the configuration. Raises AwsError."""
+        """Find the pool; without a zone, the first one configured. Raises AwsError."""
         of_type = [
             pool for pool in self._world.market.of_region(region) if pool.instance_type == instance_type
         ]

@@ -92,7 +92,7 @@ class MarketActions:
         return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 
     def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
-        """Of each zone: 1 without capacity for the target; else 10 times the share of a day with capacity."""
+        """Score zones: 1 without capacity for the target, else 10 times the share of a day with capacity."""
         wanted, target = params.get("InstanceTypes", []), int(params["TargetCapacity"])
         market, now_s = self._world.market, self._world.clock.now()
         scores: dict[tuple[str, str], int] = {}

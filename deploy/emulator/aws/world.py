@@ -63,7 +63,7 @@ WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 EVENT_LEAD_S = 120.0
-"""From the time of a warning to the end that it announces."""
+"""Seconds between a warning and the end that it announces."""
 
 
 class Events:

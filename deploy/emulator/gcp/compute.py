@@ -18,7 +18,7 @@ from deploy.emulator.gcp.world import GceInstance, GceWorld, Operation
 
 _Json = dict[str, Any]
 Handler = Callable[[dict[str, str], Mapping[str, str], _Json], _Json]
-"""From the parts of a path, the query and the body to the answer; raises GcpError."""
+"""Maps path parts, query and body to an answer; raises GcpError."""
 ROOT = "/compute/v1/projects/"
 _T = TypeVar("_T")
 _PAGE, _MOST = 500, 500

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "COMPUTE_EMULATOR_HOST"
-"""Where the provider finds an emulator, after the pattern of Google's own STORAGE_EMULATOR_HOST."""
+"""Environment variable with the emulator's address, named like Google's own STORAGE_EMULATOR_HOST."""
 
 
 class GcpEmulator(Emulator):

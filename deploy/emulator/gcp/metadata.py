@@ -23,7 +23,7 @@ class GceMetadataServer(Listener):
         super().__init__(hardware["address"], 0, _Handler)
 
     def environment(self) -> dict[str, str]:
-        """Where programs of the instance find it."""
+        """Environment variables with the address, for programs of the instance."""
         return {VARIABLES["gce"]: f"{self.server_address[0]!s}:{self.port}"}
 
     def answer(self, path: str) -> str | None:

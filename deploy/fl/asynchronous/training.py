@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 
 class Updates(Protocol):
-    """Of one training, in one run of its ServerApp."""
+    """The updates of one training in one run of its ServerApp."""
 
     @property
     def form(self) -> Form:

@@ -179,7 +179,7 @@ def _prepared(organizer: Organizer, version: int) -> Prepared:
 
 
 def _context(settings: BrokerSettings) -> ssl.SSLContext:
-    """Of TLS; Python reads keys from files only."""
+    """TLS context; Python reads keys from files only."""
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     place: Path = settings.folder / "tls.pem"
     write_private(place, settings.key + settings.certificate)

@@ -89,11 +89,11 @@ class Catalogue(Part):
         return prices[instance_type]
 
     def disk_usd_gib_month(self, region: str) -> float:
-        """Of a gp3 volume. Raises CatalogueError."""
+        """Price of a gp3 volume in USD per GiB-month. Raises CatalogueError."""
         return self._of(region).disk.usd_gib_month
 
     def egress_usd_gb(self, start: str, end: str) -> float:
-        """Of moving a GB from one region to another. Raises CatalogueError."""
+        """Price of moving data between two regions in USD per GB. Raises CatalogueError."""
         prices = self._of(start).egress.usd_gb
         if end not in prices:
             raise CatalogueError(f"the price list has no way from {start} to {end}: {_remedy(prices)}")

@@ -45,7 +45,7 @@ _CODES: dict[tuple[CloudMarket, str], str] = {
     ("spot", "p"): "L-7212CCBC",
     ("on_demand", "p"): "L-417A185B",
 }
-"""From the console's page of EC2 quotas: standard families, G and VT, P2 to P4."""
+"""Codes from the console's page of EC2 quotas: standard families, G and VT, P2 to P4."""
 _STANDARD = frozenset("acdhimrtz")
 
 

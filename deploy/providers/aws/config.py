@@ -28,7 +28,7 @@ _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+=,@-]{1,100}$")]
 _Queue = Annotated[str, Field(pattern=r"^([A-Za-z0-9_-]{1,80}|https?:/{2}\S+)$")]
 INTERNET_USD_GB = 0.09
-"""Of what leaves a region for another cloud, the first 10 TB of a month.
+"""USD per GB that leaves a region for another cloud, for the first 10 TB of a month.
 
 https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer; the page itself was not read. A published bill
 of June 2026 has for us-east-1: "$0.090 per GB - first 10 TB / month data transfer out beyond the global free
@@ -151,7 +151,7 @@ class AwsConfig(CloudConfig):
         return check(self, deployment=deployment or "not-made-yet")
 
     def transfers(self) -> Transfers:
-        """From any region of the price list to those rented in; AWS names no speeds. Raises ConfigError."""
+        """Transfers from any priced region to the rented ones, without speeds. Raises ConfigError."""
         listed = self.prices().regions
         return Transfers(
             regions=tuple(self.regions),
@@ -167,5 +167,5 @@ class AwsConfig(CloudConfig):
     def details(
         self, provider: Provider, offers: Sequence[Offer], now_s: float
     ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
-        """Of spot offers: the mean price and the placement score. Raises ProviderError."""
+        """Mean price and placement score of spot offers. Raises ProviderError."""
         return cast("AwsProvider", provider).details(offers, now_s)

@@ -140,7 +140,7 @@ def _filtered(
 
 
 def _when(reason: str) -> float | None:
-    """From "User initiated (2026-01-31 12:00:00 GMT)"."""
+    """Parse the time in "User initiated (2026-01-31 12:00:00 GMT)"."""
     found = _TIME.search(reason)
     return None if found is None else datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
 

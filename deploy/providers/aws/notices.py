@@ -25,7 +25,7 @@ from deploy.providers.calls import QUEUE_S, Calls
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 NOTICE_S = 120.0
-"""From a warning to the end, which the event itself does not name.
+"""Seconds from a warning to the end, which the event itself does not name.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 """

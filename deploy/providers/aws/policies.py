@@ -32,14 +32,14 @@ class Scope:
     node_buckets: tuple[Bucket, ...] = ()
 
     def arns(self, resource: str) -> list[str]:
-        """Of a resource of EC2 in every region."""
+        """ARNs of a resource of EC2 in every region."""
         return [
             f"arn:{self.partition}:ec2:{region}:{self.account}:{resource}" for region in self.config.regions
         ]
 
 
 def scheduler(scope: Scope) -> Policy:
-    """Of the role of the scheduler's machine."""
+    """Policy of the role of the scheduler's machine."""
     config, here = scope.config, {"aws:ResourceAccount": scope.account}
     statements = [
         # None of these can be narrowed to resources.
@@ -73,7 +73,7 @@ def scheduler(scope: Scope) -> Policy:
 
 
 def operator() -> Policy:
-    """Of whoever runs `clouds check`, `offers` or refreshes the price list; besides the scheduler's."""
+    """Additional policy for `clouds check`, `offers` and refreshing the price list."""
     return _policy(
         [
             _allow(
@@ -101,7 +101,7 @@ def operator() -> Policy:
 
 
 def node(scope: Scope) -> Policy:
-    """Of the nodes' role, if they have one. What it allows, the code of every job there may do."""
+    """Policy of the nodes' role, if they have one. The code of every job gets these rights too."""
     statements = _kept(scope, scope.node_buckets)
     if not statements:
         statements = [{"Sid": "NodesCallNothing", "Effect": "Deny", "Action": ["*"], "Resource": ["*"]}]

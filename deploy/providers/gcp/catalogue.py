@@ -27,7 +27,7 @@ from spotweave.files import write_bytes
 
 HOST = "cloudbilling.googleapis.com"
 PATH = "/v1/services/6F81-5844-456A/skus"
-"""Of Compute Engine."""
+"""Path of Compute Engine's prices."""
 _PAGE = 5000
 _FAMILIES = {
     "n1": "N1 Predefined Instance",

@@ -51,7 +51,7 @@ def lacking(clients: Clients, config: GcpConfig) -> list[str]:
 
 _REFRESH = "python -m deploy.providers.gcp.catalogue --out prices.json"
 _PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
-"""Of quotas. Where a project has no quota of its own for spot, the one on demand counts."""
+"""Prefixes of quotas. A project without quotas for spot uses those on demand."""
 
 
 def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding]:

@@ -17,9 +17,9 @@ from google.cloud import compute_v1
 from deploy.providers.gcp.errors import gcp_errors
 
 VARIABLE = "COMPUTE_EMULATOR_HOST"
-"""Where an emulator of all APIs is, after the pattern of Google's own STORAGE_EMULATOR_HOST."""
+"""Environment variable with the address of an emulator of all APIs, named like STORAGE_EMULATOR_HOST."""
 STORAGE_VARIABLE = "STORAGE_EMULATOR_HOST"
-"""Where one of Cloud Storage alone is."""
+"""Environment variable with the address of an emulator of Cloud Storage alone."""
 TIMEOUT_S = 10.0
 RETRY = Retry(
     predicate=if_exception_type(

@@ -168,7 +168,7 @@ def done(one: compute_v1.Operation) -> Done:
 
 
 def epoch_s(text: str) -> float:
-    """Of a time as Compute Engine writes it."""
+    """Parse Compute Engine's timestamp into Unix time."""
     return datetime.fromisoformat(text).timestamp()
 
 

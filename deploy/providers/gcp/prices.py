@@ -102,7 +102,7 @@ class PriceList(Part):
         return prices[kind]
 
     def egress_usd_gb(self, start: str, end: str) -> float:
-        """From a region of Google's to another."""
+        """Price of moving data between two Google regions in USD per GB."""
         continents = {_continent(start), _continent(end)}
         if start == end:
             return 0.0

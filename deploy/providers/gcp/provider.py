@@ -148,7 +148,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
         return by_region, {}
 
     def _zone(self, name: str) -> str:
-        """Where an instance is; "" for one that has ended or never was."""
+        """Zone of an instance; "" for one that has ended or never was."""
         known = self._memory.get(name)
         if known is not None:
             return _zone_of(known.report) if known.report.state.live else ""
@@ -222,5 +222,5 @@ class GcpProvider(CloudProvider[GcpConfig]):
 
 
 def _zone_of(report: InstanceReport) -> str:
-    """Of its offer: PROVIDER/ZONE/TYPE/MARKET."""
+    """Zone in the offer's id, PROVIDER/ZONE/TYPE/MARKET."""
     return report.offer_id.split("/")[1]

@@ -65,7 +65,7 @@ class LocalOffer(Part):
 
     @property
     def place(self) -> Place:
-        """Where it is."""
+        """Place of the offer."""
         return Place("local", self.region, self.zone, self.instance_type, self.market)
 
     @property

@@ -149,7 +149,7 @@ class LocalProvider:
     # What the market says.
 
     def _position_s(self, now: float) -> float:
-        """Where in the recordings a moment lies."""
+        """Position of a moment in the recordings, in seconds."""
         return self._config.trace_start_s + max(0.0, now - self._origin_s) * self._config.time_factor
 
     def _offer(self, offer: LocalOffer, now: float) -> Offer:

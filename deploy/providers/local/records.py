@@ -106,7 +106,7 @@ _SANDBOX = TypeAdapter(Sandbox)
 
 
 def box_name(name: str) -> str:
-    """Of an instance's box."""
+    """Name of an instance's sandbox."""
     return f"instance {name}"
 
 
@@ -157,7 +157,7 @@ class StateFolder:
         return float(path.read_text())
 
     def folder(self, name: str) -> Path:
-        """Of one instance."""
+        """Folder of one instance."""
         return self._instances / name
 
     def workdir(self, name: str) -> Path:
@@ -209,7 +209,7 @@ class StateFolder:
             return None
 
     def agent_port(self, name: str) -> int:
-        """Of its node agent; 0 before it listens, or if what it says of itself makes no sense.
+        """Port of the node agent; 0 before it listens, or if its own report is malformed.
 
         Jobs on the instance can write there too.
         """

@@ -12,7 +12,7 @@ FILES, RESTORED = "files.tar", "restored.tar"
 
 
 def checkpoint_file(number: int) -> str:
-    """Of a checkpoint, in the task's folder."""
+    """File name of a checkpoint in the task's folder."""
     return f"saved/{number:06d}.tar"
 
 

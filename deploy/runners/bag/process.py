@@ -42,7 +42,7 @@ class TaskProcess:
         self._status = Status()
 
     def run(self) -> int:
-        """From the files to the end of the command. Returns what to end with."""
+        """Fetch the files and run the command. Returns the exit code."""
         # Signals are waited for, not handled: one that comes at any other moment stays pending.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAKE)
         self._unpack(FILES, self._work)

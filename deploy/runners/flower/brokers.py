@@ -32,7 +32,7 @@ _LOOK_WITHIN_S = 1.0
 
 
 class Brokers:
-    """Of one job.
+    """The brokers of one job.
 
     Args:
         folder: state of the job.
@@ -135,7 +135,7 @@ class Brokers:
         return Place(host=self._host, port=self._ports[number], certificate=certificate, token=token)
 
     def _token(self, number: int, who: str) -> str:
-        """Of one pair; none of them tells another."""
+        """Token of one pair; no token reveals another."""
         path = self._keys / "brokers.secret"
         if not path.exists():
             write_private(path, secrets.token_urlsafe(32))

@@ -64,7 +64,7 @@ class StoredRounds:
 
     @property
     def uri(self) -> str:
-        """Where they are, for people."""
+        """URI of the checkpoints, for messages."""
         return f"{self._objects.uri}/{self._job}".rstrip("/")
 
     def all(self) -> list[StoredRound]:

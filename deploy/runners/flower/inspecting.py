@@ -34,7 +34,7 @@ _APP_BYTES, _APP_ENTRIES = 256 << 20, 20_000
 _HEADER_BYTES, _BUILT_BYTES = 1 << 20, 512 << 20
 _CPU_S, _WALL_S = 20, 60.0
 _MEMORY_BYTES = 4 << 30
-"""Of addresses: Flower's libraries alone reserve more than one GiB."""
+"""Address space limit: Flower's libraries alone reserve more than one GiB."""
 _OUT_OF_MEMORY = 3
 _AT_ONCE = threading.BoundedSemaphore(2)
 

@@ -348,7 +348,7 @@ class FlowerJob:
 
 
 def process_id(assignment: Assignment) -> str:
-    """Of the attempt's SuperNode."""
+    """Process id of the attempt's SuperNode."""
     return f"flower.{assignment.attempt_id}"
 
 
@@ -359,12 +359,12 @@ def end_on_node(assignment: Assignment) -> None:
 
 
 def record_file(folder: Path) -> Path:
-    """Of the job with this state folder."""
+    """Record file of the job with this state folder."""
     return folder / "job.json"
 
 
 def keys_folder(folder: Path) -> Path:
-    """Of the job with this state folder; for the scheduler alone."""
+    """Folder of the job's keys, readable by the scheduler alone."""
     return folder / "keys"
 
 

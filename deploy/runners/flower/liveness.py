@@ -159,7 +159,7 @@ class Liveness:
         self._clients.pop(name, None)
 
     def superlink_restarted(self) -> None:
-        """Who was online has to find it again, and is asked again."""
+        """Expect every online node to reconnect, and check them again."""
         for name, old in self._clients.items():
             self._clients[name] = _Client(agent=old.agent, agent_s=old.agent_s, seen_s=old.seen_s)
 

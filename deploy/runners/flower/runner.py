@@ -275,7 +275,7 @@ class FlowerRunner(AsyncRunner):
         return self._probes.begin(assignment, process_id(assignment), words=words)
 
     def _report(self, assignment: Assignment) -> TaskReport:
-        """Of one attempt; whatever goes wrong is that attempt's matter."""
+        """Report one attempt; errors are confined to it."""
         held = self._jobs.get(assignment.key.job_id)
         if held is None or held.forgotten:
             return _plain(assignment, Phase.LOST, "it was never started", None)

@@ -186,7 +186,7 @@ class SuperLink:
 
     @property
     def address(self) -> str:
-        """Where nodes reach it."""
+        """Address for nodes."""
         return f"{self._host}:{self._port}"
 
     @property
@@ -427,7 +427,7 @@ def process_of(folder: Path) -> Detached:
 
 
 def box_name(job_id: str) -> str:
-    """Of the box of a job's SuperLink."""
+    """Name of the sandbox of a job's SuperLink."""
     return f"superlink {job_id}"
 
 
@@ -437,7 +437,7 @@ def shown_folder(folder: Path) -> Path:
 
 
 def log_of(folder: Path) -> Path:
-    """Of the SuperLink of the job with this state folder."""
+    """Log file of the SuperLink of the job with this state folder."""
     return folder / "superlink.log"
 
 

@@ -32,7 +32,7 @@ _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum requ
 
 
 class Training:
-    """Of one job; not safe to use from several threads.
+    """One job's training; not thread-safe.
 
     Args:
         job_id: the scheduler's.
@@ -283,7 +283,7 @@ class Training:
 
 
 def setup_file(folder: Path) -> Path:
-    """Of the job with this state folder."""
+    """Setup file of the job with this state folder."""
     return shown_folder(folder) / "setup.json"
 
 

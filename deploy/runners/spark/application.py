@@ -146,7 +146,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> Any:
 
 
 def parse(url: str, app_id: str, executors: Any, jobs: Any) -> Application:
-    """From the answers of `/executors` and `/jobs`. Raises ValueError for any other."""
+    """Parse the answers of `/executors` and `/jobs`. Raises ValueError if they are malformed."""
     try:
         them, all_jobs = _EXECUTORS.validate_python(executors), _JOBS.validate_python(jobs)
     except ValidationError as error:

@@ -133,5 +133,5 @@ class Attempts:
         remove_tree(self.job_folder(job_id))
 
     def job_folder(self, job_id: str) -> Path:
-        """Where all that is remembered of a job is."""
+        """Folder of a job's records."""
         return self._folder / job_id

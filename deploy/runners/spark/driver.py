@@ -53,7 +53,7 @@ _REDACTED = r"(?i)secret|password|token|credential|access.?key|^spark\.executorE
 _PYTHON_SUFFIXES = (".py", ".zip", ".egg")
 _MANIFEST_BYTES, _DIRECTORY_BYTES = 64 << 10, 8 << 20
 _END_MARK, _LARGE_MARK, _END_BYTES = b"PK\5\6", b"PK\6\7", 22 + 0xFFFF
-"""Of the record at the end of every zip file, which says how large its directory is."""
+"""Marks and size of the record at the end of a zip file, which holds its directory's size."""
 _RESERVED_ENV = ("SPOTWEAVE_", "SPARK_", "_SPARK", "PYSPARK_", "JAVA_HOME")
 
 

@@ -114,7 +114,7 @@ class Outcomes:
         return batches.done >= work.batches
 
     def batches(self, assignment: Assignment) -> Batches | None:
-        """Of a streaming job, over all its attempts."""
+        """Batches of a streaming job over all its attempts."""
         work = spark_work(assignment.spec)
         if not isinstance(work, SparkStreaming):
             return None

@@ -231,7 +231,7 @@ class SparkRunner:
         )
 
     def _checkpoints(self, assignment: Assignment) -> tuple[str, tuple[Path, ...]]:
-        """Where the job's checkpoints are, and the folders for that beyond the job's own."""
+        """Checkpoint location, and the folders for it outside the job's own."""
         below = "" if assignment.key.task == MAIN else f"/{assignment.key.task}"
         configured = self._settings.checkpoints
         if configured is not None:
@@ -337,5 +337,5 @@ class SparkRunner:
 
 
 def _phase(attempt: Attempt) -> Phase:
-    """Of an attempt that goes on; one that ran may be between executors, or have closed its endpoint."""
+    """Phase of a live attempt; between executors, or with its endpoint closed, it still runs."""
     return Phase.RUNNING if attempt.has_run else Phase.STARTING

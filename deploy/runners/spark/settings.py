@@ -63,7 +63,7 @@ class SparkHome:
         return str(self.path / "bin" / "spark-submit")
 
     def environment(self, address: str) -> dict[str, str]:
-        """Of a process on this machine that listens on an address. Nothing else is inherited."""
+        """Environment of a process that listens on an address; nothing else is inherited."""
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": os.environ.get("HOME", "/"),

@@ -31,7 +31,7 @@ _LOOK_BYTES = 16 << 20
 _LINE_BYTES = 4 << 20
 """A longer line is none of Spark's progress: it is skipped."""
 _MOST_NAMES = 1000
-"""Of attempts, applications, logs and queries: what goes beyond is not looked at."""
+"""Most attempts, applications, logs and queries; what exceeds it is ignored."""
 
 
 class _Part(BaseModel):
@@ -77,7 +77,7 @@ class BatchLog:
         self._deadline_s = deadline_s
 
     def attempt_folder(self, attempt: int) -> Path:
-        """Where an attempt's driver writes its event log."""
+        """Folder of the event log of an attempt's driver."""
         return self._folder / str(attempt)
 
     def read(self) -> Batches:

@@ -28,11 +28,11 @@ _END_S = 2.0
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256
 _HEAP_SHARE = 0.75
-"""Of what the worker's own process leaves; the rest is for Python processes and memory outside the heap."""
+"""Executor heap as a share of memory beyond the worker's own; Python and off-heap get the rest."""
 
 
 def process_id(attempt_id: str) -> str:
-    """Of an attempt's worker, on every node."""
+    """Process id of an attempt's worker, the same on every node."""
     return f"spark-{attempt_id}"
 
 

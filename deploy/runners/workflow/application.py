@@ -37,18 +37,18 @@ class Workspace:
     region: str
 
     def kept(self, name: str) -> str:
-        """Where a file is once it is whole."""
+        """Path of a complete file."""
         return f"workspace/{place(self.region)}/files/{name}"
 
     def written(self, step: str, attempt: int, name: str) -> str:
-        """Where an attempt at a step writes it: another attempt finds nothing of it."""
+        """Path of a file in one attempt at a step, which other attempts do not see."""
         return f"workspace/{place(self.region)}/attempts/{step}.{attempt}/{name}"
 
 
 def paths(
     work: Workflow, assignment: Assignment, workspace: Workspace, data: Mapping[str, Path]
 ) -> dict[str, Path]:
-    """Where a step finds what it reads and leaves what it writes, by file; `data`: of clusters, by region."""
+    """Paths of a step's inputs and outputs by file; `data`: folders of clusters by region."""
     step, folder = work.step(assignment.key.task), Path(assignment.workdir).resolve()
     found = {name: folder / workspace.kept(name) for name in step.reads}
     for file in work.files:

@@ -39,7 +39,7 @@ _TRANSACTION_S = 0.25
 
 @dataclass
 class Policies:
-    """Who decides.
+    """The deciding policies.
 
     Attributes:
         decides: about all tasks.

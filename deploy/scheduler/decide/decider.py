@@ -215,7 +215,7 @@ class Decider:
             policy.set_weights(weights)
 
     def policy_for(self, need: Need) -> Policy:
-        """Who decides about a task, where the policy is made of one for each kind."""
+        """Policy for a task, where there is one for each kind."""
         if not isinstance(self.policy, ByKind):
             return self.policy
         return self.policy.federated if need.kind == "federated" else self.policy.others
@@ -289,7 +289,7 @@ class Decider:
         return found
 
     def _values(self, policy: Policy, observation: Observation, row: int) -> Table:
-        """Of each component, and the totals; nothing for policies without value components.
+        """Values by component, and the totals; empty for policies without value components.
 
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.

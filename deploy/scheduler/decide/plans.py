@@ -58,7 +58,7 @@ def stands_of(tasks: Sequence[Task], held: Sequence[Instance]) -> dict[str, Stan
 
 
 class Plans:
-    """Where steps that wait shall run.
+    """Planned regions of waiting steps.
 
     A plan is made whenever one of its steps is decided about, from what is true then: what has ended and
     where its files are, what runs and how far it is, which offers have room. So a step that is late, or a

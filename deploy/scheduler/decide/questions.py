@@ -188,7 +188,7 @@ class Urgency:
         return spare - 2 * self._settings.period_s
 
     def _look_up_ends(self, job_ids: Collection[str]) -> None:
-        """Of jobs that were not looked at before, of which there may be ten thousand."""
+        """Load the ends of new jobs at once: there may be ten thousand."""
         for job_id, submitted_s, spec in self._store.jobs.specs(job_ids):
             self._ends[job_id] = None
             with self._quarantine.guard(job_id, "looking up its deadline"):
@@ -240,7 +240,7 @@ class Watched:
 
 
 _Stay = tuple[str | None, str | None, str | None, bool]
-"""Where a task waits or stays: its place, the choice, the watched choice, and whether it was overruled."""
+"""Why a task waits or stays: its place, the choice, the shadow choice, whether it was overruled."""
 
 
 class Records:
@@ -255,7 +255,7 @@ class Records:
         self._store = store
         self._mode = mode
         self._stays: dict[TaskKey, set[_Stay]] = {}
-        """Of tasks that wait or stay: what was said since they did."""
+        """Answers recorded for each task since it began to wait or stay."""
         self._hopeless: set[TaskKey] = set()
         self._invalid: dict[tuple[str, str], tuple[float, int]] = {}
         """By policy and fault: when its next event is due, and how many answers were not told of."""

@@ -1,4 +1,4 @@
-"""Who is decided about in a pass: tasks that wait, idle ones, and running ones whose turn has come."""
+"""The tasks of a pass: waiting ones, idle ones, and running ones that are due for reconsideration."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Roster:
         self._store = store
         self._plans = plans
         self._planned: dict[str, Mapping[str, str]] = {}
-        """Of this pass: by job and step, the region."""
+        """Planned region in this pass, by job and step."""
         self._offers: Sequence[Offer] = ()
         self._held: Sequence[Instance] = ()
         self._budgets = budgets
@@ -127,7 +127,7 @@ class Roster:
         told: Mapping[TaskKey, TaskReport],
         now_s: float,
     ) -> Roll:
-        """Who is to be decided about now.
+        """Select the tasks to decide about now.
 
         Args:
             offers: as they are.

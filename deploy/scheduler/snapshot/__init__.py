@@ -1,1 +1,1 @@
-"""From the store to the snapshot that policies see."""
+"""Build the snapshot that policies see from the store."""

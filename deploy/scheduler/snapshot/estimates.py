@@ -22,7 +22,7 @@ from deploy.store.store import Store
 from deploy.store.tasks import Task
 
 DEFAULT_STANDARD_S = 600.0
-"""Of a job that says nothing and of which nothing was seen."""
+"""Default duration of a job without a profile and without history."""
 
 
 def need_of(

@@ -119,7 +119,7 @@ class Memberships:
         return self._known[job.job_id]
 
     def position(self, job: Job, key: TaskKey) -> int:
-        """Of a client in its job."""
+        """Index of a client in its job."""
         return self._of(job).number[key.task]
 
     def _look_at(self, task: Task) -> Look:
@@ -200,7 +200,7 @@ def client_of(job: Job, key: TaskKey) -> FlowerClient:
 
 
 def places_of(job: Job, key: TaskKey) -> Places:
-    """Where a client may train: data stay where they are, so one with a region trains there or nowhere."""
+    """Places of a client: data stay where they are, so one with a region trains there or nowhere."""
     region = client_of(job, key).region
     return job.spec.places if region is None else job.spec.places.model_copy(update={"regions": (region,)})
 

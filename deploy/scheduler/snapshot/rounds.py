@@ -26,7 +26,7 @@ from envs.simulation.round_estimates import (
 )
 
 DEFAULT_EPOCH_S = 60.0
-"""Of a client that says nothing and of which nothing was seen."""
+"""Default epoch of a client without a profile and without history."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""From offers and needs to the one snapshot format: the live counterpart of a simulator's observation."""
+"""Write offers and needs as the snapshot: the live counterpart of a simulator's observation."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class View:
         return clusters_of(self.offers, self._occupancy)
 
     def snapshot(self, needs: Sequence[Need]) -> Snapshot:
-        """Of these needs and all offers."""
+        """Snapshot of these needs and all offers."""
         clusters, history = self._clusters
         clusters = clusters.copy()
         fill_use(clusters, self.offers, self.used, self._halted, self._missed)

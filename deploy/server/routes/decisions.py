@@ -21,7 +21,7 @@ from deploy.server.views import ERRORS, MAX_NUMBER, DecisionView, JobFilter, Lim
 from deploy.store.store import Store
 
 _AT_ONCE = 16
-"""Of the largest bodies."""
+"""Concurrent requests with the largest bodies."""
 
 
 def router(context: Context) -> APIRouter:

@@ -1,4 +1,4 @@
-"""Where the node of a rented instance shows its certificate and gets its token."""
+"""The route at which a rented instance's node shows its certificate and gets its token."""
 
 from __future__ import annotations
 

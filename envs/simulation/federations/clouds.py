@@ -1,4 +1,4 @@
-"""Where an application can run: providers, regions, VM types and their slowdowns (Brum 2023, section 5.1)."""
+"""Clouds of an application: providers, regions, VM types and their slowdowns (Brum 2023, section 5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one decision to the next: which instants come, and what happens in which order within one.
+"""Advance from one decision to the next: the instants, and the order of events within one.
 
 Within an instant: jobs' own events (by job), availability (by offer), local queues, deadlines (by job),
 arrivals, then decisions. Work that ends exactly at its deadline or at an interruption counts as finished.

@@ -42,7 +42,7 @@ def watch_deadlines(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rul
 
 @inner
 def look_at(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> int:
-    """Where a job must go now, or -1; then the moment is noted at which it has to be looked at again."""
+    """Offer that a job must take now, or -1; then the time of its next check is set."""
     phase, t = lanes.job[lane, job, at.PHASE], lanes.lane[lane, at.NOW_S]
     slot, n_offers = lanes.episode_of_lane[lane], offers.fixed.shape[0]
     left_s = episodes.job[slot, job, at.ARRIVAL_S] + episodes.job[slot, job, at.ALLOWANCE_S] - t

@@ -1,4 +1,4 @@
-"""Where episodes come from: a window of recorded time, a workload, and keys for the rest."""
+"""Sources of episodes: a window of recorded time, a workload, and keys for the rest."""
 
 from __future__ import annotations
 

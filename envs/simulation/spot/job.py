@@ -98,7 +98,7 @@ class SpotJob:
 
 
 class JobSource(Protocol):
-    """Where episodes come from."""
+    """Source of episodes."""
 
     @property
     def zones(self) -> tuple[str, ...]:

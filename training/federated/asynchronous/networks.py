@@ -42,7 +42,7 @@ class Network(ABC):
         return images
 
     def gradients(self, weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Of each of u models the gradient of its mean cross-entropy on its own b images, (u, d).
+        """Gradients of u models' mean cross-entropy, each on its own b images, (u, d).
 
         Args:
             weights: (u, d).

@@ -16,7 +16,7 @@ from training.federated.asynchronous.virtual_time import MILESTONE_ROUNDS, Train
 from training.studies.figures.canvas import COLOURS, draw_band, legend_below, panels, save
 
 EI_EXPONENT = 0.2
-"""Of the time in the efficiency index, chapter 6."""
+"""Exponent of time in the efficiency index, chapter 6."""
 
 Trainings = Mapping[str, Sequence[Training]]
 """By method, one per seed."""

@@ -1,4 +1,4 @@
-"""Who holds which images: the partitions by label of Liu 2022, chapters 6 and 7, and their label noise."""
+"""Partitions of images among clients by label (Liu 2022, chapters 6 and 7), and their label noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOISY = (7, 8, 9)
 """Digits whose labels are perturbed in chapter 7."""
 
 NOISY_GROUPS = 3
-"""Of the 20 groups of each of them, the first 3 (750 of 5,000 images) are perturbed in Experiment II."""
+"""Perturbed groups in Experiment II: the first 3 of the 20 (750 of 5,000 images) of each noisy digit."""
 
 
 def holdings_of(

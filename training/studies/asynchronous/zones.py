@@ -33,7 +33,7 @@ from training.studies.evaluations import code_hash
 from training.studies.federated.playing import Learned, estimate, find_learned, paired
 
 SPIN_UP_S, COLD_S = 120.0, 60.0
-"""From the request of an instance until it can train; what its first epoch takes longer."""
+"""Seconds from an instance's request until it can train; extra seconds of its first epoch."""
 EPOCH_CV, SPIN_UP_CV = 0.05, 0.1
 EPISODES_PER_SEED = 4
 MOST_QUESTIONS = 1_000_000

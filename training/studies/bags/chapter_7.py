@@ -25,7 +25,7 @@ DEADLINE_S = 2100.0
 SEEDS = 30
 SLOWEST_S, FASTEST_S = 64.0, 0.5
 HALVINGS = 5
-"""Of the logarithm of trial_s between these: 5 leave 16 %."""
+"""Bisections of the logarithm of trial_s between these: 5 leave 16 %."""
 MATCHING_SEEDS = 10
 CLOSE = 8.0
 """Points of saving that count as close to the print."""

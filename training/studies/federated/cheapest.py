@@ -157,7 +157,7 @@ def _cheapest_offer(application: Application) -> int:
 
 
 class _Times(NamedTuple):
-    """Of one client: begins of all rounds and of what follows the last, their ends, its own times."""
+    """Times of one client: begins of rounds and of what follows the last, their ends, its own times."""
 
     begins: list[int]
     ends: list[int]
@@ -194,7 +194,7 @@ def _with(label: _Label, at: int, instance: Instance, least_s: int) -> _Label:
 
 
 def _undominated(labels: list[_Label]) -> list[_Label]:
-    """Of the labels with one round of the last request, those that no other one is better than."""
+    """Pareto-optimal labels among those with one round of the last request."""
     kept: dict[int, list[_Label]] = {}
     for label in sorted(labels):
         others = kept.setdefault(label.requested, [])

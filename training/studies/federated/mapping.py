@@ -24,7 +24,7 @@ SECTION = "table_7_8_to_7_10"
 ALPHA = 0.5
 ROUND_DEADLINE_S = 10_000.0
 ROUND_BUDGET_USD = 30_000.0
-"""Of section 7.4.1; far from binding."""
+"""Budget of section 7.4.1; far from binding."""
 
 
 def make(study: Study) -> dict[str, Any]:

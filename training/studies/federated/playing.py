@@ -192,7 +192,7 @@ def ours(source: ApplicationSource, learned: Learned | None, measured: bool = Fa
 # What pages say of policies played on the same episodes: means, intervals, paired differences.
 
 Kind = Literal["difference", "percent"]
-"""Of two policies: their difference, or that in per cent of the second one's mean."""
+"""Difference of two policies, absolute or in per cent of the second one's mean."""
 
 
 def savings(episodes: Episodes, on_demand: Episodes) -> list[float]:

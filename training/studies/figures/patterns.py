@@ -24,7 +24,7 @@ CATEGORIES = {
 # Thin strokes: a thousand dots would run together into lines.
 MARK: dict[str, Any] = {"marker": "|", "linestyle": "", "markersize": 5.0, "markeredgewidth": 0.6}
 BINS = 24
-"""Of the angle axis of Figure 5.12."""
+"""Bins of the angle axis of Figure 5.12."""
 
 
 @dataclass(frozen=True)

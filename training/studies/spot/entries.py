@@ -28,7 +28,7 @@ from training.config import UsageError
 from training.files import prepare_directory, write_text
 
 FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@compiled\ndef best_zone"}
-"""Where the text of a module begins that an entry carries."""
+"""First line of the part of a module that an entry carries."""
 
 ENTRY = Path(__file__).with_name("entry.txt").read_text("utf-8")
 

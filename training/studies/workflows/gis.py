@@ -33,7 +33,7 @@ THESIS = {
     "geographic median": ("central", 90.0),
     "final join": ("central", 45.0),
 }
-"""Where the print runs each component, and its printed seconds there."""
+"""Printed cluster and seconds of each component."""
 PRINTED_TOTAL_MIN = 2.8
 PRINTED_ONE_CLUSTER_MIN = 3.3
 SIZE_GB = 10.0

@@ -35,7 +35,7 @@ FAMILY_STEPS = 50
 FAMILY_CLUSTERS = 5
 FAMILY_DRAWS = 4
 RATIOS = (0.1, 1.0, 5.0)
-"""Of communication to computation, over the range of Topcuoglu, Hariri and Wu 2002."""
+"""Ratios of communication to computation, over the range of Topcuoglu, Hariri and Wu 2002."""
 MEAN_RUN_S = 60.0
 COMPARED = ("annealing", "greedy", "cpop")
 INPUTS = {"every": "inputs at every cluster", "one": "inputs at one cluster"}

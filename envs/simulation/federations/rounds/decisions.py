@@ -45,7 +45,7 @@ class State(IntEnum):
 
 
 class Placement(NamedTuple):
-    """Where a client's instance shall be, and from when on.
+    """Place of a client's instance, and its start time.
 
     Attributes:
         offer: index of the offer.

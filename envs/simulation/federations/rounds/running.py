@@ -85,14 +85,14 @@ class RunningApplication:
         self._asked: Question | None = None
 
     def awaited(self) -> Sequence[Awaited]:
-        """Whose results the current round waits for."""
+        """Clients whose results the current round waits for."""
         if self._pace is not None:
             return self._pace.awaited()
         owing = [member.index for member in self.clients if member.has_task]
         return [Awaited(owing, len(owing))]
 
     def round_needs(self) -> Sequence[Awaited]:
-        """Whose results a whole round waits for."""
+        """Clients whose results a whole round waits for."""
         if self._pace is not None:
             return self._pace.round_needs()
         here = [member.index for member in self.clients if member.here]

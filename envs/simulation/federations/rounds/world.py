@@ -266,7 +266,7 @@ class RoundsWorld(RunningApplication):
                 self._instances.train(member)
 
     def _invited(self) -> list[Member]:
-        """Who gets a task as a round begins."""
+        """Clients that get a task when a round begins."""
         if self._pace is None:
             return self.clients
         return [
