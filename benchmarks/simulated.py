@@ -15,6 +15,7 @@ from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.model.workflows import Workflow
 from deploy.providers.base import CapacityError, QuotaError
+from deploy.runners.base import Printed
 from deploy.store.instances import Instance
 
 DEFAULT_WORK_S = 600.0
@@ -384,6 +385,10 @@ class SimulatedRunner:
             self.cloud._save(work, self.cloud.clock.now())
             work.stopped = True
             del self.cloud._active[assignment.key]
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """Nothing is printed."""
+        return Printed(b"", 0)
 
     def leave(self, assignment: Assignment) -> None:
         """The others do not wait for it."""

@@ -25,7 +25,8 @@ from deploy.config import DeploymentConfig, RunnersConfig
 from deploy.heartbeats import Heartbeats
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec
+from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.tasks import Assignment
 from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeError
 from deploy.objects.location import Objects
@@ -33,7 +34,7 @@ from deploy.providers.base import ProviderError
 from deploy.pruning import Pruning
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
-from deploy.runners.base import Runner, RunnerError
+from deploy.runners.base import Printed, Runner, RunnerError
 from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
@@ -51,6 +52,7 @@ from deploy.security.sandbox import Sandbox
 from deploy.security.trial import choose
 from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
+from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.yamlfile import ConfigError
 
@@ -180,10 +182,26 @@ class Service:
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """Refuse a job that its runner could not run. Raises ValueError (one line)."""
+        self._runner(spec).check(spec, folder)
+
+    def log(self, job: Job, name: str, attempt: int, offset: int, most_bytes: int) -> Printed:
+        """Part of what an attempt has printed; see `Runner.log`. Raises ValueError (one line)."""
+        key = TaskKey(job.job_id, name)
+        nodes = tuple(
+            one.node
+            for one in self.store.instances.of_job(job.job_id)
+            if one.key == key and one.state.live and one.port
+        )
+        assignment = Assignment(key, attempt, job.spec, nodes, job.workdir)
+        try:
+            return self._runner(job.spec).log(assignment, offset, most_bytes)
+        except RunnerError as error:
+            raise ValueError(str(error)) from error
+
+    def _runner(self, spec: JobSpec) -> Runner:
         for runner in self.runners:
             if spec.work.kind in runner.kinds:
-                runner.check(spec, folder)
-                return
+                return runner
         raise ValueError(f"nothing here runs jobs of kind {spec.work.kind}")
 
     def run(self) -> None:

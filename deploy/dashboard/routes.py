@@ -18,7 +18,16 @@ from deploy.model.workflows import Workflow
 from deploy.security.tokens import Role
 from deploy.server.access import Caller
 from deploy.server.context import Context, SchedulerView
-from deploy.server.views import ERRORS, CostView, EventView, InstanceView, OfferView, hidden_text, reason_for
+from deploy.server.views import (
+    ERRORS,
+    CostView,
+    EventView,
+    InstanceView,
+    OfferView,
+    deadline_of,
+    hidden_text,
+    reason_for,
+)
 from deploy.store.decisions import Mode
 from deploy.store.gantt import Sums
 from deploy.store.jobs import Job
@@ -110,12 +119,11 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> li
 
 
 def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller) -> JobBar:
-    within_s: float | None = getattr(job.spec.work, "deadline_s", None)
     return JobBar.of_fields(
         job,
         name=job.spec.name,
         kind=job.spec.work.kind,
-        deadline_s=None if within_s is None else job.submitted_s + within_s,
+        deadline_s=deadline_of(job),
         progress=1.0 if job.state is JobState.SUCCEEDED else sums.progress,
         misses=sums.misses,
         interruptions=sum(len(span.interruptions) for lane in lanes for span in lane.spans),

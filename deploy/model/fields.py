@@ -98,6 +98,11 @@ class Work(Part):
         """Arguments: those that name files or folders next to the job file go with the job."""
         return ()
 
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """What prints: each has a log of its own. The first is shown where none is named."""
+        return self.task_names
+
     def before(self, task: str) -> tuple[str, ...]:
         """Tasks that must have succeeded before one is decided about."""
         return ()

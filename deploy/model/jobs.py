@@ -245,6 +245,10 @@ class FlowerClient(Part):
     """Its weight among the others where the strategy is asynchronous: its examples, in any unit."""
 
 
+SERVER = "server"
+"""Name of the log of a training's SuperLink and ServerApps."""
+
+
 class Flower(Work):
     """A federated training."""
 
@@ -293,6 +297,11 @@ class Flower(Work):
     def task_names(self) -> tuple[str, ...]:
         """See Work."""
         return tuple(f"client-{client.name}" for client in self.clients)
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """See Work."""
+        return (SERVER, *self.task_names)
 
     @property
     def program(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment, TaskReport
@@ -11,6 +11,13 @@ from deploy.model.tasks import Assignment, TaskReport
 
 class RunnerError(Exception):
     """A runner's own service (master, SuperLink, node agent) cannot be used now; trying again may help."""
+
+
+class Printed(NamedTuple):
+    """Part of what an attempt has printed."""
+
+    content: bytes
+    end: int  # offset of the byte after it
 
 
 class Runner(Protocol):
@@ -48,6 +55,19 @@ class Runner(Protocol):
 
     def stop(self, assignment: Assignment) -> None:
         """End this attempt and everything that it started, on nodes and elsewhere; then it is really gone."""
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """Part of what an attempt has printed; it may have ended long ago.
+
+        Args:
+            assignment: the attempt; its nodes are those of the task that live now. Its task is one of the
+                job's `work.logs`.
+            offset: of the first byte; below 0: the last so many bytes.
+            most_bytes: at most 1 MiB.
+
+        Raises:
+            RunnerError: if it cannot be read now or is not kept: one line.
+        """
 
     def leave(self, assignment: Assignment) -> None:
         """This task, whose attempt is stopped, leaves its job for good: the others go on without it."""

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.security.untrusted import UnsafePathError, open_beneath
+from deploy.model.tasks import Assignment
+from deploy.runners.base import Printed, RunnerError
+from deploy.security.untrusted import UnsafePathError, open_beneath, part
 from spotweave.files import read_at_most
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -140,6 +142,23 @@ class JobFolder:
             yield handle, last
         finally:
             os.close(handle)
+
+
+def log_name(of: str, attempt: int) -> str:
+    """What an attempt prints, below its job's folder."""
+    return f"logs/{of}-{attempt}.log"
+
+
+def kept_log(assignment: Assignment, name: str, offset: int, most_bytes: int) -> Printed:
+    """Part of a log in the job's folder, to which its programs can write. See `Runner.log`."""
+    try:
+        return Printed(*part(Path(assignment.workdir), name, offset, most_bytes))
+    except FileNotFoundError:
+        if Path(assignment.workdir).is_dir():
+            return Printed(b"", 0)
+        raise RunnerError("its files are not kept any more") from None
+    except OSError as error:
+        raise RunnerError(f"{name} cannot be read: the job has put something else there") from error
 
 
 def _make(name: str, folder: int) -> bool:

@@ -120,15 +120,106 @@ def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
         return content
 
 
+def part(folder: Path, path: str, offset: int, most_bytes: int) -> tuple[bytes, int]:
+    """Part of a file below a folder.
+
+    Args:
+        folder: trusted, as in `open_beneath`.
+        path: of the file.
+        offset: of the first byte; below 0: the last so many bytes. Beyond the end: nothing.
+        most_bytes: read no more.
+
+    Returns:
+        The bytes, and the offset of the byte after them.
+
+    Raises:
+        OSError: as `open_beneath`.
+    """
+    handle = open_beneath(folder, path, os.O_RDONLY)
+    with os.fdopen(handle, "rb") as file:
+        size = os.fstat(handle).st_size
+        begin = min(offset, size) if offset >= 0 else max(0, size + offset)
+        file.seek(begin)
+        content = file.read(most_bytes)
+    return content, begin + len(content)
+
+
 def tail(folder: Path, path: str, size: int = 1 << 18) -> str:
     """The end of a text file below a folder; "" if there is none, or none that may be read."""
     try:
-        handle = open_beneath(folder, path, os.O_RDONLY)
+        return part(folder, path, -size, size)[0].decode(errors="replace")
     except OSError:
         return ""
-    with os.fdopen(handle, "rb") as file:
-        file.seek(max(0, os.fstat(handle).st_size - size))
-        return file.read(size).decode(errors="replace")
+
+
+def plain_files(folder: Path, most_entries: int) -> Iterator[tuple[str, int]]:
+    """Path and size in bytes of every plain file below a folder, which is trusted up to its own name.
+
+    Left out are links, pipes, files of several names, folders that may not be read or are deeper than
+    `MOST_PARTS`, and names that are not plain (`is_plain_path`).
+
+    Raises:
+        UnsafePathError: where there are more than `most_entries` names.
+        OSError: if the folder itself cannot be read.
+    """
+    entries, waiting = 0, ["."]
+    while waiting:
+        at = waiting.pop()
+        try:
+            # Unlike os.fwalk it holds one descriptor however deep the folders are.
+            with _parent(folder, f"{at}/any") as (handle, _), os.scandir(handle) as found:
+                for entry in found:
+                    entries += 1
+                    if entries > most_entries:
+                        raise UnsafePathError(f"there are more than {most_entries} files")
+                    path = entry.name if at == "." else f"{at}/{entry.name}"
+                    if not is_plain_path(path):
+                        continue
+                    about = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(about.st_mode):
+                        waiting.append(path)
+                    elif stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+                        yield path, about.st_size
+        except UnsafePathError:
+            raise
+        except OSError:
+            if at == ".":
+                raise
+            # It was changed or made unreadable meanwhile.
+
+
+MOST_PARTS = 32
+"""Most folders of a path, its file's name included."""
+_MOST_NAME_BYTES = 255
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path of a stranger is relative, leads downwards only, and can be shown as it is."""
+    parts = path.split("/")
+    return len(parts) <= MOST_PARTS and all(
+        part not in ("", ".", "..")
+        and part.isprintable()
+        and "\\" not in part
+        and len(part.encode()) <= _MOST_NAME_BYTES
+        for part in parts
+    )
+
+
+_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
+_OBEYED = (
+    _PICTURES
+    # C1, which some terminals take for escape sequences, and what changes the direction of text.
+    | dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+    | {code: code for code in (0x09, 0x0A)}
+)
+
+
+def harmless(text: str) -> str:
+    """A stranger's text in which a terminal finds nothing to obey: control characters become pictures (␛).
+
+    Line feeds and tabs stay; carriage returns become line feeds.
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_OBEYED)
 
 
 def by_coreutils(program: str, *words: str | Path) -> None:

@@ -18,7 +18,7 @@ from deploy.server.access import Access
 from deploy.server.context import Context, SchedulerView
 from deploy.server.deciding import Deciders
 from deploy.server.middleware import Metrics, Observed
-from deploy.server.routes import decisions, events, health, jobs, market
+from deploy.server.routes import decisions, events, files, health, jobs, market
 from deploy.server.schemas import DecisionRequest
 from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
@@ -83,10 +83,12 @@ def create_app(
         models.append(jobs.JobRequest)
         app.include_router(decisions.stored(context, store))
         app.include_router(jobs.router(context, store, settings.jobs))
+        app.include_router(files.router(context, store))
         app.include_router(market.router(context, store))
         app.include_router(events.router(context, store))
         if scheduler is not None:
             app.include_router(market.offers(context, store, scheduler))
+            app.include_router(files.logs(context, store, scheduler))
     for make in more_routes:
         app.include_router(make(context))
     errors.install(app)

@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.requests import ClientDisconnect
 
 from deploy.model.jobs import Flower, JobSpec
 from deploy.model.workflows import SparkProgram
+from deploy.security.untrusted import is_plain_path, part
 from deploy.server.errors import Refusal, explain
 
 REFERENCE = "#/components/schemas/{model}"
@@ -194,6 +195,8 @@ class Room:
 
 MANIFEST = ".spotweave-upload.json"
 """Digests of the files as they were sent; runners may change the files themselves."""
+_MANIFEST_BYTES = 16 << 20
+_DIGESTS = TypeAdapter(dict[str, str])
 _STAGED = ".incoming-"
 _RESERVED = ("logs", "checkpoint", "flower", "workspace")
 """Folders of a job's folder that runners write to."""
@@ -221,15 +224,11 @@ def check_names(files: Mapping[str, str]) -> None:
 
 def _check_name(name: str) -> None:
     parts = name.split("/")
-    wrong = len(parts) > _MAX_PARTS or any(
-        part in ("", ".", "..")
-        or not part.isprintable()
-        or "\\" in part
-        or part != part.strip()
-        or len(part.encode()) > _MAX_PART_BYTES
-        for part in parts
-    )
-    if wrong:
+    if (
+        not is_plain_path(name)
+        or len(parts) > _MAX_PARTS
+        or any(part != part.strip() or len(part.encode()) > _MAX_PART_BYTES for part in parts)
+    ):
         raise UploadError(
             f"a file is called {name[:100]!r}: expected a relative path such as jobs/count.py, of at most "
             f"{_MAX_PARTS} printable parts"
@@ -270,6 +269,42 @@ def _shown(files: Mapping[str, str]) -> str:
         return "no files"
     names = sorted(files)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def sent_files(folder: Path, most_bytes: int) -> dict[str, str]:
+    """The files that came with a job, in base64 by name, from its folder, to which its programs can write.
+
+    Raises:
+        UploadError: if they are not there any more as they were sent.
+    """
+    found, left = {}, most_bytes
+    for name, digest in sent_names(folder).items():
+        content = _read(folder, name, left)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise UploadError(f"{name!r} is not what was submitted any more: submit it from its file")
+        left -= len(content)
+        found[name] = base64.b64encode(content).decode()
+    return found
+
+
+def sent_names(folder: Path) -> dict[str, str]:
+    """Digests of the files that came with a job, by name. Raises UploadError if they are not known."""
+    try:
+        return _DIGESTS.validate_json(_read(folder, MANIFEST, _MANIFEST_BYTES))
+    except ValidationError as error:
+        raise UploadError("what it was submitted with is not known any more") from error
+
+
+def _read(folder: Path, name: str, most_bytes: int) -> bytes:
+    try:
+        content, end = part(folder, name, 0, most_bytes + 1)
+    except FileNotFoundError as error:
+        raise UploadError("its files are not kept any more: submit it from its file") from error
+    except OSError as error:
+        raise UploadError(f"{name!r} is not what was submitted any more: submit it from its file") from error
+    if end > most_bytes:
+        raise UploadError("its files are too large now: submit it from its file")
+    return content
 
 
 def size_of(files: Mapping[str, str]) -> int:

@@ -12,10 +12,12 @@ from anyio import CapacityLimiter
 from deploy.model.clock import Clock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
+from deploy.runners.base import Printed
 from deploy.server.access import Access
 from deploy.server.deciding import Deciders
 from deploy.server.middleware import Metrics
 from deploy.server.settings import ServerSettings
+from deploy.store.jobs import Job
 from deploy.store.store import Store
 
 
@@ -30,6 +32,9 @@ class SchedulerView(Protocol):
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """Refuse a job that its runner could not run. Raises ValueError (one line)."""
+
+    def log(self, job: Job, name: str, attempt: int, offset: int, most_bytes: int) -> Printed:
+        """Part of what an attempt has printed; see `Runner.log`. Raises ValueError (one line)."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
 from deploy.billing import Bill, usd
@@ -79,6 +79,7 @@ def _values(given: Mapping[str, str]) -> dict[str, str]:
 
 MAX_NUMBER = 2**63 - 1
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+REQUEST_ID = r"^[A-Za-z0-9._-]{1,100}$"
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": about}
@@ -98,6 +99,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many")]
+JobId = Annotated[str, Path(pattern=JOB_ID)]
+JobPrefix = Annotated[str | None, Query(pattern=JOB_ID, description="Only whose ids begin so")]
 JobFilter = Annotated[str | None, Query(pattern=JOB_ID, description="Only of this job")]
 
 
@@ -186,6 +189,10 @@ class JobSummary(View):
     submitter: str
     submitted_s: float
     ended_s: float | None
+    deadline_s: float | None
+    """Epoch seconds; null without one, and for streaming jobs, whose batches have deadlines."""
+    misses: int
+    """Batch deadlines missed."""
     reason: str
     tasks_done: int
     """How many of its `tasks_all` have succeeded."""
@@ -196,12 +203,20 @@ class JobSummary(View):
         """Build from the store's job, as far as the caller may see it."""
         return cls.of_fields(
             job,
+            deadline_s=deadline_of(job),
+            misses=sums.misses,
             name=job.spec.name,
             kind=job.spec.work.kind,
             reason=reason_for(job, caller),
             tasks_done=sums.tasks_done,
             tasks_all=sums.tasks,
         )
+
+
+def deadline_of(job: Job) -> float | None:
+    """When a job must have ended, epoch seconds; None without a deadline."""
+    within_s: float | None = getattr(job.spec.work, "deadline_s", None)
+    return None if within_s is None else job.submitted_s + within_s
 
 
 def reason_for(job: Job, caller: Caller) -> str:
@@ -217,6 +232,21 @@ class JobView(JobSummary):
     user_failures: int
     tasks: list[TaskView]
     cost: CostView
+
+
+class FileView(BaseModel):
+    """A file in a job's folder."""
+
+    path: str
+    size: int
+    """In bytes."""
+
+
+class FilesView(BaseModel):
+    """What a job's programs have left in its folder."""
+
+    files: list[FileView]
+    """By path. Files that came with the job, checkpoints and copies in progress are not among them."""
 
 
 class InstanceView(View):

@@ -166,11 +166,15 @@ class Jobs:
             for some in portions(names):
                 yield from connection.execute(query.where(jobs.c.job_id.in_(some))).tuples()
 
-    def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
-        """The latest `limit` submitted ones (in these states), the newest first."""
+    def latest(
+        self, limit: int, states: Collection[JobState] | None = None, prefix: str | None = None
+    ) -> Sequence[Job]:
+        """The latest `limit` submitted ones (in these states, whose ids begin so), the newest first."""
         query = job_of.rows.order_by(jobs.c.submitted_s.desc(), jobs.c.job_id.desc()).limit(limit)
         if states is not None:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
+        if prefix is not None:
+            query = query.where(jobs.c.job_id.startswith(prefix, autoescape=True))
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query).all()]
 

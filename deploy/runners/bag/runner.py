@@ -15,8 +15,10 @@ from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.objects.location import FolderObjects, Objects, ObjectsError
 from deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
-from deploy.runners.base import RunnerError
+from deploy.runners.base import Printed, RunnerError
 from deploy.runners.detached import require_startable
+from deploy.runners.jobfolder import kept_log, log_name
+from deploy.runners.nodes import printed_on_node
 from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
 from deploy.security.untrusted import remove_tree
 
@@ -90,6 +92,12 @@ class BagRunner(AsyncRunner):
         """See Runner. The process around the command takes a checkpoint; the next looks fetch it."""
         if assignment.nodes[0].instance_id in instance_ids:
             self._signal(assignment, process_id(assignment.key, assignment.attempt), "PWR")
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """See Runner: from its node while that lives; after that its end, which was kept."""
+        key, number = assignment.key, assignment.attempt
+        found = printed_on_node(assignment, process_id(key, number), offset, most_bytes)
+        return found or kept_log(assignment, log_name(key.task, number), offset, most_bytes)
 
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while it still ends."""

@@ -23,7 +23,7 @@ from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachab
 from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.bag.plan import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
 from deploy.runners.base import RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.jobfolder import JobFolder, PoisonError, log_name
 from deploy.runners.nodes import connect, end_process, known_process
 from deploy.security.sandbox import Sandbox
 from deploy.statefile import StateFile
@@ -323,7 +323,7 @@ class Task:
         """Put the end of its output into the job's folder. Returns its last line."""
         try:
             text = agent.last_log(process_id(assignment.key, assignment.attempt), _LOG_BYTES)
-            name = f"logs/{assignment.key.task}-{assignment.attempt}.log"
+            name = log_name(assignment.key.task, assignment.attempt)
             JobFolder(Path(assignment.workdir)).write(name, text)
         except NodeRefused as error:
             return f"its log cannot be read: {error}"

@@ -371,6 +371,8 @@ def keys_folder(folder: Path) -> Path:
 # The end of a job: its processes and secrets go at once, its state once its last checkpoint is kept.
 
 _log = logging.getLogger(__name__)
+SUPERLINK_LOG = f"{RESULTS}/superlink.log"
+"""Where the SuperLink's log stays once the job is over, below the job's folder."""
 _LOG_MOST_BYTES = 64 << 20
 _RECORD = "job.json"
 
@@ -415,7 +417,7 @@ def _record(folder: Path) -> JobRecord | None:
 
 def _keep_log(folder: Path, results: JobFolder) -> None:
     try:
-        results.copy_tail(log_of(folder), f"{RESULTS}/superlink.log", _LOG_MOST_BYTES)
+        results.copy_tail(log_of(folder), SUPERLINK_LOG, _LOG_MOST_BYTES)
     except FileNotFoundError:
         return
     except (OSError, PoisonError) as error:

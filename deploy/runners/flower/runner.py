@@ -22,19 +22,29 @@ from pathlib import Path
 
 from deploy.fl.brokers.messages import Standing
 from deploy.fl.checkpoints import Participation, Status
-from deploy.model.jobs import Flower, JobSpec
+from deploy.model.jobs import SERVER, Flower, JobSpec
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node.client import NodeUnreachable
-from deploy.runners.base import RunnerError
+from deploy.runners.base import Printed, RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import end_brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
 from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.job import FlowerJob, end_job, end_on_node, process_id, record_file
+from deploy.runners.flower.job import (
+    SUPERLINK_LOG,
+    FlowerJob,
+    end_job,
+    end_on_node,
+    process_id,
+    record_file,
+)
 from deploy.runners.flower.liveness import Probe, Probes, Silence
 from deploy.runners.flower.settings import FlowerSettings
-from deploy.runners.flower.superlink import box_name, process_of
+from deploy.runners.flower.superlink import box_name, log_of, process_of
+from deploy.runners.jobfolder import kept_log
+from deploy.runners.nodes import printed_on_node
 from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
+from deploy.security.untrusted import part
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)
@@ -125,6 +135,21 @@ class FlowerRunner(AsyncRunner):
             client.drained = True
             job.save()
         self._signal(assignment, process_id(assignment), "TERM")
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """See Runner: of the job's SuperLink with its ServerApps (`server`), or of a client on its node."""
+        if assignment.key.task == SERVER:
+            link = log_of(self._folder / assignment.key.job_id)
+            try:
+                return Printed(*part(link.parent, link.name, offset, most_bytes))
+            except FileNotFoundError:
+                return kept_log(assignment, SUPERLINK_LOG, offset, most_bytes)
+        found = printed_on_node(assignment, process_id(assignment), offset, most_bytes)
+        if found is None:
+            raise RunnerError(
+                "what a client prints is on its instance only, and that has ended: see `server`"
+            )
+        return found
 
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while a SuperNode still ends.

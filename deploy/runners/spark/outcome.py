@@ -9,6 +9,7 @@ from typing import Any
 
 from deploy.model.jobs import SparkStreaming
 from deploy.model.tasks import Assignment, Phase
+from deploy.runners import jobfolder
 from deploy.runners.spark import reason
 from deploy.runners.spark.attempts import Attempt, Attempts
 from deploy.runners.spark.driver import spark_work
@@ -32,7 +33,7 @@ def driver_log(assignment: Assignment) -> Path:
 def log_name(assignment: Assignment) -> str:
     """The same below the job's folder, to which the job's code can write."""
     task = assignment.key.task
-    return f"logs/{'driver' if task == MAIN else task}-{assignment.attempt}.log"
+    return jobfolder.log_name("driver" if task == MAIN else task, assignment.attempt)
 
 
 def end_driver(attempt: Attempt, why: str, grace_s: float = DRIVER_GRACE_S) -> tuple[Phase, str]:

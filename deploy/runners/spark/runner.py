@@ -18,7 +18,8 @@ from typing import Any
 
 from deploy.model.jobs import JobSpec, SparkStreaming
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.runners.base import RunnerError
+from deploy.runners.base import Printed, RunnerError
+from deploy.runners.jobfolder import kept_log
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
 from deploy.runners.spark.driver import (
@@ -30,7 +31,14 @@ from deploy.runners.spark.driver import (
     spark_work,
 )
 from deploy.runners.spark.master import Master, free_port
-from deploy.runners.spark.outcome import DRIVER_GRACE_S, MAIN, Outcomes, driver_log, end_driver
+from deploy.runners.spark.outcome import (
+    DRIVER_GRACE_S,
+    MAIN,
+    Outcomes,
+    driver_log,
+    end_driver,
+    log_name,
+)
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.worker import Workers
 from deploy.security.sandbox import Box
@@ -126,6 +134,10 @@ class SparkRunner:
             if attempt.driver.result() is not None and attempt.ending is None:
                 self._outcomes.verdict(assignment, attempt, None)
             self._end(attempt, assignment.nodes, "it was stopped", DRIVER_GRACE_S)
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """See Runner: of its driver. What executors print stays on their instances."""
+        return kept_log(assignment, log_name(assignment), offset, most_bytes)
 
     def leave(self, assignment: Assignment) -> None:
         """See Runner. A Spark job has one task: when that leaves there are no others."""

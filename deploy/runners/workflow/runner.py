@@ -18,8 +18,9 @@ from urllib.parse import unquote
 
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.base import RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.base import Printed, RunnerError
+from deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
+from deploy.runners.spark.outcome import log_name
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.workers import AsyncRunner, Work, one_line
@@ -92,6 +93,10 @@ class WorkflowRunner(AsyncRunner):
         if assignment.nodes:
             cluster = self._cluster(assignment.nodes[0].region)
             cluster.stop(assigned(assignment, self._settings.data))
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """See Runner: of a step's driver."""
+        return kept_log(assignment, log_name(assignment), offset, most_bytes)
 
     def forget(self, job_id: str) -> None:
         """See Runner. Raises RunnerError while something of it still ends."""

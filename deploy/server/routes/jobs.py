@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path as Folder
+from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -24,11 +25,13 @@ from deploy.server.context import Context
 from deploy.server.errors import Refusal
 from deploy.server.views import (
     ERRORS,
-    JOB_ID,
+    REQUEST_ID,
     CostView,
     DecisionView,
     EventView,
     Explanation,
+    JobId,
+    JobPrefix,
     JobSummary,
     JobView,
     Limit,
@@ -50,7 +53,6 @@ JOB_EXAMPLE: dict[str, Any] = {
     "files": {"wordcount.py": "cHJpbnQoIm9uZSB0d28gdHdvIikK"},
     "request_id": "0f8fad5b",
 }
-JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 
 class JobRequest(BaseModel):
@@ -63,14 +65,14 @@ class JobRequest(BaseModel):
     spec: JobSpec
     files: dict[Annotated[str, Field(min_length=1, max_length=1000)], str] = Field(default_factory=dict)
     """Content in base64 by path, relative to the job's folder."""
-    request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
+    request_id: Annotated[str, Field(pattern=REQUEST_ID)] | None = None
     """The submitter's own name for this request: sent again, it gives the same job."""
 
 
 class Submissions:
     """Takes jobs."""
 
-    def __init__(self, context: Context, store: Store, jobs: Folder) -> None:
+    def __init__(self, context: Context, store: Store, jobs: Path) -> None:
         self._context = context
         self._store = store
         self._jobs = jobs
@@ -82,7 +84,32 @@ class Submissions:
         Returns:
             The job, and whether it is new.
         """
-        request = bodies.parse(JobRequest, body)
+        return self._accept(bodies.parse(JobRequest, body), caller)
+
+    def retry(self, job_id: str, request_id: str | None, caller: Caller) -> tuple[Job, bool]:
+        """Submit a job that has ended once more, with the files that came with it, as the caller's.
+
+        Returns:
+            As `submit`.
+        """
+        job = self._store.jobs.get(job_id)
+        if not caller.may_see(job.submitter):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"job {job_id} was submitted by {job.submitter!r}: only they or an admin can retry it",
+            )
+        if job.state.live:
+            raise Refusal(
+                HTTPStatus.CONFLICT, f"job {job_id} is {job.state}: wait for its end, or cancel it first"
+            )
+        try:
+            files = bodies.sent_files(Path(job.workdir), self._context.settings.job_bytes)
+        except UploadError as error:
+            raise Refusal(HTTPStatus.CONFLICT, f"job {job_id} cannot be retried: {error}") from error
+        request = JobRequest(spec=job.spec, files=files, request_id=request_id)
+        return self._accept(request, caller, retry_of=job_id)
+
+    def _accept(self, request: JobRequest, caller: Caller, **about: str) -> tuple[Job, bool]:
         spec, files = request.spec, request.files
         most = self._context.settings.job_files
         try:
@@ -101,7 +128,7 @@ class Submissions:
             raise _no_room(error) from error
         try:
             self._check(spec, staged)
-            return self._keep(job_id, request, staged, caller)
+            return self._keep(job_id, request, staged, caller, about)
         except OSError as error:
             staged.discard()
             raise _no_room(error) from error
@@ -138,7 +165,9 @@ class Submissions:
                 f"the job's files cannot be checked ({type(error).__name__}): correct those that describe it",
             ) from error
 
-    def _keep(self, job_id: str, request: JobRequest, staged: Staged, caller: Caller) -> tuple[Job, bool]:
+    def _keep(
+        self, job_id: str, request: JobRequest, staged: Staged, caller: Caller, about: Mapping[str, str]
+    ) -> tuple[Job, bool]:
         now_s = self._context.clock.now()
         with self._store.transaction():
             if not self._store.folders.asked_before(caller.name, request.request_id):
@@ -159,7 +188,7 @@ class Submissions:
                 self._store.events.add(
                     "job.submitted",
                     now_s,
-                    {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name},
+                    {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name, **about},
                     job_id=job_id,
                 )
                 self._store.folders.add(job_id, caller.name, staged.size)
@@ -200,7 +229,7 @@ def _no_room(error: OSError) -> Refusal:
     )
 
 
-def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
+def router(context: Context, store: Store, jobs: Path) -> APIRouter:
     """`/v1/jobs`."""
     submissions = Submissions(context, store, jobs)
     settings = context.settings
@@ -229,10 +258,11 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
     def latest(
         limit: Limit = 100,
         state: Annotated[list[JobState] | None, Query(description="Only in these states")] = None,
+        prefix: JobPrefix = None,
         caller: Caller = viewer,
     ) -> list[JobSummary]:
         with store.snapshot():
-            found = store.jobs.latest(limit, state)
+            found = store.jobs.latest(limit, state, prefix)
             sums = store.gantt.sums([job.job_id for job in found])
         return [JobSummary.of(job, sums[job.job_id], caller) for job in found]
 
@@ -248,6 +278,25 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         async with room.take(caller.name, size):
             body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
             job, new = await run_in_threadpool(submissions.submit, body, caller)
+        response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+        return await run_in_threadpool(view, job, caller)
+
+    @routes.post(
+        "/v1/jobs/{job_id}/retry",
+        status_code=HTTPStatus.CREATED,
+        responses={200: {"model": JobView, "description": "The same request had submitted it before."}},
+        summary="Submit a job that has ended once more, as a new job",
+    )
+    async def retry(
+        job_id: JobId,
+        response: Response,
+        request_id: Annotated[
+            str | None, Query(pattern=REQUEST_ID, description="Sent again, it gives the same job")
+        ] = None,
+        caller: Caller = submitter,
+    ) -> JobView:
+        async with room.take(caller.name, settings.job_bytes):
+            job, new = await run_in_threadpool(submissions.retry, job_id, request_id, caller)
         response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
         return await run_in_threadpool(view, job, caller)
 

@@ -14,10 +14,12 @@ from benchmarks.simulated import SimulatedOffer
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkBatch, SparkStreaming
+from deploy.runners.base import Printed
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
 from deploy.store.decisions import Mode
+from deploy.store.jobs import Job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import World, batch
 from tests.deploy.store.cases import add_job
@@ -44,6 +46,10 @@ class Shown:
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """Everything runs here."""
+
+    def log(self, job: Job, name: str, attempt: int, offset: int, most_bytes: int) -> Printed:
+        text = f"{job.job_id}: attempt {attempt} of {name}\n{EVIL} \x1b[2J\n".encode()
+        return Printed(text, len(text))
 
 
 def offers() -> list[SimulatedOffer]:

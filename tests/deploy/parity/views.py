@@ -10,6 +10,7 @@ from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest,
 from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.model.transfers import Transfers
+from deploy.runners.base import Printed
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import share_done
 from envs.simulation.market.members import is_client
@@ -234,6 +235,10 @@ class CoreRunner:
 
     def stop(self, assignment: Assignment) -> None:
         """An attempt ends with its instances."""
+
+    def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
+        """Nothing is printed."""
+        return Printed(b"", 0)
 
     def leave(self, assignment: Assignment) -> None:
         """The core's jobs have one task."""

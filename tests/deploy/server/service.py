@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, TaskKey
+from deploy.runners.base import Printed
 from deploy.security.tls import TlsFiles
 from deploy.security.tokens import AccessTokens, Role
 from deploy.server.app import create_app
@@ -27,6 +28,7 @@ from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener
 from deploy.server.settings import ServerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 
@@ -75,12 +77,21 @@ class ToldScheduler:
     passed_s: float | None = NOW
     refusal: str = ""
     checked: list[tuple[JobSpec, str]] = field(default_factory=list)
+    printed: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    """By task and attempt."""
 
     def offers(self) -> Sequence[Offer]:
         return self.shown
 
     def last_pass_s(self) -> float | None:
         return self.passed_s
+
+    def log(self, job: Job, name: str, attempt: int, offset: int, most_bytes: int) -> Printed:
+        if (name, attempt) not in self.printed:
+            raise ValueError("its instance does not answer")
+        whole = self.printed[name, attempt]
+        begin = min(offset, len(whole)) if offset >= 0 else max(0, len(whole) + offset)
+        return Printed(whole[begin : begin + most_bytes], min(begin + most_bytes, len(whole)))
 
     def check(self, spec: JobSpec, folder: str) -> None:
         self.checked.append((spec, folder))

@@ -18,6 +18,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.bag.plan import PLAN, Plan
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
+from deploy.runners.base import RunnerError
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import Asked
 
@@ -116,6 +117,29 @@ def test_what_fails_is_told_in_one_line(tmp_path: Path, command: list[str], mess
         assert report.phase is Phase.FAILED
         assert report.message.startswith(f"task one: {message}")
         assert "\n" not in report.message
+
+
+def test_a_log_is_read_from_its_node_and_after_that_where_its_end_was_kept(tmp_path: Path) -> None:
+    size = 3_000_000
+    story = Story(tmp_path, spec(["sh", "-c", f"head -c {size} /dev/zero | tr '\\0' x; echo; echo end"]))
+    with AgentProcess(tmp_path) as agent:
+        at = story.start(agent)
+        story.ended(at)
+        assert story.runner.log(at, 0, 10) == (b"x" * 10, 10)
+        assert story.runner.log(at, -4, 1 << 20) == (b"end\n", size + 5)
+        assert story.runner.log(at, size, 1 << 20) == (b"\nend\n", size + 5)
+        (story.workdir / "logs/one-1.log").rename(tmp_path / "kept")
+        agent.destroy()
+        with pytest.raises(RunnerError, match="does not answer"):
+            story.runner.log(at, 0, 10)
+    gone = replace(at, nodes=())
+    assert story.runner.log(gone, 0, 10) == (b"", 0)
+    (story.workdir / "logs/one-1.log").symlink_to(tmp_path / "kept")
+    with pytest.raises(RunnerError, match="has put something else there"):
+        story.runner.log(gone, 0, 10)
+    (story.workdir / "logs/one-1.log").unlink()
+    (tmp_path / "kept").rename(story.workdir / "logs/one-1.log")
+    assert story.runner.log(gone, -4, 1 << 20) == (b"end\n", 1 << 20)
 
 
 def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(tmp_path: Path) -> None:

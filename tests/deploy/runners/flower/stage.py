@@ -124,7 +124,7 @@ class PlayedNode:
 
     played: Played
 
-    def __init__(self, address: str, *_: object) -> None:
+    def __init__(self, address: str, *_: object, **__: object) -> None:
         self.address = address
 
     def __enter__(self) -> PlayedNode:
@@ -165,6 +165,10 @@ class PlayedNode:
 
     def stop_process(self, process_id: str, wait_s: float) -> ProcessStatus:
         return self._end(process_id, 0)
+
+    def log(self, process_id: str, offset: int) -> bytes:
+        self.process(process_id)
+        return b"epoch 1\n"[offset:]
 
     def last_log(self, process_id: str) -> bytes:
         return b"Traceback (most recent call last):\n  x\nImportError: no module\n"

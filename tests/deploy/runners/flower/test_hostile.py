@@ -15,7 +15,7 @@ import pytest
 
 from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Checkpoint, Participation
-from deploy.model.jobs import TaskKey
+from deploy.model.jobs import SERVER, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.objects.location import FolderObjects, ObjectsError
 from deploy.runners.base import RunnerError
@@ -474,8 +474,13 @@ def test_the_log_is_not_written_through_a_link(stage: Stage) -> None:
     stage.until_running()
     (stage.folder / "store.db").write_text("the scheduler's")
     (stage.flower / "superlink.log").symlink_to(stage.folder / "store.db")
+    server = replace(stage.assignment("a"), key=TaskKey("job", SERVER), nodes=())
+    with pytest.raises(RunnerError, match="has put something else there"):
+        stage.runner.log(server, 0, 100)
     (stage.state / "superlink.log").write_text("a line\n")
+    assert stage.runner.log(server, 2, 100) == (b"line\n", 7)
     stage.forget()
+    assert stage.runner.log(server, -5, 100) == (b"line\n", 7)
     assert (stage.folder / "store.db").read_text() == "the scheduler's"
     assert (stage.flower / "superlink.log").read_text() == "a line\n"
     assert not (stage.flower / "superlink.log").is_symlink()

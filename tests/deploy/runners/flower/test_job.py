@@ -188,6 +188,9 @@ def test_a_node_that_does_not_answer_is_not_lost_until_it_is_stopped(stage: Stag
 
 def test_a_process_that_ended_by_itself_is_lost_with_its_last_words(stage: Stage) -> None:
     stage.until_running()
+    assert stage.runner.log(stage.assignment("a"), 6, 100) == (b"1\n", 8)
+    with pytest.raises(RunnerError, match="on its instance only"):
+        stage.runner.log(replace(stage.assignment("a"), nodes=()), 0, 100)
     PlayedNode(stage.address("a"))._end("flower.job.client-a.1", -9)
     assert stage.phases()["a"] is Phase.LOST
     assert stage.messages()[0] == "the SuperNode ended with -9: ImportError: no module"
