@@ -12,9 +12,10 @@ from typing import Any
 from deploy.cli.client import Client
 from deploy.cli.errors import say
 from deploy.cli.queries import print_json
-from deploy.cli.tables import show, usd
+from deploy.cli.tables import gpus, show, usd
 from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig
+from deploy.model.gpus import is_model
 from deploy.providers.base import ProviderError
 
 Row = dict[str, Any]
@@ -43,7 +44,7 @@ def offers_of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | No
 
 
 def _wanted(row: Row, gpu: str | None, max_price_usd_hour: float | None) -> bool:
-    return (gpu is None or (row["gpu"] or "").lower() == gpu.lower()) and (
+    return (gpu is None or (row["gpu"] is not None and is_model(gpu, row["gpu"]))) and (
         max_price_usd_hour is None or row["price_usd_hour"] <= max_price_usd_hour
     )
 
@@ -65,7 +66,7 @@ def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | Non
             one["zone"] or one["region"] or "-",
             one["instance_type"],
             one["market"],
-            one["gpu"] or "-",
+            gpus(one),
             usd(one["price_usd_hour"]),
             usd(one["on_demand_usd_hour"]),
             f"{100 * one['up_ratio']:.0f} %",

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from deploy.cli.client import Client, ServiceError, UnreachableError
 from deploy.cli.errors import EXIT_FAILED, EXIT_USER, say
-from deploy.cli.tables import ago, clock, console, share, show, span, table, usd
+from deploy.cli.tables import ago, clock, console, gpus, share, show, span, table, usd
 
 _POLL_S = 1.0
 _GIVE_UP_S = 600.0
@@ -178,7 +178,7 @@ def clusters(client: Client, *, as_json: bool) -> None:
             f"{one['used']}/{one['quota']}",
             str(one["vcpus"]),
             f"{one['memory_gib']:g}",
-            one["gpu"] or "-",
+            gpus(one),
             "yes" if one["available"] else f"no: {one['reason'] or 'for the market alone to know'}",
         )
         for one in sorted(found, key=lambda one: one["offer_id"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +26,11 @@ def console() -> Console:
     """Console on stdout."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(width=_WIDE, highlight=False)
+
+
+def gpus(offer: Mapping[str, Any]) -> str:
+    """Of one instance of an offer: "T4", "4 T4", "-"."""
+    return "-" if offer["gpu"] is None else f"{offer['gpus']} {offer['gpu']}".removeprefix("1 ")
 
 
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:

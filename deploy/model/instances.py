@@ -24,7 +24,9 @@ class Offer:
         market: how it is rented.
         vcpus: of one instance.
         memory_gib: of one instance.
-        gpu: name, None for none.
+        gpu: model of its GPUs, None for none.
+        gpus: how many one instance has.
+        gpu_memory_gib: of each of them.
         speed: relative to the reference instance type (1.0), larger is faster.
         price_usd_hour: of one instance, now.
         on_demand_usd_hour: the same type on demand in that region.
@@ -59,6 +61,8 @@ class Offer:
     on_demand_usd_hour: float
     available: bool
     quota: int
+    gpus: int = 0
+    gpu_memory_gib: float = 0.0
     up_ratio: float = 1.0
     spell_s: float = 0.0
     mean_up_s: float = 0.0

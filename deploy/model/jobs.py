@@ -30,6 +30,7 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
+from deploy.model.gpus import GpuAsk
 from deploy.model.workflows import SparkProgram, Workflow
 
 # Bags of tasks: commands that need nothing of each other, with one deadline for all of them.
@@ -50,7 +51,7 @@ Command = Annotated[
 """A program and its arguments; no shell reads them."""
 
 
-class BagTask(Part):
+class BagTask(GpuAsk):
     """One command, on an instance of its own."""
 
     name: Name
@@ -112,7 +113,7 @@ class Bag(Work):
         """See Work."""
         one = self.task(task)
         asked = {"vcpus": one.vcpus, "memory_gib": one.memory_gib}
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in asked.items() if value is not None} | one.asked_gpus
 
 
 class JobState(StrEnum):
@@ -140,13 +141,12 @@ class TaskKey(NamedTuple):
     task: str
 
 
-class Resources(Part):
+class Resources(GpuAsk):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
     instances: Annotated[int, Field(gt=0, le=1000)] = 1
     vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] = 1.0
-    gpu: Text | None = None
 
 
 class Places(Part):

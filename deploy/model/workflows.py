@@ -24,6 +24,7 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
+from deploy.model.gpus import GpuAsk
 
 # The description of a Spark application: a job of its own, or a step of a workflow.
 
@@ -93,7 +94,7 @@ class OutputFile(Part):
     """Whether it may be read only in the region where its step ran."""
 
 
-class Step(SparkProgram):
+class Step(SparkProgram, GpuAsk):
     """One Spark application. In its arguments `{NAME}` is the path of a file that it reads or writes."""
 
     name: Name
@@ -241,7 +242,7 @@ class Workflow(Work):
         """See Work."""
         step = self.step(task)
         asked = {"instances": step.executors, "vcpus": step.vcpus, "memory_gib": step.memory_gib}
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in asked.items() if value is not None} | step.asked_gpus
 
     def _outputs(self) -> Iterator[OutputFile]:
         return (file for step in self.steps for file in step.writes)

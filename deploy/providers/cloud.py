@@ -264,6 +264,8 @@ class CloudProvider(ABC, Generic[ConfigT]):
             vcpus=quote.hardware.vcpus,
             memory_gib=quote.hardware.memory_gib,
             gpu=quote.hardware.gpu,
+            gpus=quote.hardware.gpus,
+            gpu_memory_gib=quote.hardware.gpu_memory_gib,
             speed=kind.speed,
             price_usd_hour=quote.price_usd_hour,
             on_demand_usd_hour=quote.on_demand_usd_hour,

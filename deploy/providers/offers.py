@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
 from deploy.providers.base import ProviderError
 from deploy.yamlfile import Part, terse_mistake
@@ -29,6 +29,14 @@ class Hardware(Part):
     memory_gib: Price
     gpu: str | None = None
     gpus: Annotated[int, Field(ge=0)] = 0
+    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """Of each."""
+
+    @model_validator(mode="after")
+    def _counted(self) -> Hardware:
+        if (self.gpu is None) != (self.gpus == 0):
+            raise ValueError(f"gpu is {self.gpu!r} and gpus is {self.gpus}: give both, or none of them")
+        return self
 
 
 def load_list(kind: type[_ListT], path: Path) -> _ListT:

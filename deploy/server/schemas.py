@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from deploy.model.gpus import MOST_GPUS
 from deploy.model.instances import Market, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.scheduler.snapshot.needs import Kind, Need, Round
@@ -37,6 +38,8 @@ OFFER_EXAMPLE: dict[str, Any] = {
     "vcpus": 4,
     "memory_gib": 16.0,
     "gpu": "A10G",
+    "gpus": 1,
+    "gpu_memory_gib": 24.0,
     "speed": 1.2,
     "price_usd_hour": 0.41,
     "on_demand_usd_hour": 1.006,
@@ -93,6 +96,11 @@ class OfferFacts(_Facts):
     memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
     """Memory of one instance."""
     gpu: Text | None = None
+    """Model of its GPUs."""
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    """Of one instance."""
+    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)] = 0.0
+    """Of each of them."""
     speed: Annotated[FiniteFloat, Field(ge=1e-3, le=1e3)] = 1.0
     """Relative to the reference instance type, larger is faster."""
     price_usd_hour: Usd
@@ -122,6 +130,12 @@ class OfferFacts(_Facts):
     billing_minimum_s: Seconds = 60.0
     reason: AnyText = ""
     """Why it is not available."""
+
+    @model_validator(mode="after")
+    def _gpus(self) -> OfferFacts:
+        if (self.gpu is None) != (self.gpus == 0):
+            raise ValueError(f"gpu is {self.gpu!r} and gpus is {self.gpus}: give both, or none of them")
+        return self
 
     def offer(self) -> Offer:
         """As the scheduler knows offers."""

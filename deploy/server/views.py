@@ -292,6 +292,8 @@ class OfferView(View):
     vcpus: int
     memory_gib: float
     gpu: str | None
+    gpus: int
+    gpu_memory_gib: float
     speed: float
     price_usd_hour: float
     on_demand_usd_hour: float

@@ -91,7 +91,7 @@ def test_nothing_is_missing_in_the_emulated_account_of_aws(monkeypatch: pytest.M
 def test_the_gpu_job_of_the_exercise_is_one() -> None:
     file = ROOT / "examples" / "federated_gpu.yaml"
     spec = read_job(file)
-    assert spec.resources.gpu == "T4"
+    assert (spec.resources.gpu, spec.resources.gpu_count) == (("T4",), 1)
     assert "federated_mnist/federated_mnist/client_app.py" in read_files(spec, file.parent)
 
 

@@ -75,7 +75,7 @@ export function offers(facts) {
   const columns = [
     ["Offer", (one) => [el("strong", {}, one.offer_id), el("small", { class: "quiet" }, [one.provider, one.region, one.zone].filter(Boolean).join(" / "))]],
     ["Market", (one) => badge(one.market, market(one.market))],
-    ["Type", (one) => [one.instance_type, el("small", { class: "quiet" }, `${one.vcpus} vCPU, ${one.memory_gib} GiB${one.gpu ? `, ${one.gpu}` : ""}`)], "wide"],
+    ["Type", (one) => [one.instance_type, el("small", { class: "quiet" }, `${one.vcpus} vCPU, ${one.memory_gib} GiB${one.gpu ? `, ${one.gpus} ${one.gpu}` : ""}`)], "wide"],
     ["Price/h", (one) => usd(one.price_usd_hour), "number"],
     ["Against on demand", (one) => against(one), "number"],
     ["Available", (one) => (one.available ? badge("succeeded", "yes") : [badge("failed", "no"), el("small", { class: "quiet" }, one.reason)])],

@@ -173,13 +173,15 @@ def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[st
 
 
 def _hardware(entry: Mapping[str, Any]) -> Ec2Hardware:
-    gpus = entry.get("GpuInfo", {}).get("Gpus", [])
+    # Jobs run CUDA: accelerators of others are none to them.
+    gpus = [one for one in entry.get("GpuInfo", {}).get("Gpus", []) if one["Manufacturer"] == "NVIDIA"]
     architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
     return Ec2Hardware(
         vcpus=entry["VCpuInfo"]["DefaultVCpus"],
         memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,
         gpu=gpus[0]["Name"] if gpus else None,
         gpus=sum(gpu["Count"] for gpu in gpus),
+        gpu_memory_gib=gpus[0]["MemoryInfo"]["SizeInMiB"] / 1024 if gpus else 0.0,
         architecture="x86_64" if "x86_64" in architectures else "arm64",
     )
 

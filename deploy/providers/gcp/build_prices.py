@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.providers.gcp.prices import SHIPPED, PriceList
+from deploy.providers.gcp.prices import GPU_MEMORY_GIB, SHIPPED, PriceList
 from envs.traces.bundle import DATA_DIR
 from spotweave.files import write_bytes
 
@@ -83,7 +83,8 @@ def _hardware(row: dict[str, str]) -> dict[str, Any]:
     # The source counts the 80 GB cards of a2-ultragpu under both columns, so the more special one wins.
     for column, gpu in (("a100-80gb", "A100-80GB"), ("a100", "A100"), ("l4", "L4")):
         if row[column] and float(row[column]) >= 1:
-            return {**found, "gpu": gpu, "gpus": int(float(row[column]))}
+            count, memory_gib = int(float(row[column])), GPU_MEMORY_GIB[gpu]
+            return {**found, "gpu": gpu, "gpus": count, "gpu_memory_gib": memory_gib}
     return found
 
 

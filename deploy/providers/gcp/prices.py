@@ -21,6 +21,16 @@ from deploy.yamlfile import Part
 
 SHIPPED = Path(__file__).with_name("prices.json")
 _REMEDY = "add it to a list of your own"
+GPU_MEMORY_GIB = {
+    "A100": 40.0,
+    "A100-80GB": 80.0,
+    "L4": 24.0,
+    "P4": 8.0,
+    "P100": 16.0,
+    "T4": 16.0,
+    "V100": 16.0,
+}
+"""Of each model, as https://cloud.google.com/compute/docs/gpus names it."""
 Steps = tuple[tuple[float, float], ...]
 """(epoch seconds, USD per hour), by rising time; the first also holds before its time."""
 
@@ -79,7 +89,10 @@ class PriceList(Part):
         if machine not in self.types:
             raise CatalogueError(f"the price list has no machine type {machine}: {_REMEDY}")
         found = self.types[machine]
-        return found if gpu is None else found.model_copy(update={"gpu": _model(gpu), "gpus": gpus})
+        if gpu is None:
+            return found
+        memory_gib = GPU_MEMORY_GIB.get(model := _model(gpu), 0.0)
+        return found.model_copy(update={"gpu": model, "gpus": gpus, "gpu_memory_gib": memory_gib})
 
     def steps(self, place: Place) -> Steps:
         """What an instance of an offer costs, with its GPUs. Raises CatalogueError."""

@@ -167,6 +167,7 @@ class LocalProvider:
             vcpus=offer.vcpus,
             memory_gib=offer.memory_gib,
             gpu=offer.gpu,
+            gpus=int(offer.gpu is not None),
             speed=offer.speed,
             price_usd_hour=price,
             on_demand_usd_hour=price if offer.on_demand_usd_hour is None else offer.on_demand_usd_hour,

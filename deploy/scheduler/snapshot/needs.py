@@ -37,8 +37,8 @@ def ban(wanted: Resources, places: Places, offer: Offer) -> str | None:
         return f"has {offer.vcpus} vCPUs, the job needs {wanted.vcpus}"
     if offer.memory_gib < wanted.memory_gib:
         return f"has {offer.memory_gib:g} GiB, the job needs {wanted.memory_gib:g}"
-    if wanted.gpu is not None and offer.gpu != wanted.gpu:
-        return f"has {offer.gpu or 'no GPU'}, the job needs {wanted.gpu}"
+    if lacking := wanted.lacking(offer.gpus, offer.gpu, offer.gpu_memory_gib):
+        return lacking
     if offer.quota < wanted.instances:
         return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
     return None

@@ -93,9 +93,9 @@ def test_lists_for_people_and_for_scripts(run: Any, job_file: Path, store: Store
 def test_what_could_be_rented_is_chosen_by_gpu_and_price(run: Any, service: Service) -> None:
     service.scheduler.shown = [
         offer("d"),
-        offer("a", "on_demand", gpu="T4", up_ratio=0.25),
-        offer("b", gpu="T4", zone="here-b", available=False, reason="[refused] there"),
-        offer("c", gpu="A10G"),
+        offer("a", "on_demand", gpu="T4", gpus=1, up_ratio=0.25),
+        offer("b", gpu="T4", gpus=4, zone="here-b", available=False, reason="[refused] there"),
+        offer("c", gpu="A10G", gpus=1),
     ]
     found = json.loads(run("offers", "--gpu", "t4", "--json").stdout)
     assert [one["offer_id"] for one in found] == ["a", "b"]
@@ -104,6 +104,7 @@ def test_what_could_be_rented_is_chosen_by_gpu_and_price(run: Any, service: Serv
     heading, first, second = (line.split() for line in run("offers", "--gpu", "T4").stdout.splitlines())
     assert heading == ["ZONE", "TYPE", "MARKET", "GPU", "USD/H", "ON", "DEMAND", "UP", "SCORE", "AVAILABLE"]
     assert first == ["here-a", "small", "on_demand", "T4", "1.00", "1.00", "25", "%", "-", "yes"]
+    assert second[3:5] == ["4", "T4"]
     assert (second[0], second[-3:]) == ("here-b", ["no:", "[refused]", "there"])
     heading, *rows = (line.split() for line in run("clusters").stdout.splitlines())
     assert heading[:2] == ["OFFER", "USD/H"]

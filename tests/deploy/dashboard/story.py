@@ -72,7 +72,7 @@ def offers() -> list[SimulatedOffer]:
         SimulatedOffer(made("east-1/m5/on-demand", "on_demand", 0.96, 6, zone="")),
         SimulatedOffer(made("rack/m5/owned", "owned", 0.12, 2, on_demand_usd_hour=0.12)),
         SimulatedOffer(
-            made("west-1a/g5/spot", "spot", 0.44, 2, gpu="A10G", on_demand_usd_hour=1.21, up_ratio=0.4),
+            made("west-1a/g5/spot", "spot", 0.44, 2, gpu="A10G", gpus=1, on_demand_usd_hour=1.21),
             available=lambda _: False,
         ),
     ]
@@ -88,7 +88,7 @@ def submit(world: World, spec: JobSpec, number: int, submitter: str) -> None:
 
 def gpu_job() -> JobSpec:
     work = SparkBatch(script="tune.py", standard_s=600.0, deadline_s=4000.0)
-    return JobSpec(name="gpu-tuning", work=work, resources=Resources(vcpus=4, memory_gib=8.0, gpu="A10G"))
+    return JobSpec(name="gpu-tuning", work=work, resources=Resources(vcpus=4, memory_gib=8.0, gpu=("A10G",)))
 
 
 def told(folder: Path, length_s: float = LENGTH_S) -> World:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from deploy.jobfile import read_files, read_job
 from deploy.model.fields import LEAST_SECONDS, MAX_TEXT_BYTES, MOST_COUNT, MOST_SECONDS
+from deploy.model.gpus import GpuAsk
 from deploy.model.jobs import (
     Flower,
     JobSpec,
@@ -56,6 +57,45 @@ def test_a_task_asks_for_what_it_says_and_else_for_what_the_job_says(tmp_path: P
     assert [spec.work.standard_s_of(name) for name in spec.tasks] == [120.0, 30.0]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"gpus": 2, "gpu": ["L4", "T4"], "gpu_memory_gib": 16.0}, (2, ("L4", "T4"), 16.0)),
+        ({"gpu": "T4"}, (1, ("T4",), None)),
+        ({"gpu_memory_gib": 16.0}, (1, None, 16.0)),
+        ({"gpus": 3}, (3, None, None)),
+        ({}, (0, None, None)),
+    ],
+)
+def test_gpus_are_asked_for_by_count_model_and_memory(
+    tmp_path: Path, asked: dict[str, Any], told: tuple[object, ...]
+) -> None:
+    tasks = [TASK, {**TASK, "name": "two", "gpus": 0}, {**TASK, "name": "three", "gpu": "H100"}]
+    spec = read_job(job(tmp_path, tasks, resources=asked))
+    one, two, three = (spec.resources_of(name) for name in spec.tasks)
+    assert (one.gpu_count, one.gpu, one.gpu_memory_gib) == told
+    assert two.gpu_count == 0
+    assert (three.gpu_count, three.gpu) == (asked.get("gpus", 1), ("H100",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "lacking"),
+    [
+        ({}, (0, None, 0.0), None),
+        ({"gpu": "A100"}, (1, "A100-80GB", 80.0), None),
+        ({"gpu": ["L4", "t4"], "gpu_memory_gib": 16.0}, (1, "T4", 15.0), None),
+        ({"gpu": "A100"}, (0, None, 0.0), "has no GPU, the job needs A100"),
+        ({"gpu": ["A10", "L4"]}, (1, "A10G", 24.0), "has A10G, the job needs A10 or L4"),
+        ({"gpus": 2}, (1, "T4", 16.0), "has 1 T4, the job needs 2 GPUs"),
+        ({"gpu_memory_gib": 24.0}, (8, "T4", 15.0), "has 15 GiB of GPU memory, the job needs 24"),
+    ],
+)
+def test_what_an_offer_lacks_of_gpus(
+    asked: dict[str, Any], gpus: tuple[int, str | None, float], lacking: str | None
+) -> None:
+    assert GpuAsk.model_validate_json(json.dumps(asked)).lacking(*gpus) == lacking
+
+
 def test_the_files_that_commands_name_go_with_the_job(tmp_path: Path) -> None:
     for name in ("run.sh", "save.sh", "other.sh"):
         (tmp_path / name).write_text(name)
@@ -72,6 +112,12 @@ def test_the_files_that_commands_name_go_with_the_job(tmp_path: Path) -> None:
         ([{**TASK, "cores": 2}], {}, "work.bag.tasks.0.cores: extra inputs are not permitted, got 2"),
         ([{**TASK, "command": "run.sh 1"}], {}, "work.bag.tasks.0.command: input should be a valid"),
         ([{**TASK, "command": [""]}], {}, "work.bag.tasks.0.command: its first word is empty"),
+        (
+            [{**TASK, "gpus": 0, "gpu": "T4"}],
+            {},
+            "work.bag.tasks.0: gpus is 0, and gpu or gpu_memory",
+        ),
+        ([{**TASK, "gpu": "NVIDIA"}], {}, "work.bag.tasks.0: gpu names 'NVIDIA': expected a model such as"),
         ([{**TASK, "vcpus": 0}], {}, "work.bag.tasks.0.vcpus: input should be greater than 0, got 0"),
         ([{"name": "one", "command": ["a"]}], {}, "work.bag.tasks.0.minutes: field required"),
         ([TASK], {"deadline_s": -5}, "work.bag.deadline_s: input should be greater than or equal to 0.01"),

@@ -63,7 +63,8 @@ def test_a_deadline_that_an_offer_cannot_meet_is_seen() -> None:
         {"places": Places(instance_types=("large",))},
         {"resources": Resources(vcpus=8)},
         {"resources": Resources(memory_gib=16.0)},
-        {"resources": Resources(gpu="T4")},
+        {"resources": Resources(gpus=1)},
+        {"resources": Resources(gpu=("T4",))},
         {"resources": Resources(instances=5)},
     ],
 )

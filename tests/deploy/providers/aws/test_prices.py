@@ -116,7 +116,8 @@ def clients(answers: list[tuple[str, dict[str, str], list[str]]]) -> tuple[Any, 
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
     pricing, ec2 = boto3.client("pricing", **keys), boto3.client("ec2", **keys)
     stubs = [Stubber(pricing), Stubber(ec2)]
-    gpu = {"Name": "T4", "Manufacturer": "NVIDIA", "Count": 1, "MemoryInfo": {"SizeInMiB": 16384}}
+    gpu = {"Name": "T4", "Manufacturer": "NVIDIA", "Count": 1, "MemoryInfo": {"SizeInMiB": 15360}}
+    other = {**gpu, "Name": "Radeon Pro V520", "Manufacturer": "AMD"}
     stubs[1].add_response(
         "describe_instance_types",
         {
@@ -126,7 +127,7 @@ def clients(answers: list[tuple[str, dict[str, str], list[str]]]) -> tuple[Any, 
                     "VCpuInfo": {"DefaultVCpus": 4},
                     "MemoryInfo": {"SizeInMiB": 16384},
                     "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
-                    "GpuInfo": {"Gpus": [gpu]},
+                    "GpuInfo": {"Gpus": [other, gpu]},
                 }
             ]
         },
@@ -175,7 +176,8 @@ def test_a_refresh_reads_prices_and_hardware() -> None:
     assert made.egress_usd_gb("us-east-1", "eu-west-1") == 0.02
     assert made.egress_usd_gb("eu-west-1", "us-east-1") == 0.03
     hardware = made.hardware("g4dn.xlarge")
-    assert (hardware.vcpus, hardware.memory_gib, hardware.gpu, hardware.gpus) == (4, 16.0, "T4", 1)
+    assert (hardware.vcpus, hardware.memory_gib) == (4, 16.0)
+    assert (hardware.gpus, hardware.gpu, hardware.gpu_memory_gib) == (1, "T4", 15.0)
     parts = made.regions["eu-west-1"]
     assert {parts.date, parts.disk.date, parts.egress.date} == {date(2026, 1, 2)}
     for stub in stubs:

@@ -176,7 +176,7 @@ def test_gpus_are_attached_and_billed_beside_the_machine(tmp_path: Path) -> None
     (offer,) = [one for one in provider.offers() if one.offer_id == f"gcp/{ZONES[0]}/{GPU_TYPE}/spot"]
     assert offer.price_usd_hour == pytest.approx(0.16)
     assert offer.on_demand_usd_hour == pytest.approx(0.54)
-    assert offer.gpu == "T4"
+    assert (offer.gpus, offer.gpu, offer.gpu_memory_gib) == (1, "T4", 16.0)
     assert (offer.free_first_s, offer.billing_minimum_s, offer.notice_s) == (1.0, 60.0, 30.0)
     name = provider.launch(request(offer.offer_id)).instance_id
     body = project.emulator.world.instances[name].body
