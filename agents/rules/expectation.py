@@ -2,7 +2,7 @@
 
 The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4), with a Poisson hazard from the up-spells
 seen in the place of a fixed revocation rate; the constants were tuned on training episodes
-(docs/policies.md).
+(docs/results/markets.md).
 """
 
 from __future__ import annotations
