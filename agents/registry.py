@@ -81,7 +81,7 @@ class Agent:
     load: Load | None = None
 
     def defaults(self, kind: str) -> AgentSettings:
-        """Its settings under the name that `agent=` gives it."""
+        """Settings of the agent under the name that `agent=` gives it."""
         return self.settings(name=kind, kind=kind)
 
 

@@ -266,7 +266,7 @@ class SimulatedProvider:
                 self.cloud.kill(name, by_provider=False)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class SimulatedNodes:

@@ -281,7 +281,7 @@ class DeploymentConfig(YamlFile):
         return self.model_copy(update={"policy": self.policy.model_copy(update={"mode": Mode.DRY_RUN})})
 
     def rented(self) -> dict[str, ProviderConfig]:
-        """Its providers by name, their state inside the deployment's.
+        """Providers by name, with their state inside the deployment's.
 
         Raises:
             ConfigError: if one of them cannot be used, or its instances could not reach what runs jobs here.

@@ -31,7 +31,7 @@ _PAGE = 5_000
 
 
 class RecordingError(ValueError):
-    """There is nothing to record."""
+    """Nothing to record."""
 
 
 @dataclass

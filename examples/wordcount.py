@@ -16,7 +16,7 @@ MOST_FREQUENT = 20
 
 
 def words(text: str) -> list[str]:
-    """Its words in lower case; a word with a hyphen is one."""
+    """Split into words in lower case; a word with a hyphen is one."""
     return re.findall(r"[a-z]+(?:-[a-z]+)*", text.lower())
 
 

@@ -142,7 +142,7 @@ class PackedNetwork(nn.Module, ABC):
 
     @abstractmethod
     def parts(self) -> list[Tensor]:
-        """Its weights in the vector's order, as views that share memory with the network."""
+        """Weights in the vector's order, as views that share memory with the network."""
 
     def vector(self) -> NDArray[np.float32]:
         """All weights, in the order in which compiled code reads them."""

@@ -130,7 +130,7 @@ def set_features(memory: Floats, tick_s: float, features: Floats) -> None:
 
 @compiled
 def dot(weights: Floats, features: Floats) -> float:
-    """Their scalar product."""
+    """Scalar product."""
     total = 0.0
     for k in range(weights.shape[0]):
         total += weights[k] * features[k]

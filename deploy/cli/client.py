@@ -222,7 +222,7 @@ def _turn_in(response: httpx.Response) -> int | None:
 
 
 def _certificates() -> ssl.SSLContext:
-    """Those that this machine trusts, or those in SSL_CERT_FILE."""
+    """Trust this machine's certificates, or those in SSL_CERT_FILE."""
     file = os.environ.get("SSL_CERT_FILE")
     try:
         return ssl.create_default_context(cafile=file)

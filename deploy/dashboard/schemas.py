@@ -127,7 +127,7 @@ class LaneView(View):
     executions_done: int
     waiting_since_s: float | None
     not_before_s: float | None
-    """It will not be placed again before; null where it may be now."""
+    """Earliest time of the next placement; null if it may be placed now."""
     message: str
     after: list[str]
     """Tasks of its job that must have succeeded before it is placed."""
@@ -228,7 +228,7 @@ class Overview(BaseModel):
     instances_live: int
     """How many there are; `instances` may be fewer."""
     instances: list[InstanceView]
-    """Those that exist, or may; the newest first."""
+    """Instances that exist or may exist, the newest first."""
     offers_known: int
     """How many there are; `offers` may be fewer."""
     offers: list[OfferView]

@@ -59,7 +59,7 @@ class Market:
         return self.pools.get((zone, instance_type))
 
     def of_region(self, region: str) -> list[Pool]:
-        """Its pools, in the order of the configuration."""
+        """Pools of a region, in the order of the configuration."""
         return [pool for pool in self.pools.values() if pool.region == region]
 
     def has_spot(self, pool: Pool, now_s: float) -> bool:

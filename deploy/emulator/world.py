@@ -188,7 +188,7 @@ class World(Generic[InstanceT]):
         instance.generation += 1
 
     def begin(self, instance: InstanceT, at_s: float) -> None:
-        """It is paid for from now on, and runs soon."""
+        """Start billing an instance, which will run soon."""
         instance.stretches.append(Stretch(at_s))
         self._on_begin(instance, at_s)
         self.turn(instance, "pending", at_s)
@@ -197,7 +197,7 @@ class World(Generic[InstanceT]):
             self._foretell(instance, self._fate(instance, at_s))
 
     def turn(self, instance: InstanceT, state: str, at_s: float) -> None:
-        """It has another state."""
+        """Move an instance to another state."""
         instance.state = state
         self._on_turn(instance, at_s)
 
@@ -212,25 +212,25 @@ class World(Generic[InstanceT]):
         return at_s
 
     def _on_begin(self, instance: InstanceT, at_s: float) -> None:
-        """It starts, perhaps once more."""
+        """Called when an instance starts, perhaps once more."""
 
     def _on_turn(self, instance: InstanceT, at_s: float) -> None:
-        """It has another state."""
+        """Called when an instance has changed its state."""
 
     def _on_advice(self, instance: InstanceT, at_s: float) -> None:
-        """It should be left."""
+        """Called when the provider advises to leave an instance."""
 
     def _on_notice(self, instance: InstanceT, at_s: float) -> None:
-        """It will be taken away."""
+        """Called when an interruption is announced."""
 
     def _on_death(self, instance: InstanceT, at_s: float) -> None:
-        """It was launched and will never run."""
+        """Called when an instance was launched and will never run."""
 
     def _on_end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
-        """It is being terminated, or stopped."""
+        """Called when an instance begins to terminate or stop."""
 
     def _on_terminated(self, instance: InstanceT, at_s: float) -> None:
-        """It is no more."""
+        """Called when an instance has terminated."""
 
     # What the market does.
 

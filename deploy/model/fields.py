@@ -85,7 +85,7 @@ class Work(Part):
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """Its units of decision."""
+        """Names of the units of decision."""
         return ("main",)
 
     @property

@@ -242,7 +242,7 @@ class FlowerClient(Part):
     cold_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] | None = None
     """What its first epoch on an instance takes longer; measured where left out."""
     samples: Annotated[int, Field(gt=0, le=strategies.MOST_SAMPLES)] = 1
-    """Its weight among the others where the strategy is asynchronous: its examples, in any unit."""
+    """Weight of the client in asynchronous strategies: its examples, in any unit."""
 
 
 SERVER = "server"

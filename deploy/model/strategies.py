@@ -41,7 +41,7 @@ class FedAsync(_Asynchronous):
 
 class _Buffered(_Asynchronous):
     updates_per_round: Annotated[int, Field(gt=0, le=_MOST_UPDATES)]
-    """So many updates make the next version of the model (W, M_L)."""
+    """Number of updates that make the next version of the model (W, M_L)."""
     server_rate: Annotated[FiniteFloat, Field(gt=0, le=1000)] = 1.0
     """η: the model moves by so much of their weighted average."""
 

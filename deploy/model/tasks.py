@@ -15,14 +15,14 @@ class Phase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     WAITING = "waiting"
-    """It has nothing to do now and waits for others (a client between two rounds)."""
+    """Idle, waiting for others (a client between two rounds)."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """By its own fault: it ran, and exited with an error on healthy instances."""
     LOST = "lost"
     """By the fault of an instance, a node agent or a service: it may be tried again at no one's cost."""
     LEFT = "left"
-    """It takes no part in its job any more (a client whose budget is spent), and is never placed again."""
+    """Out of its job for good (a client whose budget is spent); never placed again."""
 
     @property
     def ended(self) -> bool:

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
 MOST_PROCESSES = 1000
-"""That a node knows, ended ones included."""
+"""Most processes that a node knows, ended ones included."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
 _Time = Annotated[FiniteFloat, Field(ge=0, le=4e9)]
 _Pid = Annotated[int, Field(ge=0, le=1 << 22)]

@@ -23,7 +23,7 @@ _BLOCK = 1 << 16
 
 
 class ExchangeError(Exception):
-    """There was no answer, or none that can be used; one line. Whether the node acted is not known."""
+    """No usable answer; one line. Whether the node acted is unknown."""
 
 
 def exchange(
@@ -174,7 +174,7 @@ class NodeClient:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held between two requests."""
+        """Do nothing: no connection is kept between requests."""
 
     def status(self) -> NodeStatus:
         """The heartbeat."""
@@ -207,7 +207,7 @@ class NodeClient:
         return status
 
     def log(self, process_id: str, offset: int = 0) -> bytes:
-        """Its output from a byte on, at most 1 MiB; empty at the end.
+        """Output of a process from a byte on, at most 1 MiB; empty at the end.
 
         The agent shortens what grows too long: then an offset is that of a later byte.
         """

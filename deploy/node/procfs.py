@@ -83,7 +83,7 @@ def name(pid: int) -> str:
 
 
 def groups(pid: int) -> frozenset[int]:
-    """Its supplementary groups, which a process without rights cannot leave; empty if it has ended."""
+    """Supplementary groups, which a process without rights cannot leave; empty if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
@@ -93,7 +93,7 @@ def groups(pid: int) -> frozenset[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Its memory that is in RAM now, shared pages included; 0 if it has ended."""
+    """Resident memory in bytes, shared pages included; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError):

@@ -84,7 +84,7 @@ class GcsObjects(BucketObjects[Clients]):
             list(self._listed(bucket, "", max_results=1))
 
     def lacking(self, permissions: Sequence[str]) -> list[str]:
-        """Those of some permissions that this identity has not on the bucket. Raises ObjectsError."""
+        """Permissions that this identity lacks on the bucket. Raises ObjectsError."""
         with self._asking() as bucket:
             granted = bucket.test_iam_permissions(list(permissions), retry=_RETRY, timeout=_TIMEOUT_S)
             return [one for one in permissions if one not in granted]

@@ -59,11 +59,11 @@ def parse(text: str) -> Bucket | Path:
 
 
 class ObjectsError(Exception):
-    """It could not be done now; one line. Trying again later may help."""
+    """Temporary failure; one line. A later retry may help."""
 
 
 class ConflictError(ObjectsError):
-    """There is another object of that name: trying the same again is vain."""
+    """Another object has the name: permanent, do not retry."""
 
 
 ClientsT = TypeVar("ClientsT")

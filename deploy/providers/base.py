@@ -13,7 +13,7 @@ class ProviderError(Exception):
 
 
 class CapacityError(ProviderError):
-    """There is no capacity on this offer now: try another offer, and this one later."""
+    """No capacity on this offer now: try another offer, and this one later."""
 
 
 class QuotaError(ProviderError):

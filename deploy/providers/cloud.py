@@ -79,7 +79,7 @@ class Memory:
     def remember(
         self, report: InstanceReport, deployment: str, region: str, now_s: float, *, seen: bool
     ) -> None:
-        """It was listed, or rented."""
+        """Record an instance that was listed or rented."""
         with self._lock:
             before = self._known.get(report.instance_id)
             first_s = now_s if before is None else before.first_s
@@ -108,7 +108,7 @@ class Memory:
         return list(found.values())
 
     def stopping(self, names: Iterable[str]) -> bool:
-        """They were told to end. Returns whether any was thought to live until now."""
+        """Note that instances were told to end. Returns whether any was believed alive until now."""
         lived = False
         with self._lock:
             for name in names:

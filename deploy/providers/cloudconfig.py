@@ -64,7 +64,7 @@ class CloudConfig(ProviderConfig):
     joins: ClassVar[bool] = True
     provider: ClassVar[str]
     cloud: ClassVar[str]
-    """Its name for people."""
+    """Name of the cloud in messages."""
 
     @abstractmethod
     def prices(self) -> Any:

@@ -108,7 +108,7 @@ class Availability:
             raise ProviderError(f"{path} cannot be used: delete or restore it") from error
 
     def down(self, offer_id: str, now_s: float, reason: str) -> float:
-        """It refused, or was taken away. Returns until when it is left alone (epoch seconds)."""
+        """Note a refusal or interruption. Returns the end of the back-off (epoch seconds)."""
         with self._lock:
             spells = self._spells(offer_id, now_s)
             until_s = now_s + min(self._most_s, self._cool_down_s * 2.0 ** min(20, spells.strikes))
@@ -125,7 +125,7 @@ class Availability:
             return until_s
 
     def up(self, offer_id: str, now_s: float) -> None:
-        """It was rented just now."""
+        """Note a successful launch."""
         with self._lock:
             spells = self._spells(offer_id, now_s)
             if spells.downs and spells.downs[-1][1] > now_s:
@@ -167,7 +167,7 @@ class Availability:
         return f"left alone until {until:%H:%M:%S} UTC: {found[0]}"
 
     def history(self, offer_id: str, now_s: float) -> History:
-        """Its latest day and week."""
+        """Availability in the latest day and week."""
         with self._lock:
             spells = self._spells(offer_id, now_s)
             since_s = max(spells.since_s, now_s - _DAY_S)

@@ -49,7 +49,7 @@ _BADNESS = 500
 _LOOK_S = 2.0
 _LOOK_LEAST_S = 0.1
 _GROWTH_BYTES_S = 4 << 30
-"""So fast may memory grow: the closer it is to the limit, the sooner is the next look."""
+"""Assumed growth of memory: the closer to the limit, the sooner the next check."""
 _WALK_SHARE = 0.02
 """Share of one core for walking through the folders."""
 

@@ -259,7 +259,7 @@ class Budgets:
         )
 
     def take(self, offer: Offer, need: Need) -> None:
-        """It will be started there."""
+        """Reserve what a start on the offer costs."""
         usd = need.start_usd(offer)
         self.left_usd -= usd
         if need.key.job_id in self._of_jobs:

@@ -27,7 +27,7 @@ from deploy.store.store import Store
 
 log = structlog.get_logger("scheduler")
 PRUNE_S = 3600.0
-"""So often what is older than the store keeps is removed: little at a time."""
+"""Interval of pruning expired rows: little at a time."""
 
 
 class Scheduler:

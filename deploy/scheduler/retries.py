@@ -42,7 +42,7 @@ class Cooldowns:
         self._tasks: dict[tuple[TaskKey, str], float] = {}
 
     def no_capacity(self, offer_id: str, now_s: float) -> None:
-        """It had nothing for us, which may change at any time."""
+        """Back off from an offer without capacity, which may change at any time."""
         self._offers[offer_id] = now_s + self._first_s
 
     def refused(self, offer_id: str, now_s: float) -> None:
@@ -218,7 +218,7 @@ class Guard:
         self._doing = doing
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing on entry."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -68,7 +68,7 @@ class Identities:
         )
 
     def give_back(self, name: str) -> None:
-        """Nothing runs, and no file is left, under its number. Raises OSError."""
+        """Free a number under which nothing runs and no file is left. Raises OSError."""
         with self._held() as (lent, latest):
             if lent.pop(name, None) is not None:
                 write_private(self._file, json.dumps({"lent": lent, "latest": latest}))
@@ -134,7 +134,7 @@ class Mode(StrEnum):
 
 
 class SandboxError(ValueError):
-    """It cannot be made; one line that says what to do."""
+    """The sandbox cannot be made; one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +229,12 @@ class Sandbox:
         return Boxed([*prefix, *inside], {"PATH": _PATH, "LANG": "C.UTF-8"}, group, json.dumps(dict(env)))
 
     def over(self, name: str) -> None:
-        """Nothing of a box runs any more."""
+        """Release a box in which nothing runs any more."""
         if (ids := self._ids) is not None:
             ids.give_back(f"box {name}")
 
     def forget(self, job_id: str) -> None:
-        """Nothing of a job runs any more: its files are the scheduler's again. Raises OSError."""
+        """Release an ended job: its files are the scheduler's again. Raises OSError."""
         if (ids := self._ids) is not None:
             folder = self.job_folder(job_id)
             if folder.is_dir():

@@ -35,7 +35,7 @@ class Waits(Enum):
     """What a connection waits for."""
 
     REQUEST = "request"
-    """Its client's handshake, or the head of its next request."""
+    """Waiting for the client's handshake, or the head of its next request."""
     BODY = "body"
     """The rest of a request's body."""
     ANSWER = "answer"
@@ -206,12 +206,12 @@ class Guarded(H11Protocol):
             self._look()
 
     def pause_writing(self) -> None:
-        """Its client takes nothing."""
+        """Called when the client stops reading."""
         super().pause_writing()
         self._watch_sending()
 
     def resume_writing(self) -> None:
-        """Its client takes something again."""
+        """Called when the client reads again."""
         super().resume_writing()
         _cancel(self._stall_timer)
 

@@ -148,10 +148,10 @@ class RoundFacts(_Facts):
     """What is particular to a task that trains in rounds."""
 
     idle: bool = False
-    """It holds its instances and waits for others."""
+    """The client holds its instances and waits for others."""
     is_server: bool = False
     owes: bool = True
-    """Its result of the current round is still to come."""
+    """The client's result of the current round is still to come."""
     round_left_s: Seconds = 0.0
     """Until all others of its round have delivered."""
     round_s: Seconds = 0.0
@@ -202,7 +202,7 @@ class TaskFacts(_Facts):
     misses: Count = 0
     backlog: Count = 0
     running: bool = False
-    """It runs now and may be moved; "none" leaves it."""
+    """The task runs now and may be moved; "none" leaves it."""
     here: Text | None = None
     """Id of the offer on which it runs or waits."""
     left_here_s: Seconds = 0.0

@@ -65,7 +65,7 @@ def hidden_data(kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def hidden_text(text: object) -> str:
-    """That there is a message, and not which."""
+    """Placeholder for a message that the caller may not read."""
     return HIDDEN if text else ""
 
 
@@ -109,7 +109,7 @@ class View(BaseModel):
 
     @classmethod
     def of_fields(cls, *things: object, **others: object) -> Self:
-        """Its fields from the attributes of these; those of later ones, and the others, come first."""
+        """Build from attributes of the given objects; later objects and keywords take precedence."""
         found = {name: value for thing in things for name, value in vars(thing).items()} | others
         return cls(**{name: value for name, value in found.items() if name in cls.model_fields})
 
@@ -364,7 +364,7 @@ class Explanation(BaseModel):
 
 
 class Health(BaseModel):
-    """It answers."""
+    """Answer of a live process."""
 
     status: str = "ok"
 

@@ -99,7 +99,7 @@ def _terms(text: str) -> tuple[Offer, int, int]:
 
 
 def rented(connection: Connection, *which: ColumnElement[bool]) -> list[Rented]:
-    """Those `instances` with what their bills are computed from; those never launched are left out."""
+    """Matching `instances` with what their bills are computed from, without those never launched."""
     launched = select(*_BILLED).where(instances.c.launched_s.is_not(None), *which).subquery()
     segments: defaultdict[str, list[PriceSegment]] = defaultdict(list)
     for row in connection.execute(
@@ -149,5 +149,5 @@ def write_charges(connection: Connection, instance_id: str) -> None:
 
 
 def forget_charges(connection: Connection, instance_id: str) -> None:
-    """It has not ended after all: what it costs is computed from its prices again."""
+    """Undo the end of an instance: its cost is computed from its prices again."""
     connection.execute(delete(charges).where(charges.c.instance_id == instance_id))

@@ -25,7 +25,7 @@ class StoreDamagedError(StoreError):
 
 
 class NotFoundError(StoreError):
-    """There is no such row."""
+    """No such row."""
 
 
 UNUSABLE = (

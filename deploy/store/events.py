@@ -91,7 +91,7 @@ class Events:
         return int(made[0])
 
     def after(self, sequence: int, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
-        """Those after a number, the oldest first; 0 for all that are kept.
+        """Events after a number, the oldest first; 0 for all that are kept.
 
         Args:
             sequence: the last number that is known.

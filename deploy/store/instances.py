@@ -167,7 +167,7 @@ class Instances:
         return None if row is None else self._instance(row)
 
     def gone(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
-        """Those with these tokens that have ended or were given up, as far as we know, by their tokens."""
+        """Instances with these tokens that are believed to have ended, by token."""
         found = {}
         with self._database.read() as connection:
             for some in portions(client_tokens):
@@ -301,14 +301,14 @@ class Instances:
         return now_known
 
     def joined(self, instance_id: str, certificate: str) -> bool:
-        """Its node agent has shown its certificate. False if it is known by another. Raises NotFoundError."""
+        """Pin a node's certificate. False if it is known by another one. Raises NotFoundError."""
         known = self.get(instance_id)
         if not known.certificate:
             self._write(instance_id, {"certificate": certificate})
         return known.certificate in ("", certificate)
 
     def ready(self, instance_id: str, now_s: float) -> bool:
-        """Its node agent has answered. False if that was known, or it is ending. Raises NotFoundError."""
+        """Note a node's first answer. False if it was known, or is ending. Raises NotFoundError."""
         known = self.get(instance_id)
         if known.ready_s is not None or known.state not in (InstanceState.REQUESTED, InstanceState.LAUNCHING):
             return False
@@ -324,7 +324,7 @@ class Instances:
         return True
 
     def noticed(self, instance_id: str, notice_s: float | None, *, rebalance: bool = False) -> bool:
-        """Its node agent saw a notice or a hint to leave. False if it is not new, or comes after its end.
+        """Note an interruption notice or a hint to leave. False if it is not new, or comes after the end.
 
         Raises:
             NotFoundError: if there is no such instance.
@@ -340,7 +340,7 @@ class Instances:
         return True
 
     def ended(self, instance_id: str, ended_s: float, *, by_provider: bool = False) -> bool:
-        """It is gone, or was never launched; charge it. False if that was known. Raises NotFoundError."""
+        """Book the end of an instance and charge it. False if that was known. Raises NotFoundError."""
         known = self.get(instance_id)
         if known.state is InstanceState.TERMINATED:
             return False

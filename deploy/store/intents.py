@@ -153,7 +153,7 @@ class Intents:
     def due(
         self, now_s: float, limit: int = 1000, kinds: Collection[IntentKind] = tuple(IntentKind)
     ) -> Sequence[Intent]:
-        """Those of these kinds that may be tried now, the oldest first."""
+        """Intents of these kinds that may be tried now, the oldest first."""
         query = (
             select(intents)
             .where(
@@ -168,11 +168,11 @@ class Intents:
             return [_intent(row) for row in connection.execute(query).all()]
 
     def done(self, intent_id: int, now_s: float) -> bool:
-        """It has been done. False if it was not pending any more."""
+        """Mark an intent as done. False if it was not pending any more."""
         return self._leave(intent_id, state=IntentState.DONE.value, ended_s=now_s)
 
     def failed(self, intent_id: int, error: str, now_s: float) -> bool:
-        """It is given up. False if it was not pending any more."""
+        """Mark an intent as failed for good. False if it was not pending any more."""
         return self._leave(
             intent_id,
             state=IntentState.FAILED.value,
@@ -182,7 +182,7 @@ class Intents:
         )
 
     def retry(self, intent_id: int, error: str, not_before_s: float) -> bool:
-        """It was tried in vain and shall be tried again. False if it was not pending any more."""
+        """Schedule a retry after a failure. False if the intent was not pending any more."""
         return self._leave(
             intent_id, error=plain(error), not_before_s=not_before_s, attempts=intents.c.attempts + 1
         )

@@ -78,7 +78,7 @@ class SessionLock:
         self._connection = connection
         self._number = number
         self._session: int | None = None
-        """Its server process, while it holds the lock."""
+        """Process id of the server's session, while it holds the lock."""
 
     def acquire(self) -> bool:
         """Take it; False if another session holds it. Then the connection is closed."""

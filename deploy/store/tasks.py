@@ -174,7 +174,7 @@ class Tasks:
             return [task_of(row) for row in connection.execute(query).all()]
 
     def placed(self) -> Sequence[Task]:
-        """Those of live jobs that have an attempt, whatever its phase.
+        """Tasks of live jobs that have an attempt, whatever its phase.
 
         In the order of the jobs' submission and of their specs.
         """
@@ -195,7 +195,7 @@ class Tasks:
         return {key: found[key] for key in keys if key in found}
 
     def waiting(self) -> Sequence[Waiting]:
-        """Those of live jobs that wait for a place, in the same order."""
+        """Tasks of live jobs that wait for a place, in the same order."""
         return self._database.recall.read("waiting", ("jobs", "tasks"), self._read_waiting)
 
     def _read_waiting(self) -> Sequence[Waiting]:
@@ -209,7 +209,7 @@ class Tasks:
         return list(found.values())
 
     def released(self) -> Sequence[Task]:
-        """Those of `waiting` that have had a place."""
+        """Waiting tasks that have had a place."""
         return list(self.named([row.key for row in self.waiting() if row.attempt]).values())
 
     def succeed(self, key: TaskKey) -> None:

@@ -122,7 +122,7 @@ class QuestionWorld(ABC, Generic[Lane]):
             self._replay(number, key, actions)
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        """Nothing arrives here: all the work is there from the beginning, and must be done."""
+        """Do nothing: all work is there from the beginning."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The episodes as keys and actions: executions that wait for an answer cannot be pickled."""

@@ -86,7 +86,7 @@ class Engine(ABC):
         return future.result()
 
     def _give_up(self, future: Future[bytes]) -> None:
-        """Nobody waits for this any more."""
+        """Abandon a task that nobody waits for any more."""
         future.cancel()
 
     @abstractmethod

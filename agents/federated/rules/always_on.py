@@ -36,7 +36,7 @@ class AlwaysOn(Policy):
         return kept_or_cheapest(observations, self._market is Market.SPOT)
 
     def start(self, view: RunningApplication) -> None:
-        """Nothing is remembered."""
+        """Keep no state."""
 
     def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Keep what runs; rent what is missing."""

@@ -101,7 +101,7 @@ class FedCostAware(Policy):
     # With the whole application in view.
 
     def start(self, view: RunningApplication) -> None:
-        """Nothing is known about the clients' times."""
+        """Forget all clients' times."""
         self._known = RoundEstimates(len(view.clients), self._weight)
 
     def decide(self, question: Question, view: RunningApplication) -> Answer:

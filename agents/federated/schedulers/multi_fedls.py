@@ -86,7 +86,7 @@ class MultiFedLS:
         self._target: model.Placement | None = None
 
     def start(self, view: RunningApplication) -> None:
-        """Nothing was revoked or measured yet."""
+        """Forget all revocations and measurements."""
         self._placement = self.initial
         self._revoked = {}
         self._measured = _Measurements(self.federation)
@@ -338,7 +338,7 @@ class ZoneScheduler:
         self._revoked: dict[int, set[int]] = {}
 
     def start(self, view: RunningApplication) -> None:
-        """Nothing was revoked yet."""
+        """Forget all revocations."""
         self._revoked = {}
 
     def decide(self, question: Question, view: RunningApplication) -> Answer:

@@ -141,7 +141,7 @@ class App:
 
 
 def _emptied(act: Action) -> Action:
-    """It finds nothing."""
+    """Wrap an action so that its answer is empty."""
 
     def emptied(region: str, params: dict[str, Any]) -> dict[str, Any]:
         return {name: [] for name, value in act(region, params).items() if isinstance(value, list)}

@@ -29,13 +29,13 @@ _REQUEST: dict[str, _Look[SpotRequest]] = {
 
 
 def instances(found: Iterable[Ec2Instance], filters: list[dict[str, Any]]) -> list[Ec2Instance]:
-    """Those that match. Raises AwsError."""
+    """Instances that match the filters. Raises AwsError."""
     tags = {one["Name"]: _tag(one["Name"]) for one in filters if one["Name"].startswith("tag:")}
     return _matching(found, filters, _INSTANCE | tags)
 
 
 def requests(found: Iterable[SpotRequest], filters: list[dict[str, Any]]) -> list[SpotRequest]:
-    """Those that match. Raises AwsError."""
+    """Spot requests that match the filters. Raises AwsError."""
     return _matching(found, filters, _REQUEST)
 
 

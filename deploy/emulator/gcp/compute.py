@@ -56,7 +56,7 @@ class Compute:
         self._zones = {pool.zone: pool.region for pool in config.pools}
 
     def region(self, path: str) -> str:
-        """That a request is for; "" for all."""
+        """Region of a request; "" for all."""
         found = re.search(r"/(zones|regions)/([^/]+)", path)
         if found is None:
             return ""

@@ -223,7 +223,7 @@ class DurableBroker:
             self._save()
 
     def component(self, version: int) -> Sum:
-        """Its sum for the model after this one."""
+        """Sum of the shards for the model after this version."""
         with self._lock:
             broker, agreed = self._known(), self._memory.agreed
             if version != self._memory.version or not agreed:

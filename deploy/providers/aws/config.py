@@ -141,7 +141,7 @@ class AwsConfig(CloudConfig):
         return AwsProvider(self)
 
     def zones(self, region: str) -> Iterable[str]:
-        """Those with a subnet. On-demand capacity is a zone's own."""
+        """Zones with a subnet. On-demand capacity is a zone's own."""
         return self.regions[region].subnets
 
     def check(self, deployment: str) -> Iterator[Finding]:

@@ -91,7 +91,7 @@ def of_deployment(clients: Clients, config: AwsConfig, region: str, deployment: 
 
 
 def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[Described]:
-    """Those of some ids that a region has. By a filter: ids that never were are no error then."""
+    """Instances of a region by id. By a filter: unknown ids are no error then."""
     found = []
     for batch in names.batches(ids, 200):
         found += _filtered(clients, config, region, "instance-id", batch)

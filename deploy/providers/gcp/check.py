@@ -39,7 +39,7 @@ def needed(config: GcpConfig) -> list[str]:
 
 
 def lacking(clients: Clients, config: GcpConfig) -> list[str]:
-    """Those of them that the caller does not have on the project. Raises ProviderError."""
+    """Permissions that the caller lacks on the project. Raises ProviderError."""
     asked = needed(config)
     with gcp_errors("gcp: permissions"):
         answer = clients.ask(

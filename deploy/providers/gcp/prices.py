@@ -163,7 +163,7 @@ def price_at(steps: Steps, now_s: float) -> float:
 
 
 def until(steps: Steps, now_s: float) -> Steps:
-    """Those of before a moment, and at it."""
+    """Price steps up to and including a moment."""
     return steps[: bisect_right(steps, now_s, key=itemgetter(0))]
 
 

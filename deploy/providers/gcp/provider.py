@@ -24,7 +24,7 @@ from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
 from deploy.providers.gcp.prices import price_at, until
 
 NEVER_RAN_S = 1.0
-"""There is no free first hour. An insert that failed costs nothing: it is told to have ended as it began."""
+"""No free first hour. A failed insert costs nothing: it is reported as ended when it began."""
 _AT_ONCE = 8
 """Ends that one region is asked for at the same time: each is a call of its own."""
 _OVERLAP_S = 120.0

@@ -79,7 +79,7 @@ class LocalProvider:
             return self._state.origin_s()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def offers(self) -> Sequence[Offer]:
         """All offers, as the recordings say for now. History is in real seconds, as compressed."""

@@ -149,7 +149,7 @@ class Brokers:
 
 
 def free_ports(host: str, count: int, but: int) -> list[int]:
-    """So many different ones. Raises OSError if there are none."""
+    """Find `count` different free ports. Raises OSError if there are none."""
     found: set[int] = set()
     while len(found) < count:
         found |= {free_port(host)} - {but}

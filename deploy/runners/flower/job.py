@@ -39,7 +39,7 @@ _RESTART_S = 5.0
 _MAX_STARTS = 5
 _HOPELESS_S = 60.0
 _NODES_S = 10.0
-"""So long a step starts nodes; the next one goes on."""
+"""Time limit of starting nodes in one step; the next step continues."""
 _BROKERS = "brokers.json"
 
 
@@ -206,7 +206,7 @@ class FlowerJob:
             self.save()
 
     def mark_lost(self, client: ClientRecord) -> None:
-        """Its node is gone: say so to the SuperLink at once, or at the next occasion."""
+        """Report a client's lost node to the SuperLink, now or at the next occasion."""
         if client.seen and not client.set_offline:
             client.set_offline, client.seen = True, False
             self.save()

@@ -59,7 +59,7 @@ class Probes:
         return self._latest.get(name)
 
     def forget(self, attempt_id: str) -> None:
-        """It is not asked about any more."""
+        """Stop asking about an attempt."""
         self._fast.collect(attempt_id)
         self._slow.collect(attempt_id)
         self._latest.pop(attempt_id, None)
@@ -155,7 +155,7 @@ class Liveness:
         self._clients: dict[str, _Client] = {}
 
     def forget(self, name: str) -> None:
-        """It is another attempt now."""
+        """Forget a client that begins another attempt."""
         self._clients.pop(name, None)
 
     def superlink_restarted(self) -> None:
@@ -164,7 +164,7 @@ class Liveness:
             self._clients[name] = _Client(agent=old.agent, agent_s=old.agent_s, seen_s=old.seen_s)
 
     def seen(self, name: str) -> None:
-        """It has come online."""
+        """Note that a client has come online."""
         self._client(name).seen_s = time.monotonic()
 
     def seen_s(self, name: str) -> float:

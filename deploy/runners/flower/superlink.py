@@ -147,7 +147,7 @@ _Client = TypeVar("_Client", bound=ProtobufClient)
 
 
 class SuperLinkDown(Exception):  # noqa: N818
-    """It does not answer (yet)."""
+    """The SuperLink does not answer (yet)."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class SuperLink:
         self._process.end(grace_s=0.0)
 
     def forget_connection(self) -> None:
-        """It may be another process now."""
+        """Reconnect: another process may be listening now."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -101,7 +101,7 @@ class Applications:
         return found
 
     def forget(self, attempt_id: str) -> None:
-        """It has ended."""
+        """Forget an attempt that has ended."""
         self._places.pop(attempt_id, None)
         self._pauses.pop(attempt_id, None)
 

@@ -99,7 +99,7 @@ class Attempt:
         return phase, message
 
     def refute(self, why: str) -> None:
-        """It had come to its end, and did not do what it was to do."""
+        """Mark as failed an attempt that ended without doing its work."""
         _Verdict(phase=Phase.FAILED, message=why).save(self.folder / "verdict.json")
 
     def clear(self) -> None:

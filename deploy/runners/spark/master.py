@@ -61,7 +61,7 @@ class Master:
 
     @property
     def web_url(self) -> str:
-        """Its web pages."""
+        """URL of the master's web pages."""
         return f"http://{self._settings.address}:{self._ports()['web']}"
 
     @property

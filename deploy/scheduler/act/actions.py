@@ -115,7 +115,7 @@ class Actions:
             self._store.intents.retry(intent.intent_id, error, now_s + wait_s)
 
     def _give_up(self, intent: Intent, error: str, now_s: float) -> None:
-        """It is not tried again; an attempt that cannot go on without it has failed."""
+        """Fail the intent for good, and the attempt that cannot go on without it."""
         log.warning("given up", error=error)
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, error, now_s)
@@ -200,7 +200,7 @@ class Actions:
     def _refused(
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
     ) -> None:
-        """It has nothing for us: give the attempt, or the move there, up and leave it alone for a while."""
+        """Handle a refusal: give the attempt or move up and back off from the offer."""
         offer_id = instance.offer.offer_id
         gang_is_up = any(
             one.launched_s is not None for one in self._store.instances.named(task.instances).values()
@@ -275,7 +275,7 @@ class Actions:
             self._store.events.add("task.started", now_s, data, key=key, decision_id=intent.decision_id)
 
     def _await_nodes(self, intents: Sequence[Intent], now_s: float) -> set[int]:
-        """Those starts whose nodes are not all ready: they wait, but not for ever."""
+        """Starts whose nodes are not all ready; they wait for a limited time."""
         with self._store.snapshot():
             tasks = {attempt_id(task): task for task in self._store.tasks.placed()} if intents else {}
             starting = {one.intent_id: (one, tasks[one.target]) for one in intents if one.target in tasks}

@@ -22,7 +22,7 @@ from deploy.store.store import Store
 from deploy.store.tasks import Task
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
-"""Nobody waits for what somebody stopped: it is ended, so that its disk costs no more."""
+"""States of lost instances. A stopped one is ended, so that its disk costs no more."""
 _AT_ONCE = 100
 """Instances that are swept in one transaction."""
 _SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
@@ -112,7 +112,7 @@ class Ending:
         self._drain(task, {name: i.notice_s for name, i in states.items() if name not in gone}, now_s)
 
     def _gone(self, states: Mapping[str, Instance], now_s: float) -> list[str]:
-        """Those that nothing can be done with any more: ended, or with a node that hangs."""
+        """Instances that are lost: ended, or with a node that hangs."""
         return [
             name
             for name, one in states.items()

@@ -184,7 +184,7 @@ class Chooser:
                     self._decide_one(asked, view, now_s)
 
     def _who_stay(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
-        """Those who are decided about; the others have no budget, or no rounds, left."""
+        """Tasks that still have budget and rounds left."""
         found = []
         for one in asked:
             with self._quarantine.guard(one.need.key.job_id, "looking at what it may still cost"):

@@ -34,7 +34,7 @@ from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapsho
 GUIDE = "expected_cost"
 
 Fault = Literal["error", "index", "masked", "values"]
-"""It raised; no place has this number; the mask forbids it; its values are not finite."""
+"""An exception, an unknown place, a masked place, values that are not finite."""
 _LONGEST = 200
 
 

@@ -170,7 +170,7 @@ class Plans:
     def _files(
         self, work: Workflow, stands: Mapping[str, Stand], regions: tuple[str, ...], left: Collection[str]
     ) -> Iterator[model.File]:
-        """Those that steps which are left read or write."""
+        """Files that the remaining steps read or write."""
         named = {name for step in work.steps if step.name in left for name in step.reads}
         for file in work.files:
             if file.name in named:

@@ -71,13 +71,13 @@ class Questions:
         return not streams or task.executions_done > batches
 
     def _stopped(self, key: TaskKey) -> None:
-        """It does not run now: what it was told while it ran does not count any more."""
+        """Forget what was answered while the task ran."""
         if self._running_s.pop(key, None) is not None:
             self._next_s.pop(key, None)
         self._batches.pop(key, None)
 
     def again(self, key: TaskKey, now_s: float, wait_s: float) -> None:
-        """It was asked about, and is asked again after this, if it waits then."""
+        """Set when a task that was asked about is asked again, if it waits then."""
         self._next_s[key] = now_s + wait_s
         if key in self._running_s:
             self._running_s[key] = now_s + self._reconsider_s
@@ -87,7 +87,7 @@ class Questions:
         return self._next_s.get(key, -math.inf)
 
     def placed(self, key: TaskKey) -> None:
-        """It has a place: when it loses that it is asked about at once."""
+        """Note a placement: when the task loses its place, it is asked about at once."""
         self._next_s.pop(key, None)
 
     def keep_only(self, keys: Collection[TaskKey]) -> None:
@@ -134,10 +134,10 @@ class Urgency:
         self._safe_s: dict[str, float] = {}
         """By job: until when it cannot be urgent while on-demand capacity starts so soon and is so fast."""
         self._patient: set[TaskKey] = set()
-        """Those who had time left in the pass before and are not to be tried yet."""
+        """Tasks that had time left in the previous pass and are not due yet."""
 
     def urgent(self, rows: Sequence[Waiting], offers: Sequence[Offer], now_s: float) -> list[Waiting]:
-        """Those whose last safe moment has come, the nearest deadline first."""
+        """Tasks whose last safe moment has come, the nearest deadline first."""
         self._look_up_ends({row.key.job_id for row in rows} - self._ends.keys())
         sure = [offer for offer in offers if offer.market != "spot"]
         start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
@@ -152,7 +152,7 @@ class Urgency:
     def cannot_wait(
         self, backing_off: Sequence[Waiting], offers: Sequence[Offer], now_s: float
     ) -> list[Waiting]:
-        """Those whose last safe moment comes before their back-off ends: they are tried at that moment.
+        """Tasks whose last safe moment precedes the end of their back-off: they are tried at that moment.
 
         If that fails too they wait like all others, lest a fault that lasts uses up all their attempts.
         """
@@ -170,7 +170,7 @@ class Urgency:
     def _may_be_urgent(
         self, rows: Sequence[Waiting], start_s: float, slowest: float, now_s: float
     ) -> list[Waiting]:
-        """Those that would be if none of their work were done: that moment is computed once for each job."""
+        """Tasks that would be urgent if none of their work were done: computed once per job."""
         if self._safe_for != (start_s, slowest):
             self._safe_for, self._safe_s = (start_s, slowest), {}
         for job_id in self._ends.keys() - self._safe_s.keys():

@@ -116,7 +116,7 @@ class Roster:
         self._start_s = settings.set_up_s
         """What a task takes on capacity that stays until it works, at most."""
         self._entries: dict[TaskKey, _Entry] = {}
-        """Those who are asked about in this pass."""
+        """Tasks that are asked about in this pass."""
         self._jobs: dict[str, Job] = {}
         self.lateness = Lateness()
 
@@ -271,7 +271,7 @@ class Roster:
     def _who_wait(
         self, waiting: Sequence[Waiting], moving: Collection[TaskKey], offers: Sequence[Offer], now_s: float
     ) -> list[_Entry]:
-        """Those without a place that are asked about now, no more than can be decided."""
+        """Tasks without a place that are asked about now, no more than can be decided."""
         mine = [
             row
             for row in waiting

@@ -181,7 +181,7 @@ def _federated(job: Job, work: Flower, task: Task, member: Membership) -> dict[s
 # How long jobs of a name took before: the standard time of those that do not say theirs.
 
 LOOK_S = 60.0
-"""So often the store is asked for jobs that have ended since."""
+"""Interval of looking for jobs that have ended."""
 LOOK_BACK = 200
 """This many of the latest jobs that succeeded are looked at."""
 NAMES = 10_000

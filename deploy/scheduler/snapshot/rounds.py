@@ -98,7 +98,7 @@ class Rounds(RoundEstimates):
         self._work = work
         self._set_up_s = set_up_s
         self._rounds = 0
-        """That are aggregated."""
+        """Number of aggregated rounds."""
         self._seen_rounds = 0
         self._delivered: dict[str, int] = {}
         """By task: rounds for which it has delivered."""

@@ -21,11 +21,11 @@ class Cause(StrEnum):
     """Why a task is asked about."""
 
     HIBERNATED = "hibernated"
-    """Its VM has just hibernated."""
+    """The task's VM has just hibernated."""
     LIMIT = "limit"
     """The time is up that an earlier `Wait` named; its VM is hibernated still, or has resumed."""
     IDLE = "idle"
-    """It waits for a core of its VM while another VM (`Question.idle`) is idle."""
+    """The task waits for a core of its VM while another VM (`Question.idle`) is idle."""
     EMPTY = "empty"
     """A VM has no task and may be given back before its allocation cycle ends (not in the thesis)."""
     START = "start"

@@ -62,7 +62,7 @@ class VmType:
 
     @property
     def memory_mb(self) -> float:
-        """Its memory in the unit of tasks."""
+        """Memory in the unit of tasks."""
         return self.memory_gb * MB_PER_GB
 
     @cached_property
@@ -71,7 +71,7 @@ class VmType:
         return tuple(market for market in Market if self._price(market) is not None)
 
     def usd_hour(self, market: Market) -> float:
-        """Its price on a market, USD per hour. Raises BagError where it is not offered there."""
+        """Price on a market in USD per hour. Raises BagError where it is not offered there."""
         price = self._price(market)
         if price is None:
             raise BagError(f"VM type {self.name!r} has no {market} price: give one, or leave the market out")
@@ -129,7 +129,7 @@ class Vm:
 
     @property
     def usd_hour(self) -> float:
-        """Its price, USD per hour."""
+        """Price in USD per hour."""
         return self.vm_type.usd_hour(self.market)
 
 

@@ -61,7 +61,7 @@ class RunningTask:
         self.finish_s = now_s + self.duration_s / speed
 
     def pause(self, now_s: float) -> None:
-        """Its VM hibernates: this is its break-point."""
+        """Set the break-point of a task whose VM hibernates."""
         self._elapsed_s += (now_s - self._since_s) * self.speed
         self.finish_s = math.inf
 
@@ -231,11 +231,11 @@ class RentedVm:
 
     @property
     def cost_usd(self) -> float:
-        """Its bill."""
+        """Bill of all finished spans in USD."""
         return self.billed_s * self.vm.usd_hour / SECONDS_PER_HOUR
 
     def spent_usd(self, now_s: float) -> float:
-        """Its bill so far."""
+        """Bill so far in USD."""
         if self.state in (VmState.HIBERNATED, VmState.TERMINATED):
             return self.cost_usd
         return self.cost_usd + (now_s - self._since_s) * self.vm.usd_hour / SECONDS_PER_HOUR

@@ -27,7 +27,7 @@ class Habits:
 
     @classmethod
     def none(cls, n_ticks: int, n_zones: int) -> Habits:
-        """Nothing takes time, fails or is announced: the leaderboards' rules."""
+        """Habits of the leaderboards: nothing takes time, fails or is announced."""
         no = np.zeros((n_ticks, n_zones), np.bool_)
         return cls(np.zeros((n_ticks, n_zones + 1), np.int64), no, no)
 

@@ -198,7 +198,7 @@ class SpotWorld:
                 array[target] = array[source]
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        """Nothing arrives here: the job is there from the beginning, and its work must be done."""
+        """Do nothing: the job is there from the beginning."""
 
     # One lane.
 

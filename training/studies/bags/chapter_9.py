@@ -49,7 +49,7 @@ class Plans(NamedTuple):
 
 
 def plans_of(name: str) -> Plans:
-    """Those of Burst-HADS, of HADS, and of the search alone, which on-demand VMs then carry out."""
+    """Plans of Burst-HADS, of HADS, and of the search alone, which on-demand VMs then carry out."""
     bag = published_job(name, TABLE_9_1)
     return Plans(
         plan_with_bursts(bag, ENVIRONMENT, DEADLINE_S),

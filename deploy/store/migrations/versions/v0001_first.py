@@ -5,4 +5,4 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Nothing is older."""
+    """Do nothing: this is the first version."""

@@ -57,7 +57,7 @@ class OneApplication:
 
     @property
     def offer_names(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the offers."""
         return tuple(offer.name for offer in self.given.offers)
 
     def application(self, key: EpisodeKey) -> Application:

@@ -21,13 +21,13 @@ class Cause(IntEnum):
     """Why a client is asked about."""
 
     START = 0
-    """It has no instance and its planned start is due (at first: the application begins)."""
+    """The client has no instance and its planned start is due (at first: the application begins)."""
     FINISHED = 1
-    """It has delivered its result of this round: keep the instance, or release it until when?"""
+    """The client has delivered its result: keep the instance, or release it until when?"""
     INTERRUPTED = 2
     """The provider took its instance: replace it where, and when?"""
     REPLAN = 3
-    """It is off until a planned start, and another client was interrupted: is the plan still right?"""
+    """The client is off until a planned start, and another was interrupted: is the plan still right?"""
     ROUND = 4
     """The next round is about to begin: stay, move, start, or leave the application for good? Also asked
     when the server was interrupted, as its round starts over."""
@@ -41,7 +41,7 @@ class State(IntEnum):
     IDLE = 2
     TRAINING = 3
     GONE = 4
-    """It has left the application (budget), or the application is over."""
+    """The client has left the application (budget), or the application is over."""
 
 
 class Placement(NamedTuple):
@@ -120,7 +120,7 @@ class Events:
         return len(self._heap)
 
     def push(self, time_s: int, event: Event, member: int, generation: int) -> None:
-        """It will happen at `time_s` to a client by its number, or to SERVER."""
+        """Schedule an event at `time_s` for a client by its number, or for SERVER."""
         heapq.heappush(self._heap, (time_s, int(event), member, generation))
 
     def pop(self) -> tuple[int, Event, int, int]:

@@ -146,7 +146,7 @@ class Member:
         return self._application.offers[self.offer].tariff.cost_usd(start_s, end_s)
 
     def close_bill(self, now_s: int, by_provider: bool) -> None:
-        """Its instance ends now."""
+        """End the instance now and add its bill."""
         assert self.offer is not None
         assert self.launched_s is not None
         free = by_provider and now_s - self.launched_s < self._application.free_first_s
