@@ -203,7 +203,7 @@ def bill_by_day(usage: Usage, now_s: float) -> dict[date, Bill]:
 
 
 def disk_charges(micro_usd_month: int, seconds: int, day: date) -> int:
-    """What a disk costs for some seconds of a day."""
+    """Cost of a disk for some seconds of a day, in micro-USD."""
     per_hour = 24 * calendar.monthrange(day.year, day.month)[1]
     return (2 * micro_usd_month * seconds + per_hour) // (2 * per_hour)
 

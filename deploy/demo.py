@@ -136,7 +136,7 @@ class Demo:
         return self.serving.service.idle()
 
     def new_events(self) -> list[Event]:
-        """What has happened since the last call."""
+        """Events since the last call."""
         found = list(self.store.events.after(self._seen, 1000))
         if found:
             self._seen = found[-1].sequence

@@ -34,7 +34,7 @@ log = structlog.get_logger("service")
 
 
 class Heartbeat(Protocol):
-    """What a node says."""
+    """Heartbeat of a node."""
 
     @property
     def notice_s(self) -> float | None:
@@ -42,11 +42,11 @@ class Heartbeat(Protocol):
 
     @property
     def rebalance(self) -> bool:
-        """Whether the provider recommends to leave it."""
+        """Whether the provider recommends to leave the instance."""
 
     @property
     def draining(self) -> bool:
-        """Whether it takes no more work."""
+        """Whether the node accepts no more work."""
 
 
 class _Heard(NamedTuple):

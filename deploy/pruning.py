@@ -75,7 +75,7 @@ class Pruning:
         return gone
 
     def _take_away(self, job_id: str) -> bool:
-        """Whether a job's folder is gone, or never was."""
+        """Remove a job's folder. Returns whether it is gone."""
         away = self._jobs / f"{_REMOVED}{job_id}"
         try:
             # Under this name nothing finds it half removed.

@@ -1,4 +1,4 @@
-"""What the commands that ask a service print."""
+"""Output of the commands that query a service."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def clusters(client: Client, *, as_json: bool) -> None:
 
 
 def instances(client: Client, job_id: str | None, *, ended: bool, as_json: bool) -> None:
-    """What is rented."""
+    """Print the rented instances."""
     found = client.get("/v1/instances", job_id=job_id, ended=ended)
     if as_json:
         print_json(found)
@@ -218,7 +218,7 @@ def _fate(one: Mapping[str, Any]) -> str:
 
 
 def costs(client: Client, by: str, *, as_json: bool) -> None:
-    """What everything has cost."""
+    """Print the costs."""
     found = client.get("/v1/costs", by=by)
     if as_json:
         print_json(found)
@@ -242,7 +242,7 @@ def costs(client: Client, by: str, *, as_json: bool) -> None:
 
 
 def events(client: Client, job_id: str | None, limit: int, *, follow: bool, as_json: bool) -> None:
-    """What happened, and with `follow` what happens."""
+    """Print events, and with `follow` stream new ones."""
     found = client.get("/v1/events", limit=limit, job_id=job_id)
     for event in found:
         _show_event(event, as_json)

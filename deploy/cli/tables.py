@@ -101,7 +101,7 @@ def span(seconds: float | None) -> str:
 
 
 def ago(time_s: float | None) -> str:
-    """How long ago a moment was."""
+    """Time since a moment, for people."""
     return "-" if time_s is None else f"{span(max(0.0, time.time() - time_s))} ago"
 
 
@@ -113,5 +113,5 @@ def clock(time_s: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """What was saved against the whole, as 70 %."""
+    """Saving as a percentage of the whole, such as 70 %."""
     return "-" if not whole or not math.isfinite(part / whole) else f"{100 * (1 - part / whole):.0f} %"

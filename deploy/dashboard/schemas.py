@@ -156,9 +156,9 @@ class JobBar(View):
     reason: str
     cost: CostView
     tasks: int
-    """How many there are; `lanes` may be fewer."""
+    """Number of tasks; `lanes` may have fewer."""
     tasks_done: int
-    """How many of them have succeeded."""
+    """Number of tasks that have succeeded."""
     lanes: list[LaneView]
 
 
@@ -226,11 +226,11 @@ class Overview(BaseModel):
     jobs: list[JobBar]
     """This many of each group: running (newest first), waiting (oldest first), ended (newest first)."""
     instances_live: int
-    """How many there are; `instances` may be fewer."""
+    """Number of live instances; `instances` may have fewer."""
     instances: list[InstanceView]
     """Instances that exist or may exist, the newest first."""
     offers_known: int
-    """How many there are; `offers` may be fewer."""
+    """Number of offers; `offers` may have fewer."""
     offers: list[OfferView]
     """As they were in the latest pass: used ones first, then available ones, then by price."""
     decisions: list[DecisionLine]

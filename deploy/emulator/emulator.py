@@ -36,12 +36,12 @@ class Emulator(ABC):
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong."""
+        """Injected faults."""
         return self.world.faults
 
     @abstractmethod
     def app(self) -> WSGIApplication:
-        """What answers its clients."""
+        """WSGI application that answers clients."""
 
     @abstractmethod
     def environment(self, url: str) -> Mapping[str, str | None]:

@@ -52,7 +52,7 @@ class Spell(BaseModel):
         return self.model_copy(update={"since": "epoch", **times})
 
     def concerns(self, service: str, action: str, region: str, now_s: float) -> bool:
-        """Whether a call falls into it."""
+        """Whether the spell affects a call."""
         here = not self.regions or region in self.regions
         return here and self.start_s <= now_s < self.end_s and _matches(self.actions, service, action)
 

@@ -130,7 +130,7 @@ def _disk_cost(disk: Volume, usd_gib_month: float, now_s: float) -> Fraction:
 
 
 def _seconds_from(at_s: float, start_s: int, seconds: int) -> int:
-    """How many of the seconds begin before a moment."""
+    """Number of the seconds that begin before a moment."""
     whole = int(at_s)
     return min(max(whole - start_s + (at_s > whole), 0), seconds)
 

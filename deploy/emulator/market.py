@@ -63,7 +63,7 @@ class Market:
         return [pool for pool in self.pools.values() if pool.region == region]
 
     def has_spot(self, pool: Pool, now_s: float) -> bool:
-        """Whether the recording says that there is capacity."""
+        """Whether the recording has capacity."""
         return pool.spot_capacity > 0 and pool.recording.available(self._position_s(now_s))
 
     def price(self, pool: Pool, now_s: float) -> float:

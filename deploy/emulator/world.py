@@ -78,7 +78,7 @@ class Instance:
 
     @property
     def occupies(self) -> bool:
-        """Whether it takes capacity and quota."""
+        """Whether the instance takes capacity and quota."""
         return self.state in ("pending", "running")
 
     @property

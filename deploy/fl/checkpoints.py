@@ -171,7 +171,7 @@ class Participation(StateFile):
 
 
 class Status(StateFile):
-    """What the ServerApp tells the runner."""
+    """Status that the ServerApp reports to the runner."""
 
     run: Count
     completed: Count = 0  # rounds that are aggregated and in a checkpoint

@@ -35,7 +35,7 @@ class _Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a client has delivered."""
+    """A delivered answer of a client."""
 
     name: str
     attempt: int
@@ -94,7 +94,7 @@ class Round:
         return found
 
     def open(self) -> dict[str, Message]:
-        """What is being worked on, by client."""
+        """Open requests by client."""
         return {question.name: question.message for question in self._open.values()}
 
     def renew(self, content: RecordDict) -> None:

@@ -1,4 +1,4 @@
-"""What the fields of a job file may hold."""
+"""Types and bounds of the fields of a job file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Part(BaseModel):
 
 
 class Work(Part):
-    """What a job does: common to all kinds."""
+    """The work of a job: the part that all kinds share."""
 
     @property
     def task_names(self) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class InstanceState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether it exists, or may."""
+        """Whether the instance exists, or may exist."""
         return self is not InstanceState.TERMINATED
 
 

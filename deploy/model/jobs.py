@@ -130,7 +130,7 @@ class JobState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether it may still change."""
+        """Whether the job has not ended."""
         return self in (JobState.PENDING, JobState.RUNNING)
 
 
@@ -221,7 +221,7 @@ class Profile(Part):
     """Input that is read where the task starts."""
     checkpoint_gb: Gigabytes = 0.0
     checkpoint_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] = 0.0
-    """What saving a checkpoint takes."""
+    """Seconds to save a checkpoint."""
     checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS), AfterValidator(_interval)] = (
         0.0
     )
@@ -285,7 +285,7 @@ class Flower(Work):
 
     @property
     def brokers(self) -> int:
-        """How many there are between clients and server."""
+        """Number of brokers between clients and server."""
         return getattr(self.strategy, "brokers", 0)
 
     @property

@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether the attempt is over."""
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST, Phase.LEFT)
 
 

@@ -1,4 +1,4 @@
-"""What it takes to move data between regions."""
+"""Time and price of moving data between regions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.billing import CHARGES_PER_USD
 
 
 class Move(NamedTuple):
-    """What moving all that a task needs into a region takes."""
+    """Time and price of moving all that a task needs into a region."""
 
     seconds: float
     usd: float
@@ -22,7 +22,7 @@ class Transfers:
     """Prices and times of moving a GB; what is not in the tables is free and takes no time.
 
     Attributes:
-        regions: that can be moved to.
+        regions: possible destinations.
         usd_gb: by (from region, to region).
         seconds_gb: by (from region, to region).
         internet_usd_gb: of a GB that leaves a region for another cloud, by region.

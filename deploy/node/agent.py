@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Memory(BaseModel):
-    """What the agent itself must know after a restart."""
+    """State of the agent that survives a restart."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -189,7 +189,7 @@ class NodeClient:
         return self._ask("PUT", f"/v1/processes/{spec.process_id}", ProcessStatus, spec)
 
     def process(self, process_id: str) -> ProcessStatus:
-        """How a process is."""
+        """Status of a process."""
         return self._ask("GET", f"/v1/processes/{process_id}", ProcessStatus)
 
     def signal(self, process_id: str, signal: Signal) -> ProcessStatus:

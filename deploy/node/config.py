@@ -70,7 +70,7 @@ def load_config(path: Path) -> AgentConfig:
 
 
 def server_context(config: AgentConfig, folder: Path) -> ssl.SSLContext:
-    """What the agent listens with. Raises ConfigError."""
+    """TLS context of the agent's listener. Raises ConfigError."""
     try:
         # The standard library takes a key from a file only.
         pair = folder / "tls.pem"

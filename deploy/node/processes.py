@@ -115,7 +115,7 @@ class Processes:
         """By PID: those that this agent started and whose end it has not seen yet."""
         self._records: dict[str, Record] = {}
         self._known: dict[str, ProcessStatus] = {}
-        """What is told of them. Read without the lock."""
+        """Reported statuses; read without the lock."""
         self._draining = False
         self._closed = False
         self._unsaved = False
@@ -133,7 +133,7 @@ class Processes:
 
     @property
     def draining(self) -> bool:
-        """Whether nothing more is started."""
+        """Whether no more processes are started."""
         return self._draining
 
     def log_path(self, process_id: str) -> Path:

@@ -97,7 +97,7 @@ class Objects(Protocol):
 
 
 class BucketObjects(Generic[ClientsT]):
-    """What places in buckets of all clouds have."""
+    """Objects in a bucket: the part that all clouds share."""
 
     def __init__(self, clients: ClientsT, place: Bucket) -> None:
         self._clients, self._place = clients, place

@@ -226,7 +226,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def _quote(self, place: Place, now_s: float) -> Quote:
-        """What an offer has and costs now."""
+        """Current state and price of an offer."""
 
     @abstractmethod
     def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:

@@ -58,7 +58,7 @@ class Finding:
 
 
 def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterator[Finding]:
-    """What was found of rights on a bucket."""
+    """Findings about rights on a bucket."""
     for one in denied:
         yield Finding(what, "missing", f"{where}: this identity may not {one}: {remedy}")
     if not denied:

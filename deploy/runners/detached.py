@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended."""
+    """Outcome of a command."""
 
     exit_code: int  # negative for a signal
     error: str  # why it could not be started or was not let go on, "" if neither
@@ -188,7 +188,7 @@ class Detached:
         return False
 
     def was_started(self) -> bool:
-        """Whether it ever was."""
+        """Whether the command was ever started."""
         return (self.folder / "process.json").exists()
 
     def started_s(self) -> float | None:

@@ -162,7 +162,7 @@ def kept_log(assignment: Assignment, name: str, offset: int, most_bytes: int) ->
 
 
 def _make(name: str, folder: int) -> bool:
-    """Whether there was no folder of this name."""
+    """Make a folder. Returns whether it is new."""
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
@@ -178,7 +178,7 @@ def _give(handle: int, folder: int) -> None:
 
 
 def _judged(error: OSError, name: str) -> OSError | PoisonError:
-    """Whether an error is the doing of the job's programs."""
+    """Classify an error: PoisonError if the job's programs caused it."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENXIO):
         return PoisonError(f"{name} is a link, or something else than a file in folders")
     if error.errno in (errno.EACCES, errno.EPERM):

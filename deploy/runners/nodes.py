@@ -1,4 +1,4 @@
-"""What runners ask of node agents."""
+"""Requests of runners to node agents."""
 
 from __future__ import annotations
 

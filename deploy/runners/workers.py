@@ -40,7 +40,7 @@ class Work:
 
     @property
     def took_s(self) -> float:
-        """How long a thread has been at it."""
+        """Seconds that a thread has worked on it."""
         return 0.0 if self.begun_s is None else time.monotonic() - self.begun_s
 
 

@@ -93,7 +93,7 @@ _END_AGAIN_S = 60.0
 
 
 class Nodes(Protocol):
-    """What is known of the node agents on instances."""
+    """Known state of the node agents on instances."""
 
     def answers(self, instance: Instance) -> bool:
         """Whether the node of a new instance answers and takes work."""
@@ -244,7 +244,7 @@ class Observer:
                 self._event("instance.vanished", one, now_s, {"missing_s": missing_s})
 
     def _is_there(self, instance: Instance, now_s: float) -> bool:
-        """Whether its node answers."""
+        """Whether the instance's node answers."""
         if instance.state is InstanceState.RUNNING:
             return self._nodes.silent_s(instance.instance_id, now_s) == 0.0
         return bool(instance.port) and self._nodes.answers(instance)

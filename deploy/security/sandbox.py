@@ -119,7 +119,7 @@ except OSError as error:
 
 
 class Mode(StrEnum):
-    """How a job's code is kept apart."""
+    """Method of isolating jobs' code."""
 
     AUTO = "auto"
     """Bubblewrap, or else user ids, whichever works here."""
@@ -139,7 +139,7 @@ class SandboxError(ValueError):
 
 @dataclass(frozen=True)
 class Box:
-    """What one command is given."""
+    """Sandbox of one command."""
 
     name: str  # what is ended together; unique
     owner: str  # whose files these are: commands of one owner may be several, one after the other or at once
@@ -191,7 +191,7 @@ class Sandbox:
 
     @property
     def apart(self) -> bool:
-        """Whether it keeps anything apart."""
+        """Whether the sandbox isolates anything."""
         return self.mode is not Mode.NONE
 
     def job_folder(self, job_id: str) -> Path:

@@ -56,7 +56,7 @@ class TokenRecord:
     last_used_s: float | None = None  # epoch seconds, to about a minute; None: never used
 
     def valid(self, now_s: float) -> bool:
-        """Whether it may be used now."""
+        """Whether the token is valid now."""
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
 
 
@@ -146,7 +146,7 @@ class AccessTokens:
         return self._store.tokens.all()
 
     def any_valid(self, now_s: float) -> bool:
-        """Whether at least one can be used now."""
+        """Whether at least one token is valid now."""
         return any(record.valid(now_s) for record in self._store.tokens.all())
 
 

@@ -32,14 +32,14 @@ _LEAST_TAKEN = 16 << 10
 
 
 class Waits(Enum):
-    """What a connection waits for."""
+    """Reason why a connection is idle."""
 
     REQUEST = "request"
     """Waiting for the client's handshake, or the head of its next request."""
     BODY = "body"
-    """The rest of a request's body."""
+    """Waiting for the rest of a request's body."""
     ANSWER = "answer"
-    """Us."""
+    """Waiting for our answer."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the routes share."""
+"""Objects that the routes share."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class OfferFacts(_Facts):
     on_demand_usd_hour: Usd
     """The same type on demand in that region."""
     available: bool = True
-    """Whether a launch is believed possible now."""
+    """Whether a launch is believed to be possible now."""
     quota: Instances
     """Instances that may run at once."""
     used: Instances = 0
@@ -270,7 +270,7 @@ class CandidateAnswer(BaseModel):
 
     offer_id: str | None
     available: bool
-    """Whether it may be chosen now."""
+    """Whether the candidate may be chosen now."""
     reason: str
     """Why not; "" where it may."""
     total: float | None

@@ -105,7 +105,7 @@ JobFilter = Annotated[str | None, Query(pattern=JOB_ID, description="Only of thi
 
 
 class View(BaseModel):
-    """What is shown of something, under the same names."""
+    """Base of views: some fields of an object, under the same names."""
 
     @classmethod
     def of_fields(cls, *things: object, **others: object) -> Self:
@@ -115,7 +115,7 @@ class View(BaseModel):
 
 
 class CostView(BaseModel):
-    """What something has cost so far."""
+    """Costs so far."""
 
     usd: float
     disk_usd: float
@@ -195,7 +195,7 @@ class JobSummary(View):
     """Batch deadlines missed."""
     reason: str
     tasks_done: int
-    """How many of its `tasks_all` have succeeded."""
+    """Number of the job's `tasks_all` that have succeeded."""
     tasks_all: int
 
     @classmethod
@@ -267,7 +267,7 @@ class InstanceView(View):
     ready_s: float | None
     ended_s: float | None
     by_provider: bool
-    """Whether its provider ended it: an interruption."""
+    """Whether the provider ended the instance: an interruption."""
     notice_s: float | None
     """When its provider will end it."""
     rebalance: bool
@@ -370,7 +370,7 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether it can do its work."""
+    """Readiness of the service."""
 
     policy: str
     federated_policy: str | None

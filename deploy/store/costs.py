@@ -37,7 +37,7 @@ _RUNNING = instances.c.state.in_(LIVE)
 
 
 class Grouping(StrEnum):
-    """What costs are listed by."""
+    """Grouping of costs."""
 
     JOB = "job"
     OFFER = "offer"

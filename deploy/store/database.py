@@ -100,7 +100,7 @@ class Recall:
 
 
 BUSY_S = 30.0
-"""How long a writer waits for its turn."""
+"""Seconds that a writer waits for its turn."""
 WRITES = "spotweave_writes"
 """Option of a statement: what `Recall` takes it to write to, where that is less than its table."""
 _WRITE = "spotweave_write"
@@ -113,7 +113,7 @@ class Lock(Protocol):
     """Something held until it is released, or its holder dies."""
 
     def held(self) -> bool:
-        """Whether it still is."""
+        """Whether the lock is still held."""
 
     def release(self) -> None:
         """Let it go."""

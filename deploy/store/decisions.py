@@ -16,7 +16,7 @@ from deploy.store.schema import decisions, plain
 
 
 class Mode(StrEnum):
-    """What becomes of a policy's choices."""
+    """Effect of a policy's choices."""
 
     ACT = "act"
     SHADOW = "shadow"

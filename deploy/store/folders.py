@@ -42,7 +42,7 @@ class Folders:
         )
 
     def held(self, submitter: str, since_s: float) -> Held:
-        """What a submitter has, and asked for since then."""
+        """Usage of a submitter, and requests since a moment."""
         mine = jobs.c.submitter == submitter
         size = func.coalesce(func.sum(folders.c.uploaded_bytes), 0)
         with self._database.snapshot() as connection:

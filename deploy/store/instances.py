@@ -216,7 +216,7 @@ class Instances:
             return [self._instance(row) for row in connection.execute(query).all()]
 
     def used(self) -> Mapping[str, int]:
-        """How many of each offer, by its id, exist or may."""
+        """Number of live instances by offer."""
         query = select(instances.c.offer_id, func.count()).where(instances.c.state.in_(LIVE))
         with self._database.read() as connection:
             rows = connection.execute(query.group_by(instances.c.offer_id)).all()

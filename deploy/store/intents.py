@@ -19,7 +19,7 @@ from deploy.store.schema import Json, intents, plain
 
 
 class IntentKind(StrEnum):
-    """What is to be done."""
+    """Kind of action."""
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
@@ -188,7 +188,7 @@ class Intents:
         )
 
     def counts(self) -> dict[IntentState, int]:
-        """How many are in each state."""
+        """Number of intents in each state."""
         query = select(intents.c.state, func.count()).group_by(intents.c.state)
         with self._database.read() as connection:
             found = {IntentState(state): count for state, count in connection.execute(query)}

@@ -179,7 +179,7 @@ class Jobs:
             return [job_of(row) for row in connection.execute(query).all()]
 
     def counts(self) -> dict[JobState, int]:
-        """How many are in each state."""
+        """Number of jobs in each state."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
         with self._database.read() as connection:
             found = {JobState(state): count for state, count in connection.execute(query)}

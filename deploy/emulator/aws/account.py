@@ -134,7 +134,7 @@ def _refusing() -> Iterator[None]:
 
 
 def allowed(denied: Sequence[str], permission: str) -> bool:
-    """Whether no pattern of the configuration denies it."""
+    """Whether no pattern of the configuration denies the permission."""
     return not any(fnmatchcase(permission, pattern) for pattern in denied)
 
 

@@ -1,4 +1,4 @@
-"""What is emulated of AWS: a YAML or JSON file."""
+"""Configuration of the emulated AWS: a YAML or JSON file."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Ec2World(World[Ec2Instance]):
         return f"{prefix}-{self.random.getrandbits(68):017x}"
 
     def described(self, region: str) -> list[Ec2Instance]:
-        """What DescribeInstances may show now."""
+        """Instances that DescribeInstances may show now."""
         now_s = self.now_s()
         for name, one in list(self._shown.items()):
             if one.ended_s is not None and one.ended_s <= now_s - KEPT_S:

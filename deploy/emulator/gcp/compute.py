@@ -205,7 +205,7 @@ class Compute:
         return self._operation(one)
 
     def left_s(self, path: str) -> float:
-        """How long a request to wait has to."""
+        """Seconds left of the time that a request waits."""
         found = re.search(r"/operations/([^/]+)/wait$", path)
         one = self._world.operations.get(found[1]) if found else None
         if one is None or one.done_s is None:
@@ -276,7 +276,7 @@ def _time(epoch_s: float) -> str:
 
 
 def body_of(content: bytes) -> _Json:
-    """What was sent. Raises GcpError."""
+    """Parse the body of a request. Raises GcpError."""
     try:
         found = json.loads(content or b"{}")
     except ValueError as error:

@@ -68,7 +68,7 @@ class GceWorld(World[GceInstance]):
         return self.random.getrandbits(63)
 
     def shown(self, zone: str) -> list[GceInstance]:
-        """What a list of a zone may show now."""
+        """Instances that a list of a zone may show now."""
         now_s = self.now_s()
         return [one for one in self._shown.values() if one.pool.zone == zone and one.first_seen_s <= now_s]
 

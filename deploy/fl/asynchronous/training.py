@@ -88,7 +88,7 @@ _FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.npz")
 
 
 class _State(BaseModel):
-    """What a checkpoint says beside the model."""
+    """Part of a checkpoint beside the model."""
 
     model_config = ConfigDict(extra="forbid")
 

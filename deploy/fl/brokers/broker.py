@@ -33,7 +33,7 @@ _FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.shard")
 
 
 class Memory(StateFile):
-    """What a broker knows beside the shards."""
+    """Persistent state of a broker beside the shards."""
 
     size: int  # d, weights of the model
     version: int
@@ -57,7 +57,7 @@ class ShardFiles:
         write_private(self._file(shard.id), shard.values.tobytes())
 
     def holds(self, shard: Shard) -> bool:
-        """Whether this one is here, the same in every byte."""
+        """Whether this very shard is stored."""
         try:
             return self._file(shard.id).read_bytes() == shard.values.tobytes()
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class ShardFiles:
 
 
 class Held(NamedTuple):
-    """What a broker has."""
+    """Contents of a broker."""
 
     version: int
     updates: list[UpdateId]  # of which it holds the shard, in the order of their arrival

@@ -14,7 +14,7 @@ from deploy.node.client import ExchangeError, exchange
 
 
 class Model(BaseModel):
-    """What the server says of its model."""
+    """The server's message about its model."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class ComponentHead(BaseModel):
 
 
 class Agreement(BaseModel):
-    """What the organizer tells the others."""
+    """The organizer's message to the other brokers."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class Agreement(BaseModel):
 
 
 class Standing(BaseModel):
-    """How a client stands, for whoever runs the job."""
+    """Status of a client, for the job's owner."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,12 +73,12 @@ RUNNER = "runner"
 
 
 def client(number: int) -> str:
-    """How a client is called at brokers."""
+    """Name of a client at brokers."""
     return f"client-{number}"
 
 
 def broker(number: int) -> str:
-    """How a broker is called at others."""
+    """Name of a broker at other parties."""
     return f"broker-{number}"
 
 

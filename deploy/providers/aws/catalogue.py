@@ -75,7 +75,7 @@ class Catalogue(Part):
     regions: dict[str, RegionPrices]
 
     def hardware(self, instance_type: str) -> Ec2Hardware:
-        """What a type has. Raises CatalogueError."""
+        """Hardware of a type. Raises CatalogueError."""
         if instance_type not in self.types:
             raise CatalogueError(f"the price list has no {instance_type}: {_remedy(self.types)}")
         return self.types[instance_type]

@@ -109,7 +109,7 @@ def node(scope: Scope) -> Policy:
 
 
 def actions(policy: Policy) -> tuple[str, ...]:
-    """What a policy allows, in its order."""
+    """Actions that a policy allows, in its order."""
     allowed = [part["Action"] for part in policy["Statement"] if part["Effect"] == "Allow"]
     return tuple(dict.fromkeys(action for group in allowed for action in group))
 

@@ -113,7 +113,7 @@ class _Checker:
             yield Finding("permissions", "right", f"all {len(needed(self._config))} of the role")
 
     def types(self, zone: str) -> Iterator[Finding]:
-        """Whether a zone has what is to be rented there."""
+        """Check that a zone has each configured type."""
         for kind in self._config.instance_types:
             machine, gpu, _ = parts(kind)
             found = yield from self.look(f"{zone} {machine}", "MachineTypes", zone=zone, machine_type=machine)

@@ -82,7 +82,7 @@ class Launcher:
             raise
 
     def body(self, request: LaunchRequest, place: Place) -> compute_v1.Instance:
-        """What is asked for."""
+        """Body of the insert request."""
         config = self._config
         zone = f"zones/{place.zone}"
         machine, gpu, gpus = parts(place.instance_type)

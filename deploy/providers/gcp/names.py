@@ -47,7 +47,7 @@ def token_of(name: str, deployment: str, places: Mapping[str, Place]) -> tuple[s
 
 
 def may_be(name: str, place: Place) -> bool:
-    """Whether an instance of this name is of this offer."""
+    """Whether the name is that of an instance of this offer."""
     found = _NAME.fullmatch(name)
     return found is not None and found["offer"] == _digest(place.offer_id, 6)
 

@@ -68,7 +68,7 @@ class MetadataServer(Listener):
         return token
 
     def knows(self, token: str) -> bool:
-        """Whether a session lasts."""
+        """Whether a session is still valid."""
         with self._lock:
             return self._tokens.get(token, 0.0) > time.monotonic()
 

@@ -88,12 +88,12 @@ class Init(_Saved):
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the instance runs."""
         return procfs.is_alive(self.pid, self.start_ticks)
 
 
 class AgentStatus(BaseModel):
-    """What a node agent says of itself."""
+    """Status that a node agent reports."""
 
     port: Annotated[int, Field(ge=0, le=65535)]
 
@@ -249,7 +249,7 @@ class StateFolder:
             return None
 
     def processes(self, seen: list[procfs.Process]) -> Mapping[str, list[procfs.Process]]:
-        """What runs of this folder's instances, by instance."""
+        """Running processes of this folder's instances, by instance."""
         found: dict[str, list[procfs.Process]] = {}
         for process in seen:
             if process.alive:

@@ -35,7 +35,7 @@ class RecordedMarket:
     length_s: float
 
     def available(self, position_s: float) -> bool:
-        """Whether capacity is there."""
+        """Whether there is capacity."""
         return self.up[self._row(position_s)]
 
     def price_usd_hour(self, position_s: float) -> float:

@@ -38,7 +38,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def allows(self, scope: Scope) -> bool:
-        """Whether this request may pass."""
+        """Whether the request is allowed."""
         if scope["type"] != "http":
             return False
         path: str = scope["path"]

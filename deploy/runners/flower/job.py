@@ -119,7 +119,7 @@ class FlowerJob:
 
     @property
     def runs(self) -> bool:
-        """Whether a run is going on, as far as is known."""
+        """Whether a run is believed to be going on."""
         return self.record.run_id != 0 and not self.over
 
     def save(self) -> None:

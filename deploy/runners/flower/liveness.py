@@ -20,7 +20,7 @@ _FAST, _SLOW = 16, 4
 
 @dataclass(frozen=True)
 class Probe:
-    """What a node said of a process."""
+    """A node's answer about a process."""
 
     asked_s: float  # when it was asked, of a monotonic clock
     process: ProcessStatus | None = None  # None: it does not know it

@@ -1,4 +1,4 @@
-"""How the Flower runner works."""
+"""Settings of the Flower runner."""
 
 from __future__ import annotations
 

@@ -191,11 +191,11 @@ class SuperLink:
 
     @property
     def log(self) -> Path:
-        """What it and its ServerApps print."""
+        """Log of the SuperLink and its ServerApps."""
         return log_of(self._folder)
 
     def running(self) -> bool:
-        """Whether its process lives."""
+        """Whether the SuperLink's process lives."""
         return self._process.running()
 
     def start(

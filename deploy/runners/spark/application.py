@@ -58,7 +58,7 @@ _APPLICATIONS = TypeAdapter(Annotated[list[_Named], Field(max_length=10)])
 
 @dataclass(frozen=True)
 class Application:
-    """What a driver says of itself."""
+    """Report of a driver about its application."""
 
     url: str
     app_id: str  # of Spark

@@ -14,7 +14,7 @@ from spotweave.files import write_private
 
 
 class Record(StateFile):
-    """What was asked for."""
+    """Record of a requested attempt."""
 
     ui_port: int  # that its driver's web pages were to take
     nodes: tuple[Node, ...]  # where it was to run, with their tokens
@@ -48,7 +48,7 @@ class Attempt:
 
     @property
     def known(self) -> bool:
-        """Whether it was ever asked for."""
+        """Whether the attempt was ever requested."""
         return (self.folder / "attempt.json").exists()
 
     @property
@@ -63,7 +63,7 @@ class Attempt:
 
     @property
     def has_run(self) -> bool:
-        """Whether it was ever seen to have executors."""
+        """Whether the attempt ever had executors."""
         return (self.folder / "has_run").exists()
 
     @has_run.setter

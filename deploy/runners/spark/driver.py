@@ -161,7 +161,7 @@ def _manifest(place: Path) -> bytes:
 
 @dataclass(frozen=True)
 class DriverPlace:
-    """What an attempt's driver is given by the cluster."""
+    """Cluster settings of an attempt's driver."""
 
     attempt_id: str
     attempt: int
@@ -246,7 +246,7 @@ def _files(work: SparkProgram, workdir: Path) -> dict[str, str]:
 
 
 def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Path) -> list[str]:
-    """What runs the driver."""
+    """Command line of the driver."""
     work = spark_work(spec)
     script = (workdir / work.script).resolve()
     return [spark_submit, "--properties-file", str(properties_file), str(script), *work.args]

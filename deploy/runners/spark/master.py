@@ -56,7 +56,7 @@ class Master:
 
     @property
     def url(self) -> str:
-        """What workers and drivers are told."""
+        """URL of the master for workers and drivers."""
         return f"spark://{self._settings.address}:{self._ports()['rpc']}"
 
     @property

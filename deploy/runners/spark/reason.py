@@ -80,7 +80,7 @@ def by_cluster(log: str, nodes_lost: bool) -> bool:
 
 
 def _is_users(error: str) -> bool:
-    """Whether it is an exception that nodes do not cause."""
+    """Whether the exception is one that nodes do not cause."""
     kind = error.partition(":")[0]
     java = kind.startswith(("java.", "org.apache.", "scala.", "py4j."))
     plain = kind in {

@@ -107,7 +107,7 @@ class SparkRunner:
             self._start_driver(assignment, attempt)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
-        """How these attempts are."""
+        """Reports of these attempts."""
         if not assignments:
             return ()
         # Jobs may go on without a master; whoever starts the next attempt is told why there is none.

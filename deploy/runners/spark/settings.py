@@ -23,7 +23,7 @@ DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """How the runner works."""
+    """Settings of the Spark runner."""
 
     # folder of the runner's own; made with mode 0700. The same folder finds the same cluster again.
     state: Path

@@ -85,7 +85,7 @@ class Mover:
 
 
 class Sealed(StateFile):
-    """What a step that has succeeded wrote."""
+    """Record of the outputs of a step that has succeeded."""
 
     region: str  # of the cluster that has it
     attempt: int  # which wrote it

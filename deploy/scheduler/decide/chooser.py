@@ -258,7 +258,7 @@ class Chooser:
         return True
 
     def _outcome(self, one: Asked, decision: Decision, view: View, now_s: float) -> Outcome:
-        """What the guards make of a policy's choice."""
+        """Apply the guards to a policy's choice."""
         return self._guards.bound(
             decision.row,
             decision.need,

@@ -104,7 +104,7 @@ def require_finite(*tables: NDArray[np.floating[Any]]) -> None:
 
 
 def raised(error: Exception) -> InvalidAnswerError:
-    """What an error of a policy is."""
+    """Turn an exception of a policy into an invalid answer."""
     return InvalidAnswerError("error", _short(f"{type(error).__name__}: {error}"))
 
 

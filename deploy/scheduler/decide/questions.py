@@ -318,7 +318,7 @@ class Records:
     def repeats(
         self, decision: Decision, chosen: str | None, overruled: str, watched: Watched | None
     ) -> bool:
-        """Whether `decision` would write nothing down."""
+        """Whether `decision` repeats what is stored."""
         said = self._stays.get(decision.need.key, ())
         return decision.invalid is None and _stay(decision, chosen, overruled, watched) in said
 

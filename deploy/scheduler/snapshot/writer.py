@@ -222,7 +222,7 @@ class Observed:
     lost: Sequence[str]
 
     def row(self, k: int) -> Row:
-        """What it shows of its k-th task."""
+        """Row of the k-th task."""
         shown = self.observation
         n_places = shown["clusters"].shape[0] + 1
         mask = shown["action_mask"][k * n_places : (k + 1) * n_places]
