@@ -281,6 +281,10 @@ class SimulatedNodes:
         up = self.cloud.state_of(instance.client_token) is InstanceState.RUNNING
         return up and name not in self.cloud.hung_s
 
+    def lacks(self, instance_id: str) -> str:
+        """Nothing: machines are what their offers promise."""
+        return ""
+
     def silent_s(self, instance_id: str, now_s: float) -> float:
         """Since when it hangs, or has ended."""
         name = self.cloud._by_own_id.get(instance_id)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, Protocol
 
 import structlog
 
 from deploy.model.clock import Clock
+from deploy.model.gpus import broken_promise
 from deploy.model.instances import InstanceState
+from deploy.node.api import GpuStatus
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 
@@ -48,6 +50,14 @@ class Heartbeat(Protocol):
     def draining(self) -> bool:
         """Whether the node accepts no more work."""
 
+    @property
+    def gpus(self) -> Sequence[GpuStatus] | None:
+        """Its GPUs; None: it has not looked yet."""
+
+    @property
+    def no_gpus(self) -> str:
+        """Why there are not more."""
+
 
 class _Heard(NamedTuple):
     """The latest heartbeat of a running node.
@@ -80,6 +90,8 @@ class Heartbeats:
         self._ask = ask
         self._heard: dict[str, _Heard] = {}
         """Latest heartbeats of running nodes by id; written by one thread."""
+        self._lacks: dict[str, str] = {}
+        """What nodes lack of what their offers promise, by id; usually empty."""
         self._turns: dict[str, int] = {}
         """When each was last asked, as the number of the question."""
         self._questions = 0
@@ -121,8 +133,12 @@ class Heartbeats:
         cut_off = len(everyone) >= _CUT_OFF and all(one.unanswered for one in everyone)
         return 0.0 if cut_off and silence_s < _CUT_OFF_S else silence_s
 
+    def lacks(self, instance_id: str) -> str:
+        """What a node lacks of what its offer promised, in one line, as it said last; "": nothing."""
+        return self._lacks.get(instance_id, "")
+
     def answers(self, instance: Instance) -> bool:
-        """Whether the node of a new instance answers and takes work.
+        """Whether the node of a new instance answers and takes work, and knows which GPUs it has.
 
         It hardly waits: the answer of a node that takes its time is for a later call.
         """
@@ -137,7 +153,10 @@ class Heartbeats:
         if not self._new[name].done():
             return False
         answer = self._result(instance, self._new.pop(name))
-        return answer is not None and not answer.draining
+        if answer is None or answer.draining or (instance.offer.gpus and answer.gpus is None):
+            return False
+        self._compare(instance, answer)
+        return True
 
     def listen(self) -> int:
         """One round. Returns how many nodes had news.
@@ -159,11 +178,25 @@ class Heartbeats:
                 del self._asked[name]
                 answer = self._result(instance, asked)
                 self._note(name, answer is not None)
+                if answer is not None:
+                    self._compare(instance, answer)
                 try:
                     news += answer is not None and self._keep(instance, answer)
                 except Exception:
                     log.exception("what a node says could not be kept", instance=name)
         return news
+
+    def _compare(self, instance: Instance, answer: Heartbeat) -> None:
+        """Note what it lacks of its offer. Before it has looked, what it said before holds."""
+        offer = instance.offer
+        if not offer.gpus or answer.gpus is None:
+            return
+        found = [(one.name, one.memory_gib) for one in answer.gpus]
+        lacks = broken_promise(offer.gpus, offer.gpu, offer.gpu_memory_gib, found, answer.no_gpus)
+        if lacks:
+            self._lacks[instance.instance_id] = lacks
+        else:
+            self._lacks.pop(instance.instance_id, None)
 
     def _due(self) -> list[Instance]:
         """Whoever was asked longest ago, and is not being asked."""

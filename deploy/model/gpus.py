@@ -102,6 +102,27 @@ def has_memory(found_gib: float, wanted_gib: float) -> bool:
     return found_gib >= _USABLE * wanted_gib
 
 
+def broken_promise(
+    gpus: int, gpu: str | None, memory_gib: float, found: Sequence[tuple[str, float]], problem: str
+) -> str:
+    """What a node lacks of what its offer promised, in one line; "": nothing.
+
+    Args:
+        gpus: promised.
+        gpu: their model; None: none are promised.
+        memory_gib: of each.
+        found: name and memory (GiB) of each GPU that the node's driver shows.
+        problem: why there are not more, as the node says.
+    """
+    good = [1 for name, gib in found if is_model(gpu or "", name) and has_memory(gib, memory_gib)]
+    if len(good) >= gpus:
+        return ""
+    shown = told([f"{model_of(name)} of {gib:.0f} GiB" for name, gib in found])
+    why = f" ({problem})" if problem else ""
+    size = f" of {memory_gib:.0f} GiB" if memory_gib else ""
+    return f"its offer promises {gpus} {gpu}{size}, it has {shown}{why}"
+
+
 def told(models: Sequence[str]) -> str:
     """GPUs in words: "2 T4, 1 L4"."""
     return ", ".join(f"{models.count(one)} {one}" for one in dict.fromkeys(models)) or "no GPU"

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
+from deploy.node.gpus import VISIBLE, GpuWatch, Seen
 from deploy.node.metadata import Watcher, service
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
@@ -67,7 +68,9 @@ class Agent:
         self._memory = _Memory()
         if self._memory_file.exists():
             self._memory = _Memory.model_validate_json(self._memory_file.read_bytes())
-        self.processes = Processes(config.instance_id, self.workdir, self._folder)
+        given = {} if config.gpus is None else {VISIBLE: ",".join(config.gpus)}
+        self.processes = Processes(config.instance_id, self.workdir, self._folder, given)
+        self._gpus = GpuWatch() if config.gpus != () else None
         self._watcher: Watcher | None = None
 
     def run(self) -> None:
@@ -93,13 +96,18 @@ class Agent:
         """Let go of everything but the processes."""
         if self._watcher is not None:
             self._watcher.close()
+        if self._gpus is not None:
+            self._gpus.close()
         self.processes.close()
         self._server.server_close()
         self._lock.close()
 
     def status(self) -> NodeStatus:
         """The heartbeat. A node that was given notice is draining, also just before `drain` takes effect."""
-        memory = self._memory
+        memory, mine = self._memory, self._config.gpus
+        seen = Seen() if self._gpus is None else self._gpus.seen()
+        if seen is not None and mine is not None:
+            seen = seen.only(mine)
         return NodeStatus(
             instance_id=self._config.instance_id,
             address=str(self._config.address),
@@ -109,6 +117,8 @@ class Agent:
             rebalance=memory.rebalance,
             draining=memory.notice_s is not None or self.processes.draining,
             processes=self.processes.statuses(),
+            gpus=None if seen is None else seen.gpus,
+            no_gpus="" if seen is None else seen.problem[:1000],
         )
 
     def drain(self) -> None:

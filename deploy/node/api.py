@@ -28,6 +28,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from deploy.model.gpus import MOST_GPUS
+
 Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
 MOST_PROCESSES = 1000
 """Most processes that a node knows, ended ones included."""
@@ -75,6 +77,28 @@ class ProcessStatus(_Message):
     ended_s: _Time | None = None
 
 
+class GpuStatus(_Message):
+    """A GPU that works.
+
+    Attributes:
+        uuid: the driver's name of this one, as CUDA_VISIBLE_DEVICES takes it.
+        name: of its model, as the driver says it.
+        minor: its device file is /dev/nvidiaMINOR.
+        driver: version.
+        memory_gib: all of it.
+        used_gib: what of it is taken.
+        busy: share of the latest moments in which it computed.
+    """
+
+    uuid: _Name
+    name: Annotated[str, Field(max_length=100)]
+    minor: Annotated[int, Field(ge=0, le=1 << 20)]
+    driver: Annotated[str, Field(max_length=100)]
+    memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]
+    used_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]
+    busy: Annotated[FiniteFloat, Field(ge=0, le=1)]
+
+
 class NodeStatus(_Message):
     """The node's heartbeat.
 
@@ -87,6 +111,8 @@ class NodeStatus(_Message):
         rebalance: whether the provider recommends to leave it.
         draining: whether it refuses new processes.
         processes: all it knows.
+        gpus: its GPUs; None before it has looked for them.
+        no_gpus: why there are not more.
     """
 
     instance_id: _Name
@@ -97,6 +123,8 @@ class NodeStatus(_Message):
     rebalance: bool = False
     draining: bool = False
     processes: Annotated[tuple[ProcessStatus, ...], Field(max_length=MOST_PROCESSES)] = ()
+    gpus: Annotated[tuple[GpuStatus, ...], Field(max_length=MOST_GPUS)] | None = None
+    no_gpus: Annotated[str, Field(max_length=1000)] = ""
 
 
 class SignalRequest(_Message):

@@ -32,6 +32,7 @@ class AgentConfig(BaseModel):
         metadata: which metadata service the instance has.
         imds_url: root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
         imds_poll_s: seconds between two looks at it.
+        gpus: UUIDs of the GPUs that are this instance's; None: all that the machine has.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class AgentConfig(BaseModel):
     metadata: MetadataKind = "ec2"
     imds_url: Annotated[str, Field(pattern="^http://")] | None = None
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+    gpus: tuple[Annotated[str, Field(max_length=120)], ...] | None = None
 
 
 def read_private(path: Path) -> str:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -105,8 +106,11 @@ class Processes:
     that it gives to every process.
     """
 
-    def __init__(self, instance_id: str, workdir: Path, state_folder: Path) -> None:
+    def __init__(
+        self, instance_id: str, workdir: Path, state_folder: Path, given: Mapping[str, str] | None = None
+    ) -> None:
         self._instance_id = instance_id
+        self._given = given or {}
         self._workdir = workdir
         self._file = state_folder / "processes.json"
         self._logs = Logs(state_folder / "logs")
@@ -243,7 +247,7 @@ class Processes:
 
     def _spawn(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._workdir), "LANG": "C.UTF-8"}
-        env |= spec.env
+        env |= {**self._given, **spec.env}
         env |= {name: value for name, value in os.environ.items() if name.startswith(TAG_PREFIX)}
         env |= {NODE_VARIABLE: self._instance_id, PROCESS_VARIABLE: spec.process_id}
         handle = self._logs.open(spec.process_id)

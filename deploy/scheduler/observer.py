@@ -101,6 +101,9 @@ class Nodes(Protocol):
     def silent_s(self, instance_id: str, now_s: float) -> float:
         """For how long the node of an instance that runs has not answered; 0 while it does."""
 
+    def lacks(self, instance_id: str) -> str:
+        """What a node that has answered lacks of what its offer promised, in one line; "": nothing."""
+
 
 _Stranger = tuple[InstanceReport, Instance | None]
 """What runs, and what the store has of it: an instance that has ended, or nothing."""

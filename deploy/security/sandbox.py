@@ -146,6 +146,7 @@ class Box:
     writable: tuple[Path, ...]  # folders, without links on the way
     tmp: Path  # its own /tmp; emptied first
     readable: tuple[Path, ...] = ()  # folders and files that the owner may read and not change
+    devices: tuple[Path, ...] = ()  # device files beyond those of every process, such as a GPU's
 
 
 @dataclass(frozen=True)
@@ -291,6 +292,8 @@ class Sandbox:
                 words += ["--bind" if how == "write" else "--ro-bind", str(path), str(path)]
         for path in hidden:
             words += ["--remount-ro", str(path)]
+        for path in box.devices:
+            words += ["--dev-bind", str(path), str(path)]
         # No namespace of control groups: Java 17 fails in one.
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         words += ["--die-with-parent", "--new-session", "--chdir", str(cwd)]
@@ -331,6 +334,9 @@ class Sandbox:
         for path, how in self._mounts(box):
             words.append(f"--property={kinds[how]}={path}{':ro' if how == 'hide' else ''}")
         words.append(f"--property=BindReadOnlyPaths={self._accounts(box, uid)}:/etc/passwd")
+        # Beside PrivateDevices, which keeps all others away.
+        for path in box.devices:
+            words += [f"--property=BindPaths={path}", f"--property=DeviceAllow={path} rw"]
         return [*words, "--"]
 
     def _accounts(self, box: Box, uid: int) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,11 @@ from deploy import heartbeats
 from deploy.heartbeats import Heartbeats
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceState, Offer
+from deploy.node.api import GpuStatus
+from deploy.node.gpus import Nvml
 from deploy.store.instances import Instance
 from deploy.store.store import Store
+from tests.deploy.fake_nvml import FakeNvml
 from tests.deploy.node.agents import wait_until
 from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, rent, request
 from tests.deploy.store.conftest import NOW
@@ -27,6 +30,8 @@ class Says:
     notice_s: float | None = None
     rebalance: bool = False
     draining: bool = False
+    gpus: Sequence[GpuStatus] | None = None
+    no_gpus: str = ""
 
 
 @pytest.fixture
@@ -261,3 +266,20 @@ def test_a_new_node_that_hangs_is_not_waited_for(store: Store, ears: Ears) -> No
     wait_until(lambda: ears.heartbeats.answers(new))
     ears.says = Says(draining=True)
     assert not any(ears.heartbeats.answers(new) for _ in range(5))
+
+
+def test_a_node_whose_offer_promises_gpus_takes_work_once_it_has_looked_for_them(
+    store: Store, ears: Ears
+) -> None:
+    with_gpu = replace(SPOT, offer_id="g", gpu="T4", gpus=1, gpu_memory_gib=16.0)
+    with store.transaction():
+        rent(store, "i1", with_gpu, state=InstanceState.RUNNING)
+    new = store.instances.get("i1")
+    assert not any(ears.heartbeats.answers(new) for _ in range(5))
+    ears.says = Says(gpus=Nvml(FakeNvml).look().gpus)
+    wait_until(lambda: ears.heartbeats.answers(new))
+    assert ears.heartbeats.lacks("i1") == ""
+    ears.says = Says(gpus=(), no_gpus="no driver")
+    wait_until(lambda: ears.heartbeats.answers(new))
+    told = "its offer promises 1 T4 of 16 GiB, it has no GPU (no driver)"
+    assert ears.heartbeats.lacks("i1") == told

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
+from deploy.model.gpus import MOST_GPUS
 from deploy.model.instances import Market
 from deploy.providers.base import Provider
 from deploy.providers.config import Place, ProviderConfig
@@ -30,7 +31,8 @@ class LocalOffer(Part):
         zone: of the offer, "" for none.
         vcpus: shown to the scheduler, and cores that an instance may use if the machine has this many.
         memory_gib: shown to the scheduler; not enforced.
-        gpu: name of a GPU that the scheduler shall believe in.
+        gpus: of the machine's GPUs, that each instance has; instances share them when there are too few.
+        gpu: which of them, where the machine has several models; None: the first.
         speed: relative to the reference instance type.
         trace: folder of a market trace (docs/traces.md), relative to the configuration; None: no changes.
         price_usd_hour: where the trace holds no prices, and without a trace.
@@ -50,7 +52,8 @@ class LocalOffer(Part):
     zone: _Name | Literal[""] = ""
     vcpus: PositiveInt = 1
     memory_gib: _Positive = 1.0
-    gpu: str | None = None
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    gpu: Annotated[str, Field(min_length=1)] | None = None
     speed: _Positive = 1.0
     trace: str | None = None
     price_usd_hour: _NotNegative | None = None
@@ -77,6 +80,8 @@ class LocalOffer(Part):
     def _priced(self) -> LocalOffer:
         if self.trace is None and self.price_usd_hour is None:
             raise ValueError("give it a trace or a price_usd_hour")
+        if self.gpu is not None and not self.gpus:
+            raise ValueError(f"gpu is {self.gpu!r} and gpus is 0: say how many of them an instance has")
         return self
 
 

@@ -25,6 +25,7 @@ from types import FrameType
 
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, AgentConfig
+from deploy.node.gpus import device_files
 from deploy.node.server import Listener, QuietHandler
 from deploy.providers.local.records import Fate, Record, StateError, StateFolder, box_name
 from deploy.security.sandbox import Box, Boxed
@@ -165,6 +166,7 @@ class Machine:
                 "key": record.key,
                 "imds_url": metadata.url,
                 "imds_poll_s": record.imds_poll_s,
+                "gpus": tuple(record.gpus),
             }
         )
         _log.error("the node agent ended with %d", self._run_agent(config))
@@ -187,7 +189,8 @@ class Machine:
             files = sandbox.job_folder(self._record.job_id)
             writable = (workdir, files) if files.is_dir() else (workdir,)
             tmp = self._state.folder(self._name) / "tmp"
-            box = Box(box_name(self._name), self._record.job_id, writable, tmp)
+            gpus = device_files(self._record.gpus.values())
+            box = Box(box_name(self._name), self._record.job_id, writable, tmp, devices=gpus)
             boxed = sandbox.wrap(argv, os.environ, workdir, box)
         self._state.save_group(self._name, boxed.group)
         libc = ctypes.CDLL(None)

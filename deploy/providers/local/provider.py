@@ -14,11 +14,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
+from deploy.model.gpus import is_model, model_of
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.node import procfs
+from deploy.node.api import GpuStatus
+from deploy.node.gpus import GpuWatch
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
 from deploy.providers.local.config import LocalConfig, LocalOffer
 from deploy.providers.local.records import (
@@ -38,6 +42,8 @@ _BIRTH_S = 30.0
 _OVERDUE_S = 5.0
 """An instance that did not switch itself off by then is stuck (stopped, say), and is switched off."""
 _AGENT_START_S = 1.0
+_GPUS_S = 10.0
+"""The first look for GPUs may take so long: a driver that slept wakes up."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -69,6 +75,7 @@ class LocalProvider:
         self._sandbox = sandbox
         self._offers = {offer.offer_id: offer for offer in config.offers}
         self._recordings = config.recordings()
+        self._gpus = GpuWatch() if any(offer.gpus for offer in config.offers) else None
         self._state = StateFolder(config.state_folder)
         self._origin_s = self._open()
 
@@ -79,7 +86,9 @@ class LocalProvider:
             return self._state.origin_s()
 
     def close(self) -> None:
-        """Do nothing: no resource is held."""
+        """Stop looking for GPUs."""
+        if self._gpus is not None:
+            self._gpus.close()
 
     def offers(self) -> Sequence[Offer]:
         """All offers, as the recordings say for now. History is in real seconds, as compressed."""
@@ -155,6 +164,10 @@ class LocalProvider:
     def _offer(self, offer: LocalOffer, now: float) -> Offer:
         recording, at = self._recordings[offer.offer_id], self._position_s(now)
         history, available = recording.history(at), recording.available(at)
+        reason = "" if available else "no capacity in the recording now"
+        gpus = self._gpus_of(offer)
+        if len(gpus) < offer.gpus:
+            gpus, reason = [], self._too_few(offer)
         price, factor = recording.price_usd_hour(at), self._config.time_factor
         spot = offer.market == "spot"
         return Offer(
@@ -166,12 +179,13 @@ class LocalProvider:
             market=offer.market,
             vcpus=offer.vcpus,
             memory_gib=offer.memory_gib,
-            gpu=offer.gpu,
-            gpus=int(offer.gpu is not None),
+            gpu=model_of(gpus[0].name) if gpus else None,
+            gpus=offer.gpus if gpus else 0,
+            gpu_memory_gib=min((one.memory_gib for one in gpus), default=0.0),
             speed=offer.speed,
             price_usd_hour=price,
             on_demand_usd_hour=price if offer.on_demand_usd_hour is None else offer.on_demand_usd_hour,
-            available=available,
+            available=not reason,
             quota=offer.quota,
             up_ratio=history.up_ratio,
             spell_s=history.spell_s / factor,
@@ -180,8 +194,19 @@ class LocalProvider:
             notice_s=offer.notice_s if spot else 0.0,
             free_first_s=offer.free_first_s,
             billing_minimum_s=offer.billing_minimum_s,
-            reason="" if available else "no capacity in the recording now",
+            reason=reason,
         )
+
+    def _gpus_of(self, offer: LocalOffer) -> list[GpuStatus]:
+        """The machine's GPUs that instances of an offer have: of one model."""
+        seen = self._gpus.seen(_GPUS_S) if self._gpus is not None and offer.gpus else None
+        found = [one for one in (seen.gpus if seen else ()) if is_model(offer.gpu or "", one.name)]
+        return [one for one in found if one.name == found[0].name]
+
+    def _too_few(self, offer: LocalOffer) -> str:
+        seen = None if self._gpus is None else self._gpus.seen()
+        wanted = f"{offer.gpus} {offer.gpu or 'GPU'}"
+        return f"an instance has {wanted}, this machine {seen or 'does not tell'}"
 
     def _admit(self, offer: LocalOffer, request: LaunchRequest, others: Sequence[Record], now: float) -> None:
         """Refuse what the market refuses now."""
@@ -193,6 +218,8 @@ class LocalProvider:
             raise CapacityError(f"{offer.offer_id}: {price} USD/h now, more than the limit of {limit}")
         if sum(record.offer_id == offer.offer_id for record in others) >= offer.quota:
             raise QuotaError(f"{offer.offer_id}: {offer.quota} instances run, the quota")
+        if len(self._gpus_of(offer)) < offer.gpus:
+            raise CapacityError(f"{offer.offer_id}: {self._too_few(offer)}")
 
     def _fate(self, offer: LocalOffer, request: LaunchRequest, now: float) -> Fate:
         """When the recording takes this instance away. It is in the record from birth on."""
@@ -217,6 +244,8 @@ class LocalProvider:
         cores = sorted(os.sched_getaffinity(0))
         load = {core: sum(core in record.cpus for record in others) for core in cores}
         cpus = sorted(cores, key=lambda core: (load[core], core))[: offer.vcpus]
+        shared = Counter(uuid for record in others for uuid in record.gpus)
+        gpus = sorted(self._gpus_of(offer), key=lambda one: (shared[one.uuid], one.minor))[: offer.gpus]
         pair = node_pair()
         return Record(
             instance_id=name,
@@ -234,6 +263,7 @@ class LocalProvider:
             cpus=tuple(sorted(cpus)),
             imds_poll_s=self._config.imds_poll_s,
             fate=self._fate(offer, request, now),
+            gpus={one.uuid: one.minor for one in gpus},
         )
 
     def _switch_on(self, record: Record) -> None:

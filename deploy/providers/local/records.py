@@ -49,6 +49,7 @@ class Record(_Saved):
     Attributes:
         node_token: secret of its node agent.
         launch_s: its node agent starts so long after the launch.
+        gpus: device files' minor numbers of its GPUs, by their UUIDs.
         certificate: of its node agent, PEM; "": it has none, and is not spoken to.
         ending_s: someone began to end it; set before anything is killed.
         by_provider: whether that is an interruption.
@@ -68,6 +69,7 @@ class Record(_Saved):
     cpus: tuple[int, ...]
     imds_poll_s: float
     fate: Fate
+    gpus: dict[str, int] = Field(default_factory=dict)
     certificate: str = ""
     key: str = ""
     ending_s: float | None = None

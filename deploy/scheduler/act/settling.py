@@ -72,7 +72,7 @@ class Ending:
             job = jobs[task.key.job_id]
             if self._quarantine.holds(job.job_id, now_s):
                 continue
-            gone = bool(self._gone(states, now_s))
+            gone = bool(self._gone(states, now_s) or self._refused(job, task, states))
             over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST) and bool(task.instances)
             if gone and not over and job.spec.work.kind in silent:
                 continue
@@ -94,15 +94,20 @@ class Ending:
             self._store.tasks.set_instances(task.key, ())
             _release_next(self._store, job, now_s)
             return
-        if task.phase is Phase.FAILED:
+        refused = self._refused(job, task, states)
+        for name, lacks in refused.items():
+            self._refuse(states[name], lacks, now_s)
+        if task.phase is Phase.FAILED and not refused:
             self._failed(job, task, now_s)
             return
-        if task.phase is Phase.LOST:
+        if task.phase is Phase.LOST and not refused:
             self._over(task, states, task.message or "the attempt was lost", now_s)
             return
-        gone = self._gone(states, now_s)
-        if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
-            reason = f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}"
+        gone = [*self._gone(states, now_s), *refused]
+        over = task.phase in (Phase.STARTING, Phase.FAILED, Phase.LOST)
+        if gone and (over or len(gone) == len(states)):
+            reason = next(iter(refused.values()), "")
+            reason = reason or f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}"
             self._retries.lost(task, reason, now_s)
             return
         if gone:
@@ -122,6 +127,24 @@ class Ending:
                 and self._nodes.silent_s(name, now_s) > self._settings.silent_within_s
             )
         ]
+
+    def _refused(self, job: Job, task: Task, states: Mapping[str, Instance]) -> dict[str, str]:
+        """Those whose nodes lack GPUs that the task needs, and what they lack.
+
+        A task that asks for none is left where it is, whatever its offer promised.
+        """
+        if not job.spec.resources_of(task.key.task).gpu_count:
+            return {}
+        running = (name for name, one in states.items() if one.state is InstanceState.RUNNING)
+        return {name: lacks for name in running if (lacks := self._nodes.lacks(name))}
+
+    def _refuse(self, instance: Instance, lacks: str, now_s: float) -> None:
+        """Leave its offer alone for a while: another instance of it probably lacks the same."""
+        offer_id = instance.offer.offer_id
+        self._retries.cooldowns.refused(offer_id, now_s)
+        data: dict[str, Json] = {"offer": offer_id, "why": "node", "error": lacks}
+        name = instance.instance_id
+        self._store.events.add("instance.refused", now_s, data, key=instance.key, instance_id=name)
 
     def _drain(self, task: Task, notices: Mapping[str, float | None], now_s: float) -> None:
         for name, notice_s in notices.items():

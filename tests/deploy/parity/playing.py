@@ -163,6 +163,9 @@ class CoreNodes:
     def silent_s(self, instance_id: str, now_s: float) -> float:
         return 0.0
 
+    def lacks(self, instance_id: str) -> str:
+        return ""
+
 
 class Live:
     """The live loop in front of a simulation core, with a store on disk.

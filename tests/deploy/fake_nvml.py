@@ -1,0 +1,86 @@
+"""NVML without a GPU: what is used of the module `pynvml`, over GPUs that a test changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+GIB = 1 << 30
+
+
+class NVMLError(Exception):
+    """As of the library: one for each code."""
+
+
+class NoPermissionError(NVMLError):
+    """The device file cannot be opened."""
+
+
+class NotSupportedError(NVMLError):
+    """This GPU does not tell."""
+
+
+@dataclass
+class FakeGpu:
+    """One; `fault` is raised when it is asked for."""
+
+    name: str = "Tesla T4"
+    memory_gib: float = 15.0
+    uuid: str = "GPU-0"
+    minor: int = 0
+    fault: NVMLError | None = None
+    busy: NVMLError | None = None
+
+
+@dataclass
+class FakeNvml:
+    """In the place of the module; `missing`: there is no driver."""
+
+    gpus: list[FakeGpu] = field(default_factory=lambda: [FakeGpu()])
+    missing: bool = False
+    loaded: int = 0
+
+    NVMLError = NVMLError
+    NVMLError_NoPermission = NoPermissionError
+    NVMLError_NotSupported = NotSupportedError
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self._require()
+        self.loaded += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.loaded -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+        self._require()
+        return "570.86"
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
+        gpu = self.gpus[index]
+        if gpu.fault is not None:
+            raise gpu.fault
+        return gpu
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(total=int(gpu.memory_gib * GIB), used=GIB)
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+        if gpu.busy is not None:
+            raise gpu.busy
+        return SimpleNamespace(gpu=25)
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: N802
+        return gpu.uuid
+
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: N802
+        return gpu.name
+
+    def nvmlDeviceGetMinorNumber(self, gpu: FakeGpu) -> int:  # noqa: N802
+        return gpu.minor
+
+    def _require(self) -> None:
+        if self.missing:
+            raise NVMLError("NVML Shared Library Not Found")
