@@ -129,7 +129,9 @@ class Demo:
     def submit(self, jobs: Mapping[Path, JobSpec]) -> None:
         """Send jobs, by the files that they are from. Raises ValueError (one line)."""
         with Client(self.serving.url) as client:
-            self.jobs += [client.submit(file, spec)["job_id"] for file, spec in jobs.items()]
+            for file, spec in jobs.items():
+                sent = client.submit(spec.model_dump(mode="json"), read_files(spec, file.parent))
+                self.jobs.append(sent["job_id"])
 
     def over(self) -> bool:
         """Whether all jobs have ended and everything is given back."""

@@ -32,6 +32,8 @@ class Layer:
 # A file belongs to the layer with the longest matching folder.
 LAYERS = (
     Layer("spotweave", ours=("spotweave",), foreign=("rich", "yaml")),
+    # What programs ask of the package itself is loaded from where it is, when it is asked for.
+    Layer("spotweave/__init__.py", ours=("spotweave", "deploy.cli.client")),
     # The command line is the one place where training and the live side meet.
     Layer("spotweave/cli.py", ours=("spotweave", "training", "deploy", "agents", "envs")),
     Layer("envs/simulation", ours=("envs.simulation",), foreign=("numpy", "numba")),

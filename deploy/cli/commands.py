@@ -19,6 +19,7 @@ Server = Annotated[
 TokenFile = Annotated[
     Path | None, typer.Option(help="file with an access token, permissions 0600; else SPOTWEAVE_TOKEN")
 ]
+JobId = Annotated[str, typer.Argument(help="its id, or the beginning of it; see spotweave jobs")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="at most this many")]
 LIVE = "Live scheduling"
@@ -27,14 +28,15 @@ LIVE = "Live scheduling"
 def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
     operating.mount(app, LIVE)
-    for command in (submit, jobs, clusters, offers, instances, costs, events, explain, cancel):
+    jobs_own = (submit, jobs, status, logs, explain, cancel, retry, download)
+    for command in (*jobs_own, clusters, offers, instances, costs, events):
         app.command(rich_help_panel=LIVE)(reporting_errors(command))
 
 
 def _client(server: str | None, token_file: Path | None) -> Client:
-    from deploy.cli.client import Client
+    from deploy.cli.client import connect
 
-    return Client(server, token_file)
+    return connect(server, token_file)
 
 
 def submit(
@@ -143,25 +145,80 @@ def events(
         queries.events(client, job, limit, follow=follow, as_json=as_json)
 
 
-def explain(
-    job: Annotated[str, typer.Argument(help="its id, see spotweave jobs")],
-    server: Server = None,
-    token_file: TokenFile = None,
-    as_json: Json = False,
-) -> None:
+def explain(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Tell why a job is where it is: every decision with its candidates, values and reasons."""
-    from deploy.cli import queries
+    from deploy.cli import explaining, queries
 
     with _client(server, token_file) as client:
         found = client.explain(job)
     if as_json:
         queries.print_json(found)
     else:
-        queries.explain(found)
+        explaining.explain(found)
+
+
+def status(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
+    """Show how a job is: state, where, attempts, deadline, cost, the latest decision."""
+    from deploy.cli import explaining, queries
+
+    with _client(server, token_file) as client:
+        if as_json:
+            queries.print_json(client.job(job))
+        else:
+            explaining.status(client, job)
+
+
+def logs(
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="print what comes, until the job ends")
+    ] = False,
+    task: Annotated[
+        str | None, typer.Option(help="of this task, client or step; of a training else its server")
+    ] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="of this attempt; else the latest")] = None,
+    tail: Annotated[
+        int | None, typer.Option(min=0, max=10_000, help="only this many of the last lines")
+    ] = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Print what a job prints."""
+    from deploy.cli import explaining
+
+    with _client(server, token_file) as client:
+        explaining.logs(client, job, task, attempt, tail, follow=follow)
+
+
+def retry(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
+    """Submit a job that has ended once more; prints the new job's id."""
+    from deploy.cli import queries
+
+    with _client(server, token_file) as client:
+        made = client.retry(job)
+    if as_json:
+        queries.print_json(made)
+    else:
+        print(made["job_id"])
+
+
+def download(
+    job: JobId,
+    folder: Annotated[
+        Path | None, typer.Argument(help="to make, or empty; else one with the job's id")
+    ] = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Fetch the files that a job has left in its folder, its logs too."""
+    from deploy.cli import explaining
+
+    with _client(server, token_file) as client:
+        explaining.download(client, job, folder)
 
 
 def cancel(
-    job: Annotated[list[str], typer.Argument(help="their ids, see spotweave jobs")],
+    job: Annotated[list[str], typer.Argument(help="their ids, or beginnings of them")],
     server: Server = None,
     token_file: TokenFile = None,
     as_json: Json = False,

@@ -11,6 +11,8 @@ from typing import ParamSpec
 
 import typer
 
+from deploy.security.untrusted import harmless
+
 EXIT_FAILED = 1
 """A job that was waited for did not succeed."""
 EXIT_USER = 2
@@ -36,7 +38,7 @@ _P = ParamSpec("_P")
 def say(line: str) -> None:
     """One line to a person, besides what a command prints."""
     # Text and newline at once, or a line of the log may come between them.
-    sys.stderr.write(" ".join(line.split()) + "\n")
+    sys.stderr.write(harmless(" ".join(line.split())) + "\n")
     sys.stderr.flush()
 
 

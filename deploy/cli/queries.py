@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
-from deploy.cli.client import Client, ServiceError, UnreachableError
+from deploy.cli.client import Client, Job, ServiceError, UnreachableError
 from deploy.cli.errors import EXIT_FAILED, EXIT_USER, say
-from deploy.cli.tables import ago, clock, console, gpus, share, show, span, table, usd
+from deploy.cli.explaining import deadline, particulars, state
+from deploy.cli.tables import clock, console, gpus, line, share, show, span, usd
 
-_POLL_S = 1.0
-_GIVE_UP_S = 600.0
 _EVENT_WIDTH = 20
 
 
@@ -57,36 +55,17 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
         raise typer.Exit(EXIT_FAILED)
 
 
-def wait_for(client: Client, job_ids: Sequence[str], *, quiet: bool = False) -> list[dict[str, Any]]:
-    """Jobs at their ends. A service that is away for a while (a restart, say) is waited for too.
-
-    Raises:
-        ServiceError: if it stays away for ten minutes, or refuses.
-    """
-    ended: dict[str, dict[str, Any]] = {}
+def wait_for(client: Client, job_ids: Sequence[str], *, quiet: bool = False) -> list[Job]:
+    """Jobs at their ends, and a line to a person whenever one of them changes. See `Client.wait_all`."""
     told: dict[str, str] = {}
-    away_s: float | None = None
-    while True:
-        try:
-            for job_id in [one for one in job_ids if one not in ended]:
-                job = client.job(job_id)
-                away_s = None
-                line = _progress(job)
-                if told.get(job_id) != line and not quiet:
-                    say(f"{clock(time.time())} {job_id} {line}")
-                told[job_id] = line
-                if job["ended_s"] is not None:
-                    ended[job_id] = job
-        except UnreachableError as error:
-            now_s = time.monotonic()
-            if away_s is None:
-                away_s = now_s
-                say(f"{error}; trying again")
-            elif now_s - away_s > _GIVE_UP_S:
-                raise
-        if len(ended) == len(job_ids):
-            return [ended[job_id] for job_id in job_ids]
-        time.sleep(_POLL_S)
+
+    def see(job: Job) -> None:
+        line = _progress(job)
+        if told.get(job["job_id"]) != line and not quiet:
+            say(f"{clock(time.time())} {job['job_id']} {line}")
+        told[job["job_id"]] = line
+
+    return client.wait_all(job_ids, see)
 
 
 def _progress(job: Mapping[str, Any]) -> str:
@@ -102,11 +81,6 @@ def _progress(job: Mapping[str, Any]) -> str:
 def _without_place(task: Mapping[str, Any]) -> str:
     # A step whose files are not written yet asks for no place.
     return "waiting for other steps" if task["waiting_since_s"] is None else "waiting for a place"
-
-
-def state(job: Mapping[str, Any]) -> str:
-    """The state of a job, and why where there is a reason."""
-    return f"{job['state']}: {job['reason']}" if job["reason"] else str(job["state"])
 
 
 def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
@@ -128,22 +102,9 @@ def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
     show(("JOB", "STATE", "TOOK>", "DEADLINE", "USD>", "ON DEMAND>", "REASON*"), rows, "")
 
 
-def deadline(job: Mapping[str, Any]) -> str:
-    """What has become, or may become, of a job's deadline."""
-    within_s = job["spec"]["work"].get("deadline_s")
-    if within_s is None:
-        return "-"
-    left_s = job["submitted_s"] + within_s - (job["ended_s"] or time.time())
-    if job["ended_s"] is None:
-        return f"in {span(left_s)}" if left_s >= 0 else f"missed {span(-left_s)} ago"
-    if job["state"] != "succeeded":
-        return "-"
-    return f"met, {span(left_s)} left" if left_s >= 0 else f"missed by {span(-left_s)}"
-
-
 def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) -> None:
     """The latest jobs."""
-    found = client.get("/v1/jobs", state=list(states) or None, limit=limit)
+    found = client.jobs(states, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -155,13 +116,14 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
             f"{job['tasks_done']}/{job['tasks_all']}",
             clock(job["submitted_s"]),
             span((job["ended_s"] or time.time()) - job["submitted_s"]),
+            deadline(job),
             job["submitter"],
             job["reason"],
         )
         for job in found
     ]
     empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
-    show(("JOB", "KIND", "STATE", "DONE>", "SUBMITTED", "TIME>", "BY*", "REASON*"), rows, empty)
+    show(("JOB", "KIND", "STATE", "DONE>", "SUBMITTED", "TIME>", "DEADLINE", "BY*", "REASON*"), rows, empty)
 
 
 def clusters(client: Client, *, as_json: bool) -> None:
@@ -189,7 +151,8 @@ def clusters(client: Client, *, as_json: bool) -> None:
 
 def instances(client: Client, job_id: str | None, *, ended: bool, as_json: bool) -> None:
     """Print the rented instances."""
-    found = client.get("/v1/instances", job_id=job_id, ended=ended)
+    whole = None if job_id is None else client.find(job_id)
+    found = client.get("/v1/instances", job_id=whole, ended=ended)
     if as_json:
         print_json(found)
         return
@@ -243,7 +206,8 @@ def costs(client: Client, by: str, *, as_json: bool) -> None:
 
 def events(client: Client, job_id: str | None, limit: int, *, follow: bool, as_json: bool) -> None:
     """Print events, and with `follow` stream new ones."""
-    found = client.get("/v1/events", limit=limit, job_id=job_id)
+    whole = None if job_id is None else client.find(job_id)
+    found = client.get("/v1/events", limit=limit, job_id=whole)
     for event in found:
         _show_event(event, as_json)
     if not follow:
@@ -251,7 +215,7 @@ def events(client: Client, job_id: str | None, limit: int, *, follow: bool, as_j
             print("nothing has happened yet")
         return
     last = found[-1]["sequence"] if found else 0
-    for event in client.follow(last, job_id):
+    for event in client.follow(last, whole):
         _show_event(event, as_json)
 
 
@@ -259,7 +223,7 @@ def _show_event(event: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(event)
     else:
-        console().print(event_line(event), markup=False, soft_wrap=True)
+        line(console(), event_line(event))
 
 
 def event_line(event: Mapping[str, Any]) -> str:
@@ -272,22 +236,6 @@ def event_line(event: Mapping[str, Any]) -> str:
         particulars(event),
     ]
     return "  ".join(part for part in parts if part).rstrip()
-
-
-def particulars(event: Mapping[str, Any]) -> str:
-    """What an event holds besides its kind, as name=value."""
-    data = event["data"].items()
-    return " ".join(f"{name}={_short(name, value)}" for name, value in data if value not in ("", None, []))
-
-
-def _short(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return clock(value) if name.endswith("_s") and value > 1e9 else f"{value:g}"
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 def cancel(client: Client, job_ids: Sequence[str], *, as_json: bool) -> None:
@@ -309,115 +257,6 @@ def cancel(client: Client, job_ids: Sequence[str], *, as_json: bool) -> None:
         if as_json:
             print_json(job)
         else:
-            print(f"{job_id} is cancelled; what it still runs is being ended")
+            print(f"{job['job_id']} is cancelled; what it still runs is being ended")
     if refused:
         raise typer.Exit(EXIT_USER)
-
-
-# `spotweave explain`: why a job is where it is, as a person would tell it.
-
-_WIDE = 1000
-
-
-def explain(found: Mapping[str, Any]) -> None:
-    """Print an explanation.
-
-    Args:
-        found: of GET /v1/jobs/ID/explain.
-    """
-    on = console()
-    _about(on, found["job"])
-    decisions = list(reversed(found["decisions"]))
-    if not decisions:
-        on.print("\nNo decision yet: it is asked about in the scheduler's next pass.", markup=False)
-    for decision in decisions:
-        _decision(on, decision)
-    on.print("\nWhat happened", style="bold")
-    rows = [
-        (clock(one["time_s"]), one["kind"], one["instance_id"] or one["task"] or "", particulars(one))
-        for one in found["events"]
-    ]
-    on.print(table(("WHEN", "EVENT", "OF", "PARTICULARS*"), rows, wrap=on.width < _WIDE, indent=2))
-
-
-def _about(on: Console, job: Mapping[str, Any]) -> None:
-    work, cost = job["spec"]["work"], job["cost"]
-    on.print(f"{job['job_id']}  {state(job)}", markup=False, style="bold")
-    facts = [
-        ("what", f"{job['kind']}, {work.get('script') or work.get('app') or _many(job)}"),
-        ("submitted", f"{ago(job['submitted_s'])} by {job['submitter']}"),
-        ("deadline", deadline(job)),
-        ("took" if job["ended_s"] else "so far", span((job["ended_s"] or time.time()) - job["submitted_s"])),
-        ("cost", f"{usd(cost['usd'])} USD, on demand {usd(cost['on_demand_usd'])} USD"),
-    ]
-    for task in job["tasks"]:
-        facts.append((task["task"], _task(task)))
-    for name, text in facts:
-        on.print(f"  {name:{max(len(one) for one, _ in facts)}}  {text}", markup=False)
-
-
-def _many(job: Mapping[str, Any]) -> str:
-    done = sum(task["phase"] == "succeeded" for task in job["tasks"])
-    return f"{done} of {len(job['tasks'])} tasks done"
-
-
-def _task(task: Mapping[str, Any]) -> str:
-    if task["attempt"] == 0 and task["message"]:
-        return str(task["message"])
-    if task["attempt"] == 0:
-        since = task["waiting_since_s"]
-        return "waits for a place" + (f" since {clock(since)}" if since else "")
-    parts = [f"attempt {task['attempt']}", task["phase"] or "waits for a place"]
-    if task["progress"]:
-        parts.append(f"{100 * task['progress']:.0f} % done")
-    if task["misses"]:
-        parts.append(f"{task['misses']} batch deadlines missed")
-    if task["message"]:
-        parts.append(task["message"])
-    return ", ".join(parts)
-
-
-def _decision(on: Console, decision: Mapping[str, Any]) -> None:
-    chosen = decision["chosen"]
-    goes = f"goes to {chosen}" if chosen else "waits: none for now"
-    if decision["mode"] == "dry-run":
-        goes += " (a dry run: nothing was done)"
-    on.print(f"\n{clock(decision['time_s'])}  {decision['task']} {goes}", markup=False, style="bold")
-    on.print(
-        f"  decision {decision['decision_id']} of the policy {decision['policy']}, "
-        f"in {1e3 * decision['latency_s']:.0f} ms",
-        markup=False,
-    )
-    if decision["shadow_policy"]:
-        other = decision["shadow_choice"] or "none for now"
-        difference = decision["shadow_difference"]
-        told = "" if difference is None else f", which it holds for {difference:+.4g} different"
-        on.print(f"  {decision['shadow_policy']} would have chosen {other}{told}", markup=False)
-    candidates: Sequence[Mapping[str, Any]] = decision["candidates"]
-    taken = next((one["total"] for one in candidates if one["offer_id"] == chosen), None)
-    weighed = any(one["total"] is not None for one in candidates)
-    headings = ["", "CANDIDATE", "USD/H>", "HOURS>", "RISK %>", "EXPECTED>"]
-    rows: list[list[str]] = []
-    for one in candidates:
-        row = [
-            ">" if one["offer_id"] == chosen else "",
-            one["offer_id"] or "none for now",
-            usd(one["price_usd_hour"]),
-            _number(one["finish_s"], ".2f", 1 / 3600),
-            _number(one["risk"], ".0f", 100),
-            _number(one["expected_usd"]),
-        ]
-        if weighed:
-            margin = None if taken is None or one["total"] is None else one["total"] - taken
-            row += [_number(one["total"]), _number(margin, "+.2g")]
-        rows.append([*row, one["reason"]])
-    headings += [*(("TOTAL>", "MARGIN>") if weighed else ()), "REASON*"]
-    on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
-    values = {} if not candidates else candidates[0]["values"]
-    if values:
-        parts = ", ".join(f"{name.replace('_', ' ')} {number:.3g}" for name, number in values.items())
-        on.print(f"  values of the first: {parts}; their weighted sum is its total", style="dim")
-
-
-def _number(given: float | None, form: str = ".3g", factor: float = 1) -> str:
-    return "-" if given is None else f"{given * factor:{form}}"

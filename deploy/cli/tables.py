@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from deploy.security.untrusted import harmless
+
 _WIDE = 1000
 _STYLES = {
     "succeeded": "green",
@@ -73,9 +75,14 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool,
     return made
 
 
+def line(on: Console, text: str, style: str | None = None) -> None:
+    """Print a text as it is: nothing in it is markup, or obeyed by a terminal."""
+    on.print(harmless(text), markup=False, style=style, soft_wrap=True)
+
+
 def _styled(text: str) -> str:
     style = _STYLES.get(text)
-    return escape(text) if style is None else f"[{style}]{text}[/]"
+    return escape(harmless(text)) if style is None else f"[{style}]{text}[/]"
 
 
 def usd(amount: float | None) -> str:

@@ -307,10 +307,9 @@ class Decider:
         if not weighed.any():  # there was nothing to weigh
             return {}, None
         require_finite(table[weighed], total[weighed])
-        n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
-        named = len(self.components) == n_values
-        names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
-        return {name: table[:, k] for k, name in enumerate(names)}, total
+        if len(self.components) != table.shape[1]:
+            return {}, total  # the network learned the weighed value itself
+        return {name: table[:, k] for k, name in enumerate(self.components)}, total
 
     def _table(self, policy: WeighedPolicy, observation: Observation, row: int) -> NDArray[np.float64]:
         """(C + 1, K) components of one task's choices."""

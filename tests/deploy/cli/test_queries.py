@@ -19,7 +19,7 @@ from click.testing import Result
 from deploy.billing import CHARGES_PER_USD
 from deploy.cli import client as client_module
 from deploy.cli import queries
-from deploy.cli.client import Client, ServiceError
+from deploy.cli.client import Client, Job, ServiceError
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
 from deploy.security.tokens import AccessTokens, Role
@@ -374,9 +374,9 @@ def test_something_else_that_answers_is_told_from_a_service() -> None:
 def test_waiting_outlives_a_service_that_is_away(
     service: Service, store: Store, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_POLL_S", 0.05)
+    monkeypatch.setattr(client_module, "_POLL_S", 0.05)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
-    ended: list[dict[str, Any]] = []
+    ended: list[Job] = []
     with Listening(service.app, "127.0.0.1", 0) as first:
         client = Client(f"http://127.0.0.1:{first.port}")
         job_id = client.submit(job_file)["job_id"]
@@ -401,7 +401,7 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
         with store.transaction():
             store.jobs.set_state("j1", JobState.SUCCEEDED, NOW + 60)
 
-    monkeypatch.setattr("deploy.cli.queries.time.sleep", end)
+    monkeypatch.setattr("deploy.cli.client.time.sleep", end)
     with Client(url) as client:
         queries.wait_for(client, ["j1"])
     first, last = capsys.readouterr().err.splitlines()

@@ -29,7 +29,7 @@ COMPONENTS = set(MARKET_COMPONENTS)
 def offer(name: str, market: str = "spot", **changes: Any) -> dict[str, Any]:
     price = 0.3 if market == "spot" else 1.0
     facts = {"offer_id": name, "market": market, "price_usd_hour": price, "on_demand_usd_hour": 1.0}
-    return {**OFFER_EXAMPLE, **facts, "used": 0, "speed": 1.0, "gpu": None, "quota": 4, **changes}
+    return {**OFFER_EXAMPLE, **facts, "used": 0, "speed": 1.0, "gpu": None, "gpus": 0, "quota": 4, **changes}
 
 
 def task(name: str, **changes: Any) -> dict[str, Any]:
