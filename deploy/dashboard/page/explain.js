@@ -3,12 +3,27 @@
 import { get } from "/dashboard/api.js";
 import { badge, el, fillIfNew } from "/dashboard/dom.js";
 import { clock, duration, percent, usd } from "/dashboard/format.js";
+import { log } from "/dashboard/log.js";
 import { candidates, events, particulars, values } from "/dashboard/tables.js";
 
 const dialog = document.getElementById("explain");
 const title = document.getElementById("explain-title");
 const body = document.getElementById("explain-body");
+const sides = { why: body, log: document.getElementById("explain-log") };
 let shown = null;
+let job = null; // that is shown, once it is known
+let side = "why";
+
+for (const name of Object.keys(sides)) document.getElementById(`show-${name}`).addEventListener("click", () => turn(name));
+
+function turn(to) {
+  side = to;
+  for (const [name, part] of Object.entries(sides)) {
+    part.hidden = name !== to;
+    document.getElementById(`show-${name}`).setAttribute("aria-pressed", String(name === to));
+  }
+  if (to === "log" && job !== null) log(job);
+}
 
 document.getElementById("explain-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => {
@@ -19,6 +34,8 @@ dialog.addEventListener("close", () => {
 // now: the service's clock.
 export function explain(jobId, now) {
   shown = jobId;
+  job = null;
+  turn("why");
   history.replaceState(null, "", `#job=${encodeURIComponent(jobId)}`);
   title.textContent = jobId;
   fillIfNew(body, null, () => el("p", { class: "quiet" }, "Asking…"));
@@ -39,7 +56,10 @@ export async function refresh(now) {
   const asked = shown;
   try {
     const facts = await get(`/v1/jobs/${encodeURIComponent(asked)}/explain`);
-    if (asked === shown) fillIfNew(body, facts, () => content(facts, now));
+    if (asked !== shown) return;
+    job = facts.job;
+    fillIfNew(body, facts, () => content(facts, now));
+    if (side === "log") await log(job);
   } catch (error) {
     if (asked === shown) fillIfNew(body, error.message, () => el("p", { class: "error" }, error.message));
   }

@@ -176,6 +176,29 @@ def test_a_job_is_explained_by_keyboard_and_by_its_address(afternoon: Open) -> N
     page.until_shown("#explain-body dl")
 
 
+def test_the_log_of_a_job_is_a_click_away_and_shown_as_text(afternoon: Open) -> None:
+    page = afternoon.show(375, 812)
+    job = next(job for job in afternoon.world.store.jobs.latest(100) if job.spec.name == "digits")
+    page.run("document.querySelector(arguments[0]).click()", f".job[data-job='{job.job_id}'] .name")
+    page.until_shown("#explain-body dl")
+    page.one("#show-log").click()
+    page.until("return document.querySelector('#log-text').innerText !== ''")
+    told = page.text("#log-text")
+    assert told.startswith(f"{job.job_id}: attempt 1 of server")
+    assert EVIL in told
+    assert "␛[2J" in told
+    assert page.text("#log-note").startswith("attempt 1, at most 500 lines")
+    page.run("const one = document.querySelector('#log-task'); one.value = 'client-lyon';"
+             "one.dispatchEvent(new Event('change'))")  # fmt: skip
+    page.until("return document.querySelector('#log-text').innerText.includes('of client-lyon')")
+    assert page.all("dialog img, dialog b") == []
+    assert page.run("return document.documentElement.scrollWidth") <= 375
+    assert page.run(CONTRAST) == []
+    assert page.run(UNNAMED) == []
+    assert page.complaints() == []
+    page.one("#explain-close").click()
+
+
 def test_lanes_close_and_groups_are_chosen_and_the_focus_stays(afternoon: Open) -> None:
     page = afternoon.show()
     assert len(page.all(".lane.task")) == 3
