@@ -30,7 +30,7 @@ from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
 TrainedPolicy = ValuePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
-"""What a checkpoint may hold."""
+"""Policies that a checkpoint may hold."""
 
 
 def save_policy(

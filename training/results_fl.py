@@ -53,7 +53,7 @@ class ResultsSettings:
 
 
 def settings_of(name: str, study: Study) -> dict[str, Any]:
-    """What a section depends on besides the code."""
+    """Settings that a section depends on besides the code."""
     section = SECTIONS[name]
     return {
         "code": study.keeper.code,
@@ -104,7 +104,7 @@ def measure(name: str, study: Study, out: Path) -> bool:
 
 
 def body(folder: Path, name: str) -> str:
-    """What belongs between a section's markers."""
+    """Text between a section's markers."""
     return page_of(DOCS / f"{SECTIONS[name].page}.md", folder).body(name)
 
 

@@ -71,9 +71,9 @@ def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | Non
             usd(one["on_demand_usd_hour"]),
             f"{100 * one['up_ratio']:.0f} %",
             str(one.get("score") or "-"),
-            "yes" if one["available"] else f"no: {one['reason'] or 'for the market alone to know'}",
+            "yes" if one["available"] else f"no: {one['reason'] or 'availability unknown'}",
         )
         for one in wanted
     ]
     headings = ("ZONE", "TYPE", "MARKET", "GPU", "USD/H>", "ON DEMAND>", "UP>", "SCORE>", "AVAILABLE*")
-    show(headings, table, "nothing that can be rented is so")
+    show(headings, table, "no offer matches")

@@ -141,7 +141,7 @@ def clusters(client: Client, *, as_json: bool) -> None:
             str(one["vcpus"]),
             f"{one['memory_gib']:g}",
             gpus(one),
-            "yes" if one["available"] else f"no: {one['reason'] or 'for the market alone to know'}",
+            "yes" if one["available"] else f"no: {one['reason'] or 'availability unknown'}",
         )
         for one in sorted(found, key=lambda one: one["offer_id"])
     ]

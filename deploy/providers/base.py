@@ -25,7 +25,7 @@ class ThrottledError(ProviderError):
 
 
 class RefusedError(ProviderError):
-    """The request itself is wrong (credentials, permission, unknown offer or image): trying again is vain."""
+    """The request itself is wrong (credentials, permission, offer, image): permanent, do not retry."""
 
 
 class PartialError(ProviderError):

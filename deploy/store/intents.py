@@ -38,7 +38,7 @@ class IntentState(StrEnum):
     PENDING = "pending"
     DONE = "done"
     FAILED = "failed"
-    """Given up: trying again is vain."""
+    """Failed for good; do not retry."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Intent:
         state: where it is.
         payload: its arguments.
         target: what it is done to (id of an instance or an attempt); no two pending ones of a kind share it.
-        attempts: how often it was tried in vain.
+        attempts: number of failed attempts.
         not_before_s: epoch seconds before which it is not tried again.
         error: of the latest try.
         created_s: epoch seconds.

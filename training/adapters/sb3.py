@@ -141,7 +141,7 @@ class DQNTrainer(SB3Trainer):
             network.register_forward_hook(_mask)
 
     def arguments(self) -> dict[str, Any]:
-        """What the algorithm is made with."""
+        """Constructor arguments of the algorithm."""
         library, settings = self.task.agent, self.task.settings
         return {
             "learning_rate": self.learning_rate,

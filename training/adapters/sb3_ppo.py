@@ -22,7 +22,7 @@ class _PPOTrainer(SB3Trainer):
         super().__init__(task, task.agent.environments)
 
     def arguments(self) -> dict[str, Any]:
-        """What all of them are made with."""
+        """Constructor arguments that all of them share."""
         library, settings = self.task.agent, self.task.settings
         return {
             "learning_rate": self.learning_rate,

@@ -1,4 +1,4 @@
-"""What the agents of libraries need installed."""
+"""Packages that the agents of libraries need."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class LibraryTrainer(ABC):
         return RoundReport(len(finished), decisions, metrics, losses, epsilon_1, rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """State that a resumed run needs."""
         return {
             "library": self.library_state(),
             "episodes_done": self.episodes_done,

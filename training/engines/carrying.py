@@ -1,4 +1,4 @@
-"""What a worker does with a task."""
+"""Execution of a task by a worker."""
 
 from __future__ import annotations
 

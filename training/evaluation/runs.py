@@ -71,7 +71,7 @@ class Comparison:
 
     @cached_property
     def summaries(self) -> dict[str, dict[str, Summary]]:
-        """By policy, then metric."""
+        """Summaries by policy, then metric."""
         return {
             run.name: {metric: summarise(self.values(run.name, metric)) for metric in self.spec.metrics}
             for run in self.runs

@@ -30,7 +30,7 @@ class Interval:
     high: float
 
     def excludes(self, value: float) -> bool:
-        """Whether `value` lies outside."""
+        """Whether `value` lies outside the interval."""
         return value < self.low or value > self.high
 
 

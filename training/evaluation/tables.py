@@ -52,7 +52,7 @@ def verdict_mark(paired: Paired) -> str:
 
 
 def arrow(higher_is_better: bool) -> str:
-    """Which way is good."""
+    """Arrow towards better values."""
     return "↑" if higher_is_better else "↓"
 
 

@@ -68,7 +68,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured and what it changed in the file."""
+    """Measurements, and the changes of the file."""
 
     document: dict[str, Any]
     lines: tuple[str, ...]

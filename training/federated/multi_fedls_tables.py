@@ -86,7 +86,7 @@ class Row:
     why: str
 
     def document(self) -> dict[str, Any]:
-        """As JSON; `inside` is null where nothing is printed."""
+        """JSON document; `inside` is null where nothing is printed."""
         # On demand there is one exact run, to which the scenario was calibrated, and no range.
         figures = {
             metric: {

@@ -78,7 +78,7 @@ def states_figure(outcome: Outcome) -> Figure:
 
 
 def costs_figure(outcome: Outcome) -> Figure:
-    """What each client's instances had cost at the end of each round."""
+    """Cumulative cost of each client at the end of each round."""
     figure, axis = single(7, 4)
     numbers = list(range(len(outcome.rounds) + 1))
     tasks = list(enumerate(client.name for client in outcome.application.clients))

@@ -61,7 +61,7 @@ _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savin
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the command was asked for."""
+    """Arguments of the command."""
 
     content: Mapping[str, Any]
     where: str
@@ -79,7 +79,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is printed: a heading, column names, rows, and lines below."""
+    """Printed report: a heading, column names, rows, and lines below."""
 
     title: str
     headings: tuple[str, ...]

@@ -40,7 +40,7 @@ class Bounds:
 
     @property
     def episodes(self) -> int:
-        """How many the planner played."""
+        """Number of episodes that the planner played."""
         return len(self.planned.decisions)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the cells of Markdown tables."""
+"""Cells of Markdown tables."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class ExperimentSettings:
     stored: Literal["none", "agents", "all"] = "none"
 
     def title_of(self, policy: str) -> str:
-        """What tables call a policy."""
+        """Name of a policy in tables."""
         if policy in self.titles:
             return self.titles[policy]
         return RULES[policy].title if policy in RULES else policy
@@ -185,7 +185,7 @@ class ExperimentSettings:
         return dataclasses.replace(self, scenarios={key: one for part in parts for key, one in part.items()})
 
     def others(self, policy: str) -> list[str]:
-        """What a policy is compared with."""
+        """Policies that a policy is compared with."""
         strongest = [] if self.strongest is None else [self.strongest]
         named = [other for one, other, _ in self.differences if one == policy]
         return list(dict.fromkeys([self.reference, *strongest, *named]))

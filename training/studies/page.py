@@ -188,7 +188,7 @@ class Page:
         return filled(text, self.body)
 
     def body(self, name: str) -> str:
-        """What belongs between a section's markers."""
+        """Text between a section's markers."""
         document = self.stored(name)
         if document is None:
             return f"Not measured yet: `{self.command.format(name=name)}`."

@@ -81,7 +81,7 @@ class _Working:
 
 
 def log_of(run: Run) -> Path:
-    """What the run's processes printed, all attempts in one file."""
+    """Output of the run's processes, all attempts in one file."""
     return run.directory.path / "training.log"
 
 
@@ -214,7 +214,7 @@ REFRESH_S = 1.0
 
 
 def duration(seconds: float) -> str:
-    """As h:mm:ss."""
+    """Format as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"

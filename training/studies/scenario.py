@@ -69,7 +69,7 @@ class ScenarioResult:
     groups: tuple[int, ...] | None = None
 
     def higher_is_better(self, metric: str) -> bool:
-        """Which way is good."""
+        """Whether higher values of a metric are better."""
         return self.spec.higher_is_better[self.spec.metrics.index(metric)]
 
 

@@ -68,7 +68,7 @@ class Trained:
 
     @property
     def identity(self) -> str:
-        """What a played episode depends on."""
+        """Identity of the policy in the key of a played episode."""
         name = f"checkpoint {file_hash(self.path)}"
         return name if self.weights is None else f"{name} weights {list(self.weights)}"
 
@@ -190,17 +190,17 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As progress and messages call it."""
+        """Name in progress and messages."""
         return f"{self.training} seed {self.seed}"
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the run is complete."""
         return self.directory.done.is_file()
 
     @property
     def begun(self) -> bool:
-        """Whether there is something to resume, or to lose."""
+        """Whether the run can be resumed, or lost."""
         trained = self.directory.state.is_file() or self.directory.policy.is_file()
         return trained and self.directory.config.is_file()
 

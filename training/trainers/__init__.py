@@ -1,1 +1,1 @@
-"""How agents learn: the trainers and the session that drives them."""
+"""Trainers of agents, and the session that drives them."""

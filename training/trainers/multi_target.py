@@ -58,7 +58,7 @@ class ChargingWorld(BatchWorld, Protocol):
     """A world whose episodes are compared as wholes, without own values."""
 
     def reward_of_usd(self, lane: int) -> float:
-        """By how much a USD lowers the reward in the episode of a lane."""
+        """Reward that a USD costs in the episode of a lane."""
 
 
 World = ComparableWorld | ChargingWorld

@@ -33,7 +33,7 @@ class Best:
     episode: int = 0
 
     def improves(self, objective: float, higher_is_better: bool) -> bool:
-        """Whether `objective` beats it."""
+        """Whether `objective` is better."""
         if np.isnan(self.objective):
             return True
         return objective > self.objective if higher_is_better else objective < self.objective

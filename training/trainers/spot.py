@@ -44,7 +44,7 @@ class SpotTrainer:
 
     @property
     def policy(self) -> SpotPolicy:
-        """What was learned."""
+        """The learned policy."""
         if self._policy is None:
             raise ValueError("nothing was learned yet: play a round first")
         return self._policy
@@ -86,7 +86,7 @@ class SpotTrainer:
         return SpotTicks(job.has_spot.astype(np.float64), job.spot_usd_hour / job.on_demand_usd_hour)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was learned, if anything."""
+        """What was learned so far, if anything."""
         learned = None if self._policy is None else self._policy.network.state_dict()
         return {"episodes_done": self.episodes_done, "network": learned}
 

@@ -99,7 +99,7 @@ class Trainer(Protocol):
 
     @property
     def policy(self) -> TrainedPolicy:
-        """What is being trained, greedy."""
+        """Greedy policy of the current weights."""
 
     def round(self) -> RoundReport:
         """Play and learn once."""
@@ -161,7 +161,7 @@ class TrainingProgress:
         self._progress.stop()
 
     def guide(self, name: str, objective: float) -> None:
-        """What the guiding rule reaches on validation."""
+        """Note the guiding rule's objective on validation."""
         self.guide_line = f"{name} {objective:,.1f}"
         self._say(f"guiding rule on validation: {self.objective} {objective:,.1f} ({name})")
 

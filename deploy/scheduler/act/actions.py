@@ -97,7 +97,7 @@ class Actions:
                 self._later(intent, f"{type(error).__name__}: {error}".splitlines()[0], now_s, known=False)
 
     def _later(self, intent: Intent, error: str, now_s: float, *, known: bool) -> None:
-        """Try again after a while that grows; give up what is tried in vain.
+        """Retry with back-off; give up what keeps failing.
 
         A launch that its provider cannot answer now is given up by time (see `_await_nodes`), and what ends
         something never is.
@@ -110,7 +110,7 @@ class Actions:
         wait_s = self._settings.back_off(tries)
         if intent.kind in _ENDS:
             wait_s = min(wait_s, self._settings.end_back_off_most_s)
-        log.warning("tried in vain", error=error, again_in_s=wait_s)
+        log.warning("action failed, will retry", error=error, again_in_s=wait_s)
         with self._store.transaction():
             self._store.intents.retry(intent.intent_id, error, now_s + wait_s)
 

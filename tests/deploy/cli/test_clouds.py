@@ -253,7 +253,7 @@ def test_offers_of_the_clouds_themselves(cloud: Any) -> None:
         assert set(scores) == {"us-east-1a", "us-east-1b"}
         assert all(1 <= score <= 10 for score in scores.values())
     none = spotweave("offers", "--config", config, "--gpu", "H100")
-    assert none.stdout == "nothing that can be rented is so\n"
+    assert none.stdout == "no offer matches\n"
 
 
 def rent(config: Path) -> tuple[str, str, str]:

@@ -58,7 +58,7 @@ class Network(ABC):
 
     @torch.no_grad()
     def classes(self, weights: Tensor, inputs: Tensor) -> Tensor:
-        """What one model (d,) takes m prepared images for, (m,)."""
+        """Classes that one model (d,) predicts for m prepared images, (m,)."""
         return self._scores(self._parts(weights[None]), inputs[None])[0].argmax(dim=1)
 
     def _parts(self, weights: Tensor) -> list[Tensor]:

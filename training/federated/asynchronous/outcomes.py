@@ -19,7 +19,7 @@ EI_EXPONENT = 0.2
 """Exponent of time in the efficiency index, chapter 6."""
 
 Trainings = Mapping[str, Sequence[Training]]
-"""By method, one per seed."""
+"""Trainings by method, one per seed."""
 
 
 def efficiency_index(training: Training) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ class RentedTraining(Learning):
     def __init__(self, world: VirtualTime, method: Method, until: float) -> None:
         super().__init__(world, method, until)
         self._versions: dict[int, int] = {}
-        """By client that has a task: the model that it was given."""
+        """Version of the model that each client with a task was given."""
         self._everybody = tuple(range(len(world.samples)))
 
     def begin(self, idle: Sequence[int]) -> Collection[int]:
@@ -44,11 +44,11 @@ class RentedTraining(Learning):
         return made
 
     def awaited(self) -> Sequence[Awaited]:
-        """What the aggregator waits for."""
+        """Results that the aggregator waits for."""
         return self._awaited(fresh=False)
 
     def round_needs(self) -> Sequence[Awaited]:
-        """What it waits for from one model to the next."""
+        """Results that it waits for from one model to the next."""
         return self._awaited(fresh=True)
 
     def _awaited(self, *, fresh: bool) -> list[Awaited]:

@@ -31,7 +31,7 @@ PARAMETERS: dict[Algorithm, tuple[str, ...]] = {
     "fed_buff": ("rate", "round_updates"),
     "fed_async": ("mixing",),
 }
-"""What each algorithm has besides the scenario's own keys."""
+"""Additional keys of each algorithm."""
 
 FIXED_SHARE = 0.5
 """A response takes this share of its expectation at least; the rest is exponentially distributed."""

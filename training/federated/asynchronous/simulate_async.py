@@ -27,7 +27,7 @@ HEADINGS = (
 
 
 class Report(NamedTuple):
-    """What was simulated."""
+    """Result of a simulation."""
 
     title: str
     rows: list[tuple[str, ...]]

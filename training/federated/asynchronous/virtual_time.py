@@ -107,11 +107,11 @@ class VirtualTime:
 
     @property
     def samples(self) -> list[int]:
-        """How many images each participant holds."""
+        """Number of images of each participant."""
         return [len(own) for own in self.holdings]
 
     def accuracy(self, model: Vector) -> float:
-        """On the test images."""
+        """Accuracy on the test images."""
         found = self.network.classes(torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs)
         return float((found == self._test_labels).float().mean())
 
@@ -136,7 +136,7 @@ class VirtualTime:
 
     @property
     def updates(self) -> int:
-        """How many end a training."""
+        """Number of updates that end a training."""
         return self._scenario.updates
 
 
@@ -179,7 +179,7 @@ class Responses:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
     def next_slices(self) -> float:
-        """How long the next response takes."""
+        """Duration of the next response in slices."""
         return self._mean * (FIXED_SHARE + (1 - FIXED_SHARE) * float(self._generator.exponential()))
 
 

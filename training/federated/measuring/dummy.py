@@ -144,7 +144,7 @@ def device_named(name: str) -> str:
 
 
 def machine(device: str) -> dict[str, str | int]:
-    """What was measured, for people."""
+    """Description of the measured machine."""
     document: dict[str, str | int] = {
         "processor": _processor(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,

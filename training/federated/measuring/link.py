@@ -50,7 +50,7 @@ class Times:
 
     @property
     def text(self) -> str:
-        """For people: the median and the middle half."""
+        """Median and middle half, for people."""
         return f"{self.median_s:.4g} s (half of {self.n} between {self.q1_s:.4g} and {self.q3_s:.4g})"
 
     @property
@@ -61,7 +61,7 @@ class Times:
 
     @property
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """JSON document."""
         return asdict(self)
 
 
@@ -78,7 +78,7 @@ class RefusedError(Exception):
 
 
 def shown(received: bytes) -> str:
-    """What a stranger sent, harmless to a terminal."""
+    """Escape a stranger's bytes for the terminal."""
     return repr(received[:MAX_LINE].decode("ascii", errors="backslashreplace"))
 
 

@@ -32,7 +32,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Text for people."""
         return f"{self.what}: {'none' if self.old is None else f'{self.old:g}'} -> {self.new:g}"
 
 
@@ -183,7 +183,7 @@ def _merge_communication(
 
 @dataclass(frozen=True)
 class _Reference(Generic[_Key]):
-    """What seconds are divided by."""
+    """Divisor of measured seconds."""
 
     stored: _Key | None
     given_s: float | None

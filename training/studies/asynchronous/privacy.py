@@ -50,7 +50,7 @@ def first_updates(
 
 
 def views(generator: np.random.Generator) -> dict[str, Callable[[Vector], Vector]]:
-    """What an observer gets to see of an update."""
+    """Views of an update by observer."""
     return {
         "the update itself": lambda update: update,
         "a float shard, positional masks": lambda update: split_floats(

@@ -47,7 +47,7 @@ class Contestant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In documents and tables."""
+        """Name in documents and tables."""
         return f"{self.method}, {self.scheduler}"
 
 
@@ -60,7 +60,7 @@ CONTESTANTS = (
     Contestant("fed_buff", "mtdqn"),
 )
 OURS = Contestant("syn", "mtdqn")
-"""What differences are against: our policy with synchronous rounds."""
+"""Reference of differences: our policy with synchronous rounds."""
 
 COLUMNS: Columns = (
     ("USD", "{cost_usd[mean]:.1f}"),

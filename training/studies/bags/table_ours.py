@@ -22,7 +22,7 @@ from training.studies.cells import interval_cell, table
 from training.studies.federated.playing import paired
 
 SEEDS, FIRST_SEED = 30, 100
-"""Not those of Tables 7.5 and 9.6, which we had looked at before."""
+"""Fresh seeds: we had looked at those of Tables 7.5 and 9.6 before."""
 THEIRS = {"hads": "HADS", "burst-hads": "Burst-HADS"}
 
 

@@ -199,7 +199,7 @@ def mapping_body(document: Document) -> str:
 
 
 def scaling_body(document: Document) -> str:
-    """What the benchmarks measured."""
+    """Table of the benchmarks' measurements."""
     rows = []
     for row in document["rows"]:
         bar = "" if row["bar"] is None else f"{row['bar']:g} {row['unit']}"

@@ -46,7 +46,7 @@ METRICS = (
 """As files have them; `cost_percent` and `delay_percent` are against `Reference`, as the environment's."""
 
 Episodes = dict[str, list[float]]
-"""By metric, one value for each episode in the suite's order."""
+"""Values by metric, one for each episode in the suite's order."""
 
 BUDGET_TOLERANCE_USD = 1e-9
 _MINUTE_S = 60
@@ -261,7 +261,7 @@ class Study:
     episodes: int | None = None
 
     def count(self, published: int) -> int:
-        """How many episodes are played where `published` are meant."""
+        """Number of episodes to play where `published` are meant."""
         return published if self.episodes is None else self.episodes
 
     def suite(self, episodes: int) -> Suite:

@@ -203,7 +203,7 @@ def draw_dominance(
 
 
 Agents = Mapping[str, Mapping[str, Sequence[Trained]]]
-"""By scenario, then agent: its trained policies."""
+"""Trained policies by scenario, then agent."""
 
 
 def draw_figure(

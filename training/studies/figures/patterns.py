@@ -29,14 +29,14 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Starts:
-    """When and where each job began: arrays with one entry per job."""
+    """Start times and clusters: arrays with one entry per job."""
 
     time: NDArray[np.float64]
     cluster: NDArray[np.int64]
     category: NDArray[np.int64]
 
     def of(self, category: Category) -> Starts:
-        """Only the jobs of one category."""
+        """Select the jobs of one category."""
         rows = self.category == int(category)
         return Starts(self.time[rows], self.cluster[rows], self.category[rows])
 

@@ -87,7 +87,7 @@ class Cell:
     runs: int
 
     def above_percent(self, policy: str) -> float:
-        """By how much its mean cost is above the clairvoyant's, per cent."""
+        """Excess of its mean cost over the clairvoyant's, per cent."""
         return 100 * (float(self.cost_usd[policy].mean() / self.cost_usd[CLAIRVOYANT].mean()) - 1)
 
 

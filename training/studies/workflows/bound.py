@@ -1,4 +1,4 @@
-"""What no schedule of a workflow is shorter than."""
+"""Lower bound of the makespan of a workflow."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def make_optimum() -> dict[str, Any]:
 
 
 def optimum_body(document: Mapping[str, Any]) -> str:
-    """How much longer each planner's schedules are."""
+    """Table of the excess length of each planner's schedules."""
     cells = []
     for name in ("annealing", "heft", "cpop", "greedy"):
         gaps = [100 * (row[name] / row["optimum_s"] - 1) for row in document["rows"]]

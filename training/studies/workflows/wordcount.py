@@ -47,7 +47,7 @@ PRINTED_COMPONENTS_S = (
 on 6 and 10 GB on 8 nodes: those of its other column, which belong to other inputs. They are left out."""
 
 PRINTED_FIGURE_3_5_MIN = {1: 16.0, 3: 6.8}
-"""By the number of clusters; those of 2 and 4 are only drawn."""
+"""Printed minutes by number of clusters; those of 2 and 4 are only drawn."""
 
 NODES = (2, 4, 6, 8)
 SHARES = (0.4, 0.3, 0.2, 0.1)
@@ -158,5 +158,5 @@ def table_3_1_body(document: Mapping[str, Any]) -> str:
 
 
 def off_by(ours: float, printed: float) -> str:
-    """How far a figure is from the print, per cent."""
+    """Deviation of a figure from the print, per cent."""
     return f"{100 * (ours / printed - 1):+.1f} %"
