@@ -1,22 +1,99 @@
-"""Every rule by name, whatever it is made for."""
+"""Every rule by name, whatever it is made for. A rule's code is imported when it is made."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from agents.bags.cost import BAG_ENVIRONMENTS, BagCost
-from agents.federated.rules import ROUND_ENVIRONMENTS, ROUND_RULES
-from agents.policy import Policy
 from agents.rules import RULES, make_rule
-from agents.workflows.online.rules import WORKFLOW_ENVIRONMENTS, WORKFLOW_RULES
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, Observation, take_rows
-from envs.simulation.world import WorldSpec
 
-RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES, BagCost.name, *WORKFLOW_RULES)
+if TYPE_CHECKING:
+    from agents.policy import Policy
+    from envs.simulation.world import WorldSpec
+
+
+class QuestionRule(NamedTuple):
+    """A rule of an environment that asks about one task at a time.
+
+    Attributes:
+        environment: where it can play.
+        title: what tables call it.
+        source: where it is described.
+        policy: `MODULE:NAME` of what makes it.
+    """
+
+    environment: str
+    title: str
+    source: str
+    policy: str
+
+
+QUESTION_RULES = {
+    "round_cost": QuestionRule(
+        "federated",
+        "Expected cost of rounds",
+        "Spotweave: late starts, two epochs on one instance",
+        "agents.federated.rules.round_cost:RoundCost",
+    ),
+    "fed_cost_aware": QuestionRule(
+        "federated",
+        "FedCostAware",
+        "Sinha 2025, Listing 1",
+        "agents.federated.rules.fed_cost_aware:FedCostAware",
+    ),
+    "always_spot": QuestionRule(
+        "federated",
+        "Always on, spot",
+        "Sinha 2025, Table I",
+        "agents.federated.rules.always_on:always_spot",
+    ),
+    "always_on_demand": QuestionRule(
+        "federated",
+        "Always on, on demand",
+        "Sinha 2025, Table I",
+        "agents.federated.rules.always_on:always_on_demand",
+    ),
+    "bag_cost": QuestionRule(
+        "bags",
+        "Expected cost of a bag's tasks",
+        "Spotweave, docs/bag-plans.md",
+        "agents.bags.cost:BagCost",
+    ),
+    "heft_on_demand": QuestionRule(
+        "workflows",
+        "HEFT on demand",
+        "Topcuoglu, Hariri and Wu 2002, step by step",
+        "agents.workflows.online.rules:HeftOnDemand",
+    ),
+    "heft_spot": QuestionRule(
+        "workflows",
+        "HEFT on spot",
+        "Topcuoglu, Hariri and Wu 2002, step by step; falls back to on demand",
+        "agents.workflows.online.rules:HeftSpot",
+    ),
+    "cheapest_place": QuestionRule(
+        "workflows",
+        "Cheapest place",
+        "common practice",
+        "agents.workflows.online.rules:CheapestPlace",
+    ),
+    "workflow_cost": QuestionRule(
+        "workflows",
+        "Expected cost of a workflow's steps",
+        "Spotweave, docs/environments.md",
+        "agents.workflows.online.rules:WorkflowCost",
+    ),
+}
+"""In the order of tables."""
+
+RULE_NAMES: tuple[str, ...] = (*RULES, *QUESTION_RULES)
+
+
+def question_rules(environment: str) -> tuple[str, ...]:
+    """Names of the rules that only this environment knows."""
+    return tuple(name for name, rule in QUESTION_RULES.items() if rule.environment == environment)
 
 
 def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
@@ -26,12 +103,8 @@ def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
         environment: its name, as rules declare it.
         first: the rule that comes first.
     """
-    if environment in ROUND_ENVIRONMENTS:
-        return tuple(ROUND_RULES)
-    if environment in BAG_ENVIRONMENTS:
-        return (BagCost.name, "random")
-    if environment in WORKFLOW_ENVIRONMENTS:
-        return tuple(WORKFLOW_RULES)
+    if own := question_rules(environment):
+        return own if len(own) > 1 else (*own, "random")
     names = [rule.name for rule in RULES.values() if rule.worlds is None or environment in rule.worlds]
     return tuple(sorted(names, key=lambda name: name != first))
 
@@ -39,9 +112,28 @@ def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
 def playable(spec: WorldSpec) -> tuple[str, ...]:
     """Names of the rules that know what is decided in a world."""
     names = [rule.name for rule in RULES.values() if spec.forecast or not rule.forecast]
-    if spec.federated or spec.name in ROUND_ENVIRONMENTS:
-        names += ROUND_RULES
-    return tuple(dict.fromkeys([*names, *rules_of(spec.name)]))
+    if spec.federated:
+        names += question_rules("federated")
+    return tuple(dict.fromkeys([*names, *question_rules(spec.name), *rules_of(spec.name)]))
+
+
+def require_rule(name: str) -> None:
+    """Raise ValueError unless there is such a rule; it lists all names and gives the closest one."""
+    if name not in RULE_NAMES:
+        near = get_close_matches(name, RULE_NAMES, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULE_NAMES)}")
+
+
+def require_policy(name: str, checkpoints: Sequence[str]) -> None:
+    """Raise ValueError unless a policy is a rule, or one of the names of what checkpoints hold."""
+    if name not in RULE_NAMES and name not in checkpoints:
+        near = get_close_matches(name, [*RULE_NAMES, *checkpoints], 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"policy {name!r} is not a rule, so it needs a checkpoint of that name "
+            f"(checkpoint=PATH): {hint}rules are {', '.join(RULE_NAMES)}"
+        )
 
 
 def named_rule(name: str, spec: WorldSpec | None = None) -> Policy:
@@ -52,65 +144,13 @@ def named_rule(name: str, spec: WorldSpec | None = None) -> Policy:
         spec: of the world where it shall play; None: it is not checked.
 
     Raises:
-        ValueError: for an unknown name (all names and the closest one are given), or for a rule that does not
-            know what is decided in the world.
+        ValueError: for an unknown name (see `require_rule`), or for a rule that does not know what is decided
+            in the world.
     """
-    if name not in RULE_NAMES:
-        near = get_close_matches(name, RULE_NAMES, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULE_NAMES)}")
+    require_rule(name)
     if spec is not None and name not in playable(spec):
         lacks = "needs env.forecast=true" if name in RULES else f"does not know what {spec.name} decides"
         raise ValueError(f"rule {name!r} {lacks}: expected one of {', '.join(playable(spec))}")
-    if name in ROUND_RULES:
-        return ROUND_RULES[name]()
-    if name == BagCost.name:
-        return BagCost()
-    if name in WORKFLOW_RULES:
-        return WORKFLOW_RULES[name]()
+    if name in QUESTION_RULES:
+        return cast("Policy", resolve_name(QUESTION_RULES[name].policy)())
     return make_rule(name)
-
-
-# One policy for everything that arrives, made of two: one for federated tasks, one for all others.
-
-
-class ByKind(Policy):
-    """The first job of the window is decided by the policy of its kind, which does not see the other kind.
-
-    A policy that was trained with both kinds needs none of this.
-
-    Args:
-        others: decides about Spark jobs.
-        federated: decides about clients and servers of federated applications, one at a time.
-    """
-
-    def __init__(self, others: Policy, federated: Policy) -> None:
-        names = dict.fromkeys([others.name, federated.name])
-        self.name = "+".join(names)
-        self.others = others
-        self.federated = federated
-
-    def begin(self, lane: int, seed: int) -> None:
-        """Start an episode in a lane."""
-        self.others.begin(lane, seed)
-        self.federated.begin(lane, seed)
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) flat actions."""
-        federated = observations["jobs"][..., col.CATEGORY] == Category.FEDERATED
-        actions = np.empty(len(federated), np.int64)
-        for first in np.unique(federated[:, 0]):
-            rows = np.flatnonzero(federated[:, 0] == first)
-            shown = take_rows(observations, rows)
-            if first:
-                n_choices = shown["clusters"].shape[1] + 1
-                shown["jobs"], shown["pairs"] = shown["jobs"][:, :1], shown["pairs"][:, :1]
-                shown["action_mask"] = shown["action_mask"][:, :n_choices]
-            else:
-                hidden = federated[rows]
-                shown["jobs"][hidden] = 0.0
-                shown["pairs"][hidden] = 0.0
-                shown["action_mask"].reshape(len(rows), hidden.shape[1], -1)[hidden] = 0
-            policy = self.federated if first else self.others
-            actions[rows] = policy.act_batch(shown, lanes[rows])
-        return actions

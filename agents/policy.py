@@ -8,7 +8,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.snapshot import Observation, take_rows
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, Observation, take_rows
 
 
 class Policy(ABC):
@@ -37,3 +38,47 @@ class Policy(ABC):
         """The flat action for one observation (lane 0)."""
         batched = cast(Observation, {name: np.asarray(array)[None] for name, array in observation.items()})
         return int(self.act_batch(batched, np.zeros(1, np.int64))[0])
+
+
+# One policy for everything that arrives, made of two: one for federated tasks, one for all others.
+
+
+class ByKind(Policy):
+    """The first job of the window is decided by the policy of its kind, which does not see the other kind.
+
+    A policy that was trained with both kinds needs none of this.
+
+    Args:
+        others: decides about Spark jobs.
+        federated: decides about clients and servers of federated applications, one at a time.
+    """
+
+    def __init__(self, others: Policy, federated: Policy) -> None:
+        self.name = "+".join(dict.fromkeys([others.name, federated.name]))
+        self.others = others
+        self.federated = federated
+
+    def begin(self, lane: int, seed: int) -> None:
+        """Start an episode in a lane."""
+        self.others.begin(lane, seed)
+        self.federated.begin(lane, seed)
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) flat actions."""
+        federated = observations["jobs"][..., col.CATEGORY] == Category.FEDERATED
+        actions = np.empty(len(federated), np.int64)
+        for first in np.unique(federated[:, 0]):
+            rows = np.flatnonzero(federated[:, 0] == first)
+            shown = take_rows(observations, rows)
+            if first:
+                n_choices = shown["clusters"].shape[1] + 1
+                shown["jobs"], shown["pairs"] = shown["jobs"][:, :1], shown["pairs"][:, :1]
+                shown["action_mask"] = shown["action_mask"][:, :n_choices]
+            else:
+                hidden = federated[rows]
+                shown["jobs"][hidden] = 0.0
+                shown["pairs"][hidden] = 0.0
+                shown["action_mask"].reshape(len(rows), hidden.shape[1], -1)[hidden] = 0
+            policy = self.federated if first else self.others
+            actions[rows] = policy.act_batch(shown, lanes[rows])
+        return actions

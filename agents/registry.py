@@ -1,6 +1,7 @@
 """Every agent that can be trained, by name: its settings, and how its policy is made from them.
 
-A package adds its own by an entry point of the group `spotweave.agents` (docs/extending.md).
+A package adds its own by an entry point of the group `spotweave.agents` (docs/extending.md). Networks are
+imported when one is made: every command reads this table, most of them without torch.
 """
 
 from __future__ import annotations
@@ -8,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agents.library_policy import load_library_policy
-from agents.mtdqn.markets import MarketView
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.mtdqn.questions import KINDS, QuestionView
-from agents.mtdqn.slices import SliceView
-from agents.mtdqn.view import View
-from agents.networks.base import ValueNetwork
-from agents.networks.rl_lsfc import RLFC, RLLSFC
-from agents.policy import Policy
 from agents.settings import (
     AgentSettings,
     LibrarySettings,
@@ -27,10 +19,14 @@ from agents.settings import (
     RLLSFCSettings,
     SpotSettings,
 )
-from agents.spot.model import SpotModel
-from agents.spot.policy import SpotPolicy
-from envs.simulation.world import WorldSpec
 from spotweave.plugins import plugins
+
+if TYPE_CHECKING:
+    from agents.mtdqn.policy import MTDQNPolicy
+    from agents.mtdqn.view import View
+    from agents.networks.base import ValueNetwork
+    from agents.policy import Policy
+    from envs.simulation.world import WorldSpec
 
 GROUP = "spotweave.agents"
 
@@ -50,7 +46,7 @@ class Shape:
     weights: tuple[float, ...]
 
 
-Load = Callable[[Mapping[str, Any], WorldSpec, Sequence[float] | None, str], Policy]
+Load = Callable[["Mapping[str, Any]", "WorldSpec", "Sequence[float] | None", str], "Policy"]
 """Builds the policy from a checkpoint's state, the world, other weights and the device."""
 
 
@@ -86,17 +82,26 @@ class Agent:
 
 
 def _rl_lsfc(settings: RLLSFCSettings, shape: Shape) -> ValueNetwork:
+    from agents.networks.rl_lsfc import RLLSFC
+
     sizes = settings.lstm_size, settings.shared_size, settings.head_size
     return RLLSFC(shape.n_clusters, shape.scales, settings.features, *sizes)
 
 
 def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
+    from agents.networks.rl_lsfc import RLFC
+
     combined = max(abs(w) * s for w, s in zip(shape.weights, shape.scales, strict=True))
     first, second = settings.hidden_sizes
     return RLFC(shape.n_clusters, (combined,), settings.features, (first, second))
 
 
 def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
+    from agents.mtdqn.markets import MarketView
+    from agents.mtdqn.policy import MTDQNPolicy
+    from agents.mtdqn.questions import KINDS, QuestionView
+    from agents.mtdqn.slices import SliceView
+
     units = settings.lstm_size, settings.own_size, settings.mutual_size
     view: View
     if settings.guide in KINDS:
@@ -111,11 +116,22 @@ def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
 def _load_spot(
     state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
 ) -> Policy:
+    from agents.spot.model import SpotModel
+    from agents.spot.policy import SpotPolicy
+
     return SpotPolicy(SpotModel.of_state(state["network"]), state["agent"]["name"])
 
 
+def _load_library(
+    state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
+) -> Policy:
+    from agents.library_policy import load_library_policy
+
+    return load_library_policy(state, spec, weights, device)
+
+
 def _library(title: str, source: str) -> Agent:
-    return Agent(title, source, LibrarySettings, load=load_library_policy)
+    return Agent(title, source, LibrarySettings, load=_load_library)
 
 
 OURS: Mapping[str, Agent] = {

@@ -1,4 +1,7 @@
-"""Trained policies in files: reading what `training/train.py` wrote, for evaluation and for the live side."""
+"""Trained policies in files: reading what `training/train.py` wrote, for evaluation and for the live side.
+
+Only reading one needs torch: whether there is one is asked before anything heavy is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,21 @@ import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.policy import Policy
 from agents.registry import Shape, agent_named
-from agents.value_policy import ValuePolicy
-from envs.simulation.world import WorldError, WorldSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from agents.policy import Policy
+    from envs.simulation.world import WorldSpec
 
 FORMAT = 1
 RELEASED = Path(__file__).resolve().parents[1] / "checkpoints"
 
 
-class CheckpointError(WorldError):
+class CheckpointError(ValueError):
     """A checkpoint that cannot be used, and why, in one line."""
 
 
@@ -107,6 +110,8 @@ def _require_file(path: Path) -> None:
 
 def _require_finite(path: Path, state: dict[str, Any]) -> None:
     """A network of NaN would decide all the same, and nothing would tell."""
+    import torch
+
     named: dict[str, torch.Tensor] = {**state["network"]}
     named |= {name: torch.tensor(state.get(name, [])) for name in ("scales", "weights")}
     for name, tensor in named.items():
@@ -119,6 +124,8 @@ def _require_finite(path: Path, state: dict[str, Any]) -> None:
 
 def parsed_state(path: Path, source: io.BytesIO) -> dict[str, Any]:
     """What torch wrote, checked for our format; nothing in it is executed. Raises CheckpointError."""
+    import torch
+
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is not its own
@@ -154,6 +161,9 @@ def stored_policy(
         CheckpointError: if it was trained for another environment or number of clusters.
         ValueError: if the weights are too few, too many or not finite.
     """
+    from agents.mtdqn.policy import MTDQNPolicy
+    from agents.value_policy import ValuePolicy
+
     require_fit(path, state, spec)
     agent = agent_named(state["agent"]["kind"])
     if agent.load is not None:

@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import hydra
 import torch
 
 from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
-from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
+from training.config import agent_settings, compose_values, typed, world_config
 from training.settings import TrainerSettings
 from training.trainers.build import build_trainer
 from training.trainers.monte_carlo import MonteCarloTrainer
@@ -25,9 +24,7 @@ SMALLEST = ("trainer=quick", "trainer.validation_episodes=1")
 
 def settings_of(*overrides: str) -> dict[str, Any]:
     """The configuration that `training/train.py` would compose from these overrides."""
-    register_schemas()
-    with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-        return resolved(hydra.compose("train", list(overrides)))
+    return compose_values("train", overrides)
 
 
 def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:

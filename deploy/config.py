@@ -235,7 +235,7 @@ class DeploymentConfig(YamlFile):
         budget_usd: what everything may cost together, since the deployment began; a hard limit. None: none.
         providers: where it rents: files, relative to this one, by the provider's name.
         emulators: files of emulated clouds, relative to this file, by the provider's name: `python -m
-            deploy.demo` starts them; `serve` does not (see `spotweave emulate-aws` and `emulate-gcp`).
+            deploy.demo` starts them; `serve` does not (see `spotweave emulate aws` and `emulate gcp`).
     """
 
     state: Path

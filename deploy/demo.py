@@ -29,7 +29,6 @@ from rich.text import Text
 
 from deploy import logs
 from deploy.cli.client import Client
-from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
 from deploy.cli.queries import event_line
 from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
@@ -44,6 +43,7 @@ from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.events import Event
 from deploy.yamlfile import ConfigError
+from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "deploy" / "demo.yaml"

@@ -1,4 +1,7 @@
-"""Other markets and loads to train on: offers, owned executors, load and size of jobs drawn at random."""
+"""Other markets and loads to train on: offers, owned executors, load and size of jobs drawn at random.
+
+What markets are made of is imported when one is drawn: every command reads the settings.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,24 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import AfterValidator, Field
 
-from envs.market_data import market_data
-from envs.multicloud import MarketWorldConfig
-from envs.simulation.market.config import OfferConfig, WorkloadConfig, bounds, require
-from envs.simulation.streams import Streams
+if TYPE_CHECKING:
+    from envs.multicloud import MarketWorldConfig
+    from envs.simulation.market.config import OfferConfig, WorkloadConfig
+
+
+def _bounds(given: list[float]) -> list[float]:
+    if not (len(given) == 2 and 0 < given[0] <= given[1] < math.inf):
+        raise ValueError(f"expected two bounds [a, b] with 0 < a <= b, got {given}")
+    return given
+
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Bounds = Annotated[list[float], AfterValidator(_bounds)]
 
 
 @dataclass
@@ -29,25 +43,13 @@ class Variety:
         job_size: factor on the time, data and checkpoints of these (log-uniform).
     """
 
-    share: float = 0.0
-    every_offer: float = 0.2
-    without_owned: float = 0.3
-    owned: list[int] = field(default_factory=lambda: [4, 12])
-    load: list[float] = field(default_factory=lambda: [0.5, 2.0])
-    small_jobs: float = 0.3
-    job_size: list[float] = field(default_factory=lambda: [0.01, 0.3])
-
-    def validate(self) -> None:
-        """Check every setting.
-
-        Raises:
-            WorldError: one line naming the setting, its value and what is expected.
-        """
-        for label in ("share", "every_offer", "without_owned", "small_jobs"):
-            value = getattr(self, label)
-            require(0.0 <= value <= 1.0, f"trainer.variety.{label} is {value}", "a share in 0..1")
-        bounds(self, "trainer.variety", 1, "owned")
-        bounds(self, "trainer.variety", 1e-6, "load", "job_size")
+    share: Share = 0.0
+    every_offer: Share = 0.2
+    without_owned: Share = 0.3
+    owned: Annotated[list[int], AfterValidator(_bounds)] = field(default_factory=lambda: [4, 12])
+    load: Bounds = field(default_factory=lambda: [0.5, 2.0])
+    small_jobs: Share = 0.3
+    job_size: Bounds = field(default_factory=lambda: [0.01, 0.3])
 
 
 def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: int) -> MarketWorldConfig:
@@ -63,6 +65,8 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
         seed: of the training.
         number: of the round, >= 0.
     """
+    from envs.simulation.streams import Streams
+
     rng = Streams(np.random.SeedSequence(seed, spawn_key=(number,))).generator("markets")
     if number == 0 or rng.random() >= variety.share:
         return config
@@ -71,6 +75,8 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
 
 def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) -> MarketWorldConfig:
     """A market drawn at random, as `draw_market` says."""
+    from envs.market_data import market_data
+
     offers = [offer for offer in market_data(config.market).offers if offer.market != "owned"]
     kept = offers if rng.random() < variety.every_offer else draw_offers(offers, rng)
     owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
@@ -138,6 +144,8 @@ def validation_markets(config: MarketWorldConfig, variety: Variety, seed: int) -
 
     Then each provider alone, and drawn offers that no training round plays, with load and jobs as configured.
     """
+    from envs.simulation.streams import Streams
+
     markets = [config]
     if len(config.market.providers) > 1:
         for provider in config.market.providers:

@@ -8,24 +8,67 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version as installed_version
+from importlib.util import find_spec
+from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 import deploy.cli.commands
+from spotweave.mistakes import EXIT_USER, one_line_errors, say
 from spotweave.tables import show
 from training import commands as training_commands
 
+
+class Commands(TyperGroup):
+    """The commands, each of which tells a user's mistake in one line, with exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        with one_line_errors():
+            try:
+                return super().invoke(ctx)
+            except click.exceptions.NoArgsIsHelpError:
+                raise
+            except click.UsageError as error:
+                path = error.ctx.command_path if error.ctx else "spotweave"
+                say(f"error: {error.format_message()} (see {path} --help)")
+                sys.exit(EXIT_USER)
+            except ModuleNotFoundError as error:
+                if error.name is None or find_spec(error.name.partition(".")[0]) is not None:
+                    raise
+                raise ValueError(
+                    f"this command needs {error.name} and more: pip install 'spotweave[deploy]'"
+                ) from error
+
+
 app = typer.Typer(
     name="spotweave",
-    help="Deep-RL schedulers for multi-cluster and spot-market worlds.",
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
 )
 
-# Everything after the command's name belongs to Hydra, --help included.
-PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(installed_version("spotweave"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Deep-RL schedulers for multi-cluster and spot-market worlds."""
 
 
 @app.command()
@@ -33,7 +76,7 @@ def envs() -> None:
     """List the environments."""
     from envs.environments import ENVIRONMENTS
 
-    rows = [(f"+env={name}", entry.gymnasium or "", entry.title) for name, entry in ENVIRONMENTS.items()]
+    rows = [(f"env={name}", entry.gymnasium or "", entry.title) for name, entry in ENVIRONMENTS.items()]
     show(("commands", "gymnasium.make", "what it is"), rows)
 
 
@@ -41,31 +84,26 @@ def envs() -> None:
 def policies() -> None:
     """List every rule and every agent with its source."""
     from agents.bags.schedulers import SCHEDULER_SOURCES
-    from agents.federated.rules import ROUND_RULE_SOURCES
+    from agents.named import QUESTION_RULES
     from agents.registry import agents
     from agents.rules import RULES
     from agents.rules.registry import MARKET
-    from agents.workflows.online.rules import WORKFLOW_RULE_SOURCES
 
     rows = [
         (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
         for rule in RULES.values()
     ]
-    rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
+    rows += [
+        (name, f"rule of env={rule.environment}", rule.title, rule.source)
+        for name, rule in QUESTION_RULES.items()
+    ]
     rows += [(name, "bag scheduler", *about) for name, about in SCHEDULER_SOURCES.items()]
-    rows += [(name, "workflow rule", *about) for name, about in WORKFLOW_RULE_SOURCES.items()]
     rows += [(name, "agent", agent.title, agent.source) for name, agent in agents().items()]
     show(("name", "kind", "title", "source"), rows)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(installed_version("spotweave"))
-
-
-def pass_on(command: str, overrides: list[str]) -> None:
-    """Run training/COMMAND.py in this process, as if it had been called with `overrides`.
+def run_training(command: str, words: list[str]) -> None:
+    """Run training/COMMAND.py in this process, as if it had been called with `words`.
 
     Raises:
         SystemExit: always, with the command's own exit code.
@@ -73,30 +111,49 @@ def pass_on(command: str, overrides: list[str]) -> None:
     from training.config import run_command
 
     module = importlib.import_module(f"training.{command}")
-    sys.argv = [f"training/{command}.py", *overrides]
+    sys.argv = [f"training/{command}.py", *words]
     run_command(command, module.main)
 
 
-@app.command(context_settings=PASS_THROUGH, add_help_option=False)
-def train(context: typer.Context) -> None:
-    """Train a policy: spotweave train +env=multicloud [KEY=VALUE ...]."""
-    pass_on("train", context.args)
+def run_module(module: str, words: list[str]) -> None:
+    """Run a module's own command line. Raises SystemExit with its exit code."""
+    sys.exit(importlib.import_module(module).main(words))
 
 
-@app.command(context_settings=PASS_THROUGH, add_help_option=False)
-def evaluate(context: typer.Context) -> None:
-    """Measure one policy: spotweave evaluate +env=multicloud checkpoint=PATH [KEY=VALUE ...]."""
-    pass_on("evaluate", context.args)
+def mount(name: str, about: str, run: Callable[[list[str]], None], panel: str | None = None) -> None:
+    """Add a command that reads by itself all that follows its name, --help included."""
+
+    def command(context: typer.Context) -> None:
+        run(context.args)
+
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=about, context_settings=settings, add_help_option=False, rich_help_panel=panel)(
+        command
+    )
 
 
-@app.command(context_settings=PASS_THROUGH, add_help_option=False)
-def compare(context: typer.Context) -> None:
-    """Compare policies on the same episodes: spotweave compare +env=multicloud policies=[NAME,...]."""
-    pass_on("compare", context.args)
-
-
-training_commands.mount(app)
+for name, about in {
+    "train": "Train a policy: spotweave train env=multicloud [KEY=VALUE ...].",
+    "evaluate": "Measure one policy: spotweave evaluate env=multicloud checkpoint=PATH [KEY=VALUE ...].",
+    "compare": "Compare policies on the same episodes: spotweave compare env=multicloud policies=[NAME,...].",
+    "repeat": "Train all that a study needs: spotweave repeat experiment=liu2022/trainings.",
+    "tune": "Search settings of agents: spotweave tune experiment=comparators/multicluster.",
+}.items():
+    mount(name, about, partial(run_training, name))
+for group in training_commands.GROUPS:
+    app.add_typer(group)
+mount(
+    "traces",
+    "Import recorded markets and jobs, and show what they hold: spotweave traces show.",
+    partial(run_module, "envs.traces.command"),
+)
 deploy.cli.commands.mount(app)
+mount(
+    "demo",
+    "Watch Spark and Flower jobs on instances of this machine, some of them interrupted.",
+    partial(run_module, "deploy.demo"),
+    deploy.cli.commands.LIVE,
+)
 
 
 def main() -> None:

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import sys
-from collections.abc import Callable
 from json import dumps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
 
 from spotweave.tables import show
 
-Options = ParamSpec("Options")
+PLAN = typer.Typer(
+    name="plan", no_args_is_help=True, help="Plan before anything is rented: bag, fl, workflow, split."
+)
+SIMULATE = typer.Typer(
+    name="simulate", no_args_is_help=True, help="Play plans and scenarios: bag, fl, async."
+)
+MEASURE = typer.Typer(name="measure", no_args_is_help=True, help="Measure this machine: fl.")
+GROUPS = (PLAN, SIMULATE, MEASURE)
 
 
-def mount(app: typer.Typer) -> None:
-    """Add the commands to `spotweave`."""
-    for command in (
-        *(simulate_fl, plan_fl, measure_fl, simulate_async),
-        *(plan, simulate, plan_workflow, split),
-    ):
-        app.command(command.__name__.replace("_", "-"))(one_line_errors(command))
-
-
-def one_line_errors(command: Callable[Options, None]) -> Callable[Options, None]:
-    """The command, with a user's mistake as one line on standard error and exit code 2."""
-
-    @functools.wraps(command)
-    def run(*args: Options.args, **kwargs: Options.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except ValueError as error:
-            if os.environ.get("SPOTWEAVE_TRACEBACK"):
-                raise
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-            raise typer.Exit(2) from error
-
-    return run
-
-
+@SIMULATE.command("fl")
 def simulate_fl(
     scenario: Annotated[str, typer.Argument(help="a JSON file, or the name of a bundled scenario")],
     policy: Annotated[
@@ -50,7 +29,7 @@ def simulate_fl(
     seed: Annotated[int, typer.Option(help="of everything random")] = 0,
     out: Annotated[Path | None, typer.Option(help="directory for tables and pictures")] = None,
 ) -> None:
-    """Simulate a federated application: spotweave simulate-fl SCENARIO.json [--policy NAME] [--out DIR]."""
+    """Simulate a federated application: spotweave simulate fl SCENARIO.json [--policy NAME] [--out DIR]."""
     from training.federated.simulate_fl import simulate
 
     report = simulate(scenario, tuple(policy or ()), seed, out)
@@ -60,6 +39,7 @@ def simulate_fl(
         print(note)
 
 
+@PLAN.command("fl")
 def plan_fl(
     application: Annotated[Path, typer.Argument(help="app.json: clients, data, messages, rounds")],
     clouds: Annotated[Path, typer.Argument(help="clouds.json: providers, regions, VM types, slowdowns")],
@@ -72,7 +52,7 @@ def plan_fl(
     time_limit: Annotated[float | None, typer.Option(help="seconds to prove a placement optimal")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Place the tasks of a federated application optimally: spotweave plan-fl app.json clouds.json."""
+    """Place the tasks of a federated application optimally: spotweave plan fl app.json clouds.json."""
     from envs.simulation.federations.clouds import market_named
     from training.federated import plan_fl as planning
 
@@ -93,6 +73,7 @@ def plan_fl(
         print(planning.plan_text(federation, alpha, found))
 
 
+@MEASURE.command("fl")
 def measure_fl(
     into: Annotated[Path | None, typer.Option(help="clouds.json to merge into; else JSON is printed")] = None,
     vm_type: Annotated[str | None, typer.Option(help="VM type in it that this machine is")] = None,
@@ -117,7 +98,7 @@ def measure_fl(
     listen: Annotated[str | None, typer.Option(help="HOST:PORT: answer the measurements of others")] = None,
     idle: Annotated[float, typer.Option(help="with --listen: end after this many seconds without one")] = 600,
 ) -> None:
-    """Measure the slowdowns of this machine and its links: spotweave measure-fl --into clouds.json ..."""
+    """Measure the slowdowns of this machine and its links: spotweave measure fl --into clouds.json ..."""
     from training.federated.measuring.listener import listen_until_done
 
     if listen is not None:
@@ -160,6 +141,7 @@ def measure_fl(
         print(f"  {change.text}")
 
 
+@SIMULATE.command("async")
 def simulate_async(
     scenario: Annotated[Path, typer.Argument(help="a YAML file, e.g. of examples/asynchronous")],
     methods: Annotated[str, typer.Option(help="some of its methods: syn,fed_suda_1; all if left out")] = "",
@@ -169,7 +151,7 @@ def simulate_async(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="directory for tables and the picture")] = None,
 ) -> None:
-    """Train asynchronously in virtual time: spotweave simulate-async scenario_b.yaml --seeds 5 --out DIR."""
+    """Train asynchronously in virtual time: spotweave simulate async scenario_b.yaml --seeds 5 --out DIR."""
     from training.federated.asynchronous import simulate_async as simulating
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -180,7 +162,8 @@ def simulate_async(
         print(f"written: {out}")
 
 
-def plan(
+@PLAN.command("bag")
+def plan_bag(
     job: Annotated[Path, typer.Argument(help="job.json: tasks, their memory and run times")],
     environment: Annotated[Path, typer.Argument(help="env.json: the VM types that may be rented")],
     deadline: Annotated[float, typer.Option(help="seconds by which all tasks must have ended")],
@@ -191,7 +174,7 @@ def plan(
     picture: Annotated[Path | None, typer.Option(help="a PNG of the map to write as well")] = None,
     seed: Annotated[int, typer.Option(help="of what ils and burst-hads draw")] = 0,
 ) -> None:
-    """Plan a bag of tasks on spot VMs: spotweave plan job.json env.json --deadline 2100 -o map.json."""
+    """Plan a bag of tasks on spot VMs: spotweave plan bag job.json env.json --deadline 2100 -o map.json."""
     from training.bags import planning
 
     found = planning.plan(job, environment, planner, deadline, seed)
@@ -201,8 +184,11 @@ def plan(
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
-def simulate(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="map.json, as `spotweave plan` writes it")],
+@SIMULATE.command("bag")
+def simulate_bag(
+    map_file: Annotated[
+        Path, typer.Argument(metavar="MAP", help="map.json, as `spotweave plan bag` writes it")
+    ],
     job: Annotated[Path | None, typer.Option(help="job.json; else the one beside the map")] = None,
     env: Annotated[Path | None, typer.Option(help="env.json; else the one beside the map")] = None,
     scenario: Annotated[str, typer.Option(help="none, sc_1 to sc_7, s_1 to s_5, or c_1 to c_3")] = "sc_4",
@@ -214,7 +200,7 @@ def simulate(
         Path | None, typer.Option(help="a PNG of the (first) scheduler's execution with seed 0")
     ] = None,
 ) -> None:
-    """Execute a map on spot VMs that hibernate: spotweave simulate map.json --scenario sc_4 --seeds 30."""
+    """Execute a map on spot VMs that hibernate: spotweave simulate bag map.json --scenario sc_4."""
     from training.bags import simulating
 
     outcomes = simulating.simulate(map_file, job, env, scenario, scheduler, seeds)
@@ -226,6 +212,7 @@ def simulate(
         print(f"written: {picture}")
 
 
+@PLAN.command("workflow")
 def plan_workflow(
     file: Annotated[Path, typer.Argument(help="a workflow file, or an instance in WfFormat (WfCommons)")],
     planner: Annotated[str, typer.Option(help="greedy, annealing, heft, cpop, exact or fair")] = "annealing",
@@ -236,7 +223,7 @@ def plan_workflow(
     picture: Annotated[Path | None, typer.Option(help="a PNG of the plan to write as well")] = None,
     seed: Annotated[int, typer.Option(help="of what annealing draws")] = 0,
 ) -> None:
-    """Plan a workflow over several clusters: spotweave plan-workflow gis.yaml --planner annealing."""
+    """Plan a workflow over several clusters: spotweave plan workflow gis.yaml --planner annealing."""
     from training.workflows import planning
 
     found = planning.plan(file, planner, clusters, seed)
@@ -246,6 +233,7 @@ def plan_workflow(
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
+@PLAN.command("split")
 def split(
     file: Annotated[Path, typer.Argument(help="a workflow file with steps that are declared divisible")],
     clusters: Annotated[
@@ -259,7 +247,7 @@ def split(
         "split.json"
     ),
 ) -> None:
-    """Divide steps among clusters, or combine them: spotweave split wordcount.yaml --clusters 3."""
+    """Divide steps among clusters, or combine them: spotweave plan split wordcount.yaml --clusters 3."""
     from training.workflows import planning
 
     found = planning.split(file, clusters, block_mb, most_blocks, out)

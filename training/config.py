@@ -1,4 +1,7 @@
-"""The commands' configuration: Hydra composes it, dataclasses type it, one line says what is wrong."""
+"""The commands' configuration: Hydra composes it, dataclasses type it, one line says what is wrong.
+
+A mistake is told before anything heavy is imported: what computes is imported when a command does its work.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,24 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
+from agents.named import require_policy, require_rule
 from agents.registry import OURS, agent_named, agents
 from agents.settings import AgentSettings
+from agents.stored import policy_file
 from envs.environments import ENVIRONMENTS
-from envs.simulation.compile_cache import announce_compiling
-from training.compiling import compiled_in_parallel
-from training.settings import TrainerSettings
+from spotweave.mistakes import EXIT_USER, one_line_errors
+from training.adapters.settings import require_library
+from training.settings import RunSettings, TrainerSettings
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
-INTERRUPTED = 130
-USER_ERROR = 2
 GROUPS = ("env=", "agent=", "trainer=", "experiment=")
+ADDED = ("env=", "env/", "experiment=")
+"""Groups that no command has by default: Hydra wants `+` before them, we do not."""
 NEED_ENVIRONMENT = ("train", "evaluate", "compare")
-"""Commands that run in one environment, which +env= names unless something else does."""
+"""Commands that run in one environment, which env= names unless something else does."""
+NAME_ENVIRONMENT = ("+env=", "++env=", "resume=", "config=", "+experiment=")
+COMPILING = (*NEED_ENVIRONMENT, "results_fl")
+"""Commands that play in this process."""
 
 T = TypeVar("T")
 
@@ -66,7 +74,7 @@ def plain(value: object) -> Any:
 
 @cache
 def register_schemas() -> None:
-    """Give Hydra every key with its default, so that a mistyped key is refused when it is composed."""
+    """Give Hydra the keys with their defaults, so that a mistyped key is refused when it is composed."""
     store = ConfigStore.instance()
     for name, agent in agents().items():
         node = plain(agent.defaults(name))
@@ -76,11 +84,45 @@ def register_schemas() -> None:
         else:
             store.store(name, node, group="agent")
     store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
-    for name, entry in ENVIRONMENTS.items():
-        node = {"name": name, **plain(entry.config_class())}
-        store.store(f"{name}_schema", node, package="env")
-        if not Path(CONFIG_DIRECTORY, "env", f"{name}.yaml").is_file():  # of another package
-            store.store(name, node, group="env", package="env")
+    for name in ENVIRONMENTS:
+        _store_world(name, {"name": name})
+
+
+def _store_world(name: str, node: dict[str, Any]) -> None:
+    store = ConfigStore.instance()
+    store.store(f"{name}_schema", node, package="env")
+    if not Path(CONFIG_DIRECTORY, "env", f"{name}.yaml").is_file():  # of another package
+        store.store(name, node, group="env", package="env")
+
+
+def register_world(name: str) -> None:
+    """Likewise the keys of an environment, whose settings are defined beside what numba compiles."""
+    _store_world(name, {"name": name, **plain(ENVIRONMENTS[name].config_class())})
+
+
+def compose(config_name: str, words: Sequence[str], *, worlds: bool = True) -> DictConfig:
+    """What Hydra makes of a command's words.
+
+    Args:
+        config_name: the command.
+        words: KEY=VALUE; `env=NAME` and `experiment=NAME` with or without `+`.
+        worlds: False: without `env.KEY=VALUE`, and with nothing but its name in `env`.
+
+    Raises:
+        HydraException, OmegaConfBaseException: of many lines.
+    """
+    register_schemas()
+    words = _added(words)
+    if worlds:
+        for name in ENVIRONMENTS:
+            if any(name in word for word in words):
+                register_world(name)
+    else:
+        words = [word for word in words if not word.lstrip("+~").startswith("env.")]
+    # Within a command, Hydra knows where the files are and refuses to be told again.
+    inside = GlobalHydra.instance().is_initialized()
+    with nullcontext() if inside else hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
+        return hydra.compose(config_name, words, return_hydra_config=True)
 
 
 def typed(kind: type[T], value: object, where: str) -> T:
@@ -110,6 +152,23 @@ def agent_settings(values: Mapping[str, Any]) -> AgentSettings:
     return typed(agent_named(str(values.get("kind"))).settings, values, "agent")
 
 
+def training_settings(values: Mapping[str, Any]) -> tuple[RunSettings, AgentSettings, TrainerSettings]:
+    """What the command train is configured with besides the world, every value checked.
+
+    Raises:
+        ValueError: one line naming the setting.
+    """
+    given = {
+        field.name: values[field.name] for field in dataclasses.fields(RunSettings) if field.name in values
+    }
+    run = typed(RunSettings, given, "")
+    agent = agent_settings(values["agent"])
+    trainer = typed(TrainerSettings, values["trainer"], "trainer")
+    require_library(agent.kind)
+    require_rule(trainer.guide)
+    return run, agent, trainer
+
+
 def _refuse_unknown(kind: Any, value: object, where: str) -> None:
     if not dataclasses.is_dataclass(kind) or not isinstance(value, Mapping):
         return
@@ -136,35 +195,103 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     A user's mistake is one line on standard error and exit code 2; Ctrl-C exits with 130.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
-    register_schemas()
+    words = _added(sys.argv[1:])
+    helping = "--help" in words or "-h" in words
+    if helping and "all" not in words:
+        print(_help(config_name, str(sys.modules[body.__module__].__doc__)))
+        sys.exit(0)
+    if "--version" in words:
+        print(version("spotweave"))
+        sys.exit(0)
+    if helping:
+        words.remove("all")  # the rest is Hydra's
     if config_name == "train":
-        sys.argv[1:] = _with_default_agent(_with_resumed_environment(sys.argv[1:]))
+        words = _with_default_agent(_with_resumed_environment(words))
     # Hydra reads no setting that a flag separates from the others.
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: "=" in word and not word.startswith("-"))
-    try:
-        _require_readable(sys.argv[1:])
-        # --help, --cfg job and --multirun are Hydra's own.
-        if any(argument.startswith("-") for argument in sys.argv[1:]):
-            code = _run_by_hydra(config_name, body)
-        else:
-            config = _composed(config_name, sys.argv[1:])
-            announce_compiling()
-            with compiled_in_parallel(str(config.get("env", {}).get("name"))):
-                code = body(config)
-    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-        if os.environ.get("SPOTWEAVE_TRACEBACK"):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        code = USER_ERROR
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+    words.sort(key=lambda word: "=" in word and not word.startswith("-"))
+    sys.argv[1:] = words
+    with one_line_errors():
+        try:
+            _require_readable(words)
+            # --help all, --cfg job and --multirun are Hydra's own.
+            if any(word.startswith("-") for word in words):
+                code = _run_by_hydra(config_name, body)
+            else:
+                _refuse_mistakes(config_name, words)
+                code = _run(config_name, body, _composed(config_name, words))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UsageError(str(error)) from error
     sys.exit(code)
+
+
+def _added(words: Sequence[str]) -> list[str]:
+    return [f"+{word}" if word.startswith(ADDED) else word for word in words]
+
+
+def _help(config_name: str, about: str) -> str:
+    """What a command does, and the keys that matter: those of the first paragraph of its configuration."""
+    text = Path(CONFIG_DIRECTORY, f"{config_name}.yaml").read_text(encoding="utf-8")
+    keys = re.findall(r"^(\w+): (.*?) +# (.*)$", text.split("\n\n")[1], re.MULTILINE)
+    rows = [(f"{key}={value}", comment) for key, value, comment in keys]
+    if config_name in NEED_ENVIRONMENT:
+        rows.insert(0, ("env=NAME", ", ".join(ENVIRONMENTS)))
+    if config_name == "train":
+        rows.insert(1, ("agent=NAME", f"{', '.join(agents())}; each environment has its own default"))
+        trainers = sorted(path.stem for path in Path(CONFIG_DIRECTORY, "trainer").glob("*.yaml"))
+        rows.insert(2, ("trainer=default", ", ".join(trainers)))
+        rows.insert(3, ("trainer.episodes=N", "how long it trains; also trainer.max_minutes=N"))
+    lines = [f"  {key:<20} {comment}" for key, comment in rows]
+    return "\n".join([about.strip(), "", *lines, "", "All keys and their values: --help all"])
+
+
+def _run(config_name: str, body: Callable[[DictConfig], int], config: DictConfig) -> int:
+    if config_name not in COMPILING:
+        return body(config)
+    from envs.simulation.compile_cache import announce_compiling
+    from training.compiling import compiled_in_parallel
+
+    announce_compiling()
+    with compiled_in_parallel(str(config.get("env", {}).get("name"))):
+        return body(config)
+
+
+def _refuse_mistakes(config_name: str, words: list[str]) -> None:
+    """Name what is wrong with the words, as far as that is known without what takes seconds to import.
+
+    Raises:
+        ValueError: one line; what is left are the settings of the world.
+    """
+    lacking = config_name in NEED_ENVIRONMENT and not any(word.startswith(NAME_ENVIRONMENT) for word in words)
+    any_world = [f"+env={next(iter(ENVIRONMENTS))}"] if lacking else []
+    config = _composed(config_name, [*words, *any_world], worlds=False)
+    if config_name not in NEED_ENVIRONMENT:
+        return
+    given = config.get("checkpoint")
+    named = given if isinstance(given, DictConfig) else {}
+    for checkpoint in named.values() or ([given] if isinstance(given, str) else given or ()):
+        policy_file(str(checkpoint))
+    policies = config.get("policies") or [config.get("policy")]
+    # Only the file of a checkpoint without a name says what it is called.
+    if (given is None or named) and not isinstance(policies, str):
+        for name in policies:
+            if name is not None:
+                require_policy(str(name), list(named))
+    if config_name == "train":
+        training_settings(resolved(config))
+    if lacking:
+        listing = "\n".join(f"  env={name:<14} {entry.title}" for name, entry in ENVIRONMENTS.items())
+        print(f"Choose an environment:\n{listing}", file=sys.stderr)
+        sys.exit(EXIT_USER)
 
 
 def _run_by_hydra(config_name: str, body: Callable[[DictConfig], int]) -> int:
     """Leave the command line to Hydra, whose mistakes span many lines; returns the exit code."""
     code = 0
     failure: Exception | None = None
+
+    register_schemas()
+    for name in ENVIRONMENTS:
+        register_world(name)
 
     @hydra.main(version_base="1.3", config_path=CONFIG_DIRECTORY, config_name=config_name)
     def entry(config: DictConfig) -> None:
@@ -224,7 +351,7 @@ def _with_default_agent(arguments: list[str]) -> list[str]:
     return [*arguments, f"agent={ENVIRONMENTS[names[-1]].default_agent}"]
 
 
-def _composed(config_name: str, overrides: list[str]) -> DictConfig:
+def _composed(config_name: str, overrides: list[str], *, worlds: bool = True) -> DictConfig:
     """What a command is configured with; what was typed is kept where Hydra keeps it.
 
     Raises:
@@ -232,37 +359,26 @@ def _composed(config_name: str, overrides: list[str]) -> DictConfig:
     """
     for argument in overrides:
         if "=" not in argument:
-            raise UsageError(f"cannot read {argument!r}: expected KEY=VALUE, e.g. +env=multicloud seed=1")
-    env_given = any(argument.startswith(("+env=", "env=", "++env=")) for argument in overrides)
-    named_elsewhere = any(
-        argument.startswith(("resume=", "config=", "+experiment=")) for argument in overrides
-    )
-    if config_name in NEED_ENVIRONMENT and not env_given and not named_elsewhere:
-        listing = "\n".join(f"  +env={name:<14} {entry.title}" for name, entry in ENVIRONMENTS.items())
-        print(f"Choose an environment:\n{listing}", file=sys.stderr)
-        sys.exit(USER_ERROR)
+            raise UsageError(f"cannot read {argument!r}: expected KEY=VALUE, e.g. env=multicloud seed=1")
     try:
-        with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-            whole = hydra.compose(config_name, overrides, return_hydra_config=True)
+        whole = compose(config_name, overrides, worlds=worlds)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(_one_line(error, config_name, overrides)) from error
+        raise UsageError(_one_line(error, config_name, overrides, worlds=worlds)) from error
     HydraConfig.instance().set_config(whole)
-    config = copy.deepcopy(whole)
-    with open_dict(config):
-        del config["hydra"]
-    return config
+    return _own(whole)
 
 
-def _one_line(error: Exception, config_name: str, overrides: list[str]) -> str:
+def _one_line(error: Exception, config_name: str, overrides: list[str], *, worlds: bool) -> str:
     """What is wrong with `overrides`: our own words for a wrong choice or key, else the facts of Hydra's."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        return f"{group} is {choice!r}: expected one of {', '.join(error.options)}"
+        there = error.options or sorted(path.stem for path in Path(CONFIG_DIRECTORY, group).glob("*.yaml"))
+        if there:
+            return f"{group} is {choice!r}: expected one of {', '.join(there)}"
     refused = re.match(r"Could not override '([^']+)'", str(error))
     if refused:
         groups = [override for override in overrides if override.lstrip("+").startswith(GROUPS)]
-        with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-            node: Any = hydra.compose(config_name, groups)
+        node: Any = compose(config_name, groups, worlds=worlds)
         parts = refused[1].split(".")
         for depth, part in enumerate(parts):
             if not isinstance(node, DictConfig):
@@ -290,18 +406,21 @@ def compose_values(config_name: str, overrides: Sequence[str]) -> dict[str, Any]
     Raises:
         UsageError: one line about what is wrong with the overrides.
     """
-    register_schemas()
     words = list(overrides)
     if config_name == "train":
         words = _with_default_agent(words)
-    # Within a command, Hydra knows where the files are and refuses to be told again.
-    inside = GlobalHydra.instance().is_initialized()
-    where = nullcontext() if inside else hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3")
     try:
-        with where:
-            return resolved(hydra.compose(config_name, words))
+        return resolved(_own(compose(config_name, words)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(f"{' '.join(words)}: {' '.join(str(error).split())}") from error
+
+
+def _own(whole: DictConfig) -> DictConfig:
+    """Without what is Hydra's."""
+    config = copy.deepcopy(whole)
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

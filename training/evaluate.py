@@ -1,7 +1,7 @@
 """Evaluate one policy.
 
-python training/evaluate.py +env=NAME checkpoint=PATH suite=test episodes=50 [out=DIR]
-python training/evaluate.py +env=NAME policy=maf suite=validation
+python training/evaluate.py env=NAME checkpoint=PATH suite=test episodes=50 [out=DIR]
+python training/evaluate.py env=NAME policy=maf suite=validation
 
 Prints every metric with its interval and tails. With out=DIR it writes DIR/evaluation.json, DIR/episodes.csv
 and DIR/config.yaml; python training/evaluate.py config=DIR/config.yaml gives the same numbers again.
@@ -12,12 +12,13 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from training.config import resolved, run_command
-from training.engines.settings import engine_settings
-from training.evaluation.comparison import command_values, evaluate
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
+    from training.engines.settings import engine_settings
+    from training.evaluation.comparison import command_values, evaluate
+
     return evaluate(command_values(config), config.out, engine_settings(resolved(config)))
 
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from spotweave.mistakes import EXIT_FAILED
 from training.config import run_command
-from training.studies.command import DOCS, RESULTS
-from training.studies.page import differing, publish
-
-DIFFERS = 1
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
+    from training.studies.command import DOCS, RESULTS
+    from training.studies.page import differing, publish
+
     page = DOCS / f"{config.study}.md"
     if config.check:
         wrong = differing(page)
         for name in wrong:
             print(f"{page}: <!-- {name} --> does not hold what its summary says: run training/publish.py")
-        return DIFFERS if wrong else 0
+        return EXIT_FAILED if wrong else 0
     found = publish(page, RESULTS / str(config.study))
     print(f"{page}: {', '.join(found) or 'nothing new was measured'}")
     return 0

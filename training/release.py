@@ -15,7 +15,6 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from training.config import UsageError, run_command
-from training.releases import join, release
 
 
 def main(config: DictConfig) -> int:
@@ -26,6 +25,8 @@ def main(config: DictConfig) -> int:
             raise UsageError(
                 f"{key}= is missing: python training/release.py run=DIR name=NAME table='what was measured'"
             )
+    from training.releases import join, release
+
     given = [config[source]] if isinstance(config[source], str) else [str(one) for one in config[source]]
     if source == "policies":
         folder = join(given, str(config.name), str(config.table))

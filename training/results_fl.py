@@ -18,18 +18,18 @@ from typing import Annotated, Any
 from omegaconf import DictConfig
 from pydantic import Field
 
+from spotweave.mistakes import EXIT_FAILED
 from training.config import UsageError, provenance, resolved, run_command, typed
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
 from training.progress import play_progress
 from training.studies.evaluations import Keeper
 from training.studies.federated.playing import METRICS, Study, find_learned
 from training.studies.federated.sections import PAGES, SECTIONS
-from training.studies.page import DIFFERS, Page
+from training.studies.page import Page
 
 DOCS = Path("docs") / "results"
 KEPT = Path("results") / "federated"
 COMMAND = "python training/results_fl.py only=[{name}]"
-FAILED = 1
 
 
 @dataclass
@@ -120,7 +120,7 @@ def check() -> int:
         page = DOCS / f"{name}.md"
         if page_text(page, DOCS / name) != page.read_text(encoding="utf-8"):
             print(f"{page} does not hold what is stored next to it: run training/results_fl.py")
-            code = DIFFERS
+            code = EXIT_FAILED
     return code
 
 
@@ -158,7 +158,7 @@ def main(config: DictConfig) -> int:
         print(f"written: {out / f'{page}.md'}")
     if failed:
         print(f"not measured: {' '.join(failed)}", file=sys.stderr)
-    return FAILED if failed else 0
+    return EXIT_FAILED if failed else 0
 
 
 if __name__ == "__main__":

@@ -134,7 +134,6 @@ class TrainerSettings:
             )
         if self.test_episodes == 1:
             raise ValueError("test_episodes is 1: expected at least 2, or 0 for no table")
-        self.variety.validate()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Train a policy: python training/train.py +env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
+"""Train a policy: python training/train.py env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
 
 `workers=2` plays validation and test episodes on two cores, `engine=ray ray.address=auto` on a Ray cluster
 (docs/scaling.md).
@@ -11,167 +11,16 @@ the test suite with a report.
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from functools import partial
-from typing import Any
-
-import torch
 from omegaconf import DictConfig
 
-from agents.named import named_rule
-from agents.settings import AgentSettings
-from envs.environments import ENVIRONMENTS
-from training.adaptation import judge, start_of, started_agent
-from training.adapters.settings import require_library
-from training.adapters.trainer import LibraryTrainer
-from training.checkpoint import load_policy, save_policy
-from training.config import (
-    INTERRUPTED,
-    UsageError,
-    agent_settings,
-    provenance,
-    resolved,
-    run_command,
-    typed,
-    world_config,
-)
-from training.engines.engine import Engine
-from training.engines.settings import KEYS, engine_settings
-from training.evaluation.comparison import compare_after_training
-from training.evaluation.playing import SuitePlayer, default_rules
-from training.run_directory import RunDirectory
-from training.settings import RunSettings, TrainerSettings
-from training.trainers.build import build_trainer
-from training.trainers.session import InterruptedTraining, Session
-from training.trainers.trainer import Task
-
-VALIDATION_LANES = 16
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that `device=auto|cpu|cuda` names.
-
-    Raises:
-        ValueError: if it is unknown or not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise ValueError(f"device is {name!r}: expected auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda was asked for, but this machine offers no CUDA device: use device=auto")
-    return torch.device(name)
-
-
-def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSettings, torch.device]:
-    """Agent, trainer and device of a configuration, every value checked before anything is written.
-
-    Raises:
-        UsageError, WorldError, ValueError: one line naming the setting.
-    """
-    given = {
-        field.name: values[field.name] for field in dataclasses.fields(RunSettings) if field.name in values
-    }
-    run = typed(RunSettings, given, "")
-    agent = agent_settings(values["agent"])
-    settings = typed(TrainerSettings, values["trainer"], "trainer")
-    require_library(agent.kind)
-    named_rule(settings.guide)
-    return agent, settings, choose_device(run.device)
-
-
-def train(
-    values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None, engine: Engine | None
-) -> int:
-    """Run (or go on with) one training; returns the exit code."""
-    agent, settings, device = checked_settings(values)
-    entry = ENVIRONMENTS[values["env"]["name"]]
-    config = world_config(values["env"])
-    members = entry.members_of(config, "validation")
-    tested = settings.test_episodes if len(members) == 1 else 0
-    if settings.variety.share > 0.0 and entry.draw_validation is not None:
-        members = entry.drawn_for_validation(config, settings.variety, values["seed"])
-    player = SuitePlayer([partial(entry.build, member) for member in members], VALIDATION_LANES)
-    spec = player.world().spec
-    start = start_of(run, values["checkpoint"], spec.name)
-    task = Task(entry, config, agent, settings, values["seed"], device, start)
-    trainer, scales, weights = build_trainer(task)
-
-    def save(facts: dict[str, Any]) -> None:
-        card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
-        save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
-
-    guide = named_rule(settings.guide, spec)
-    session = Session(trainer, player, guide, settings, run, save, engine)
-    if state is not None:
-        try:
-            session.restore(state)
-        except (KeyError, RuntimeError) as error:  # what torch raises for other sizes spans many lines
-            raise UsageError(
-                f"{run.state} does not fit {run.config}: resume with the files as saved"
-            ) from error
-    try:
-        session.run()
-    except InterruptedTraining:
-        print(f"interrupted; everything is saved. Go on with: python training/train.py resume={run.path}")
-        return INTERRUPTED
-    finally:
-        if isinstance(trainer, LibraryTrainer):
-            trainer.close()
-    if start is not None:
-        accepted = session.best.episode > 0
-        adapted = load_policy(run.policy, spec) if accepted else trainer.policy
-        worlds = [player.world(number) for number in range(len(members))]
-        original = load_policy(run.start, spec, weights)
-        print(judge(adapted, original, worlds, session.suite, accepted))
-    if tested:
-        policy = load_policy(run.policy, spec)
-        rivals = default_rules(values["env"])[:7] if entry.rivals is None else entry.rivals
-        rules = [named_rule(name) for name in rivals]
-        compare_after_training(player, engine, policy, rules, tested, run.path, values)
-    run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
-    print(f"policy: {run.policy}")
-    return 0
-
-
-def kept_values(values: dict[str, Any], command: str) -> dict[str, Any]:
-    """What a new run is configured with, every setting checked; `values` are those of a command.
-
-    Raises:
-        ValueError: one line naming the setting, or what is wrong with the checkpoint.
-    """
-    # No result depends on the engine: it is not part of the run, which may be resumed with another one.
-    kept = {key: value for key, value in values.items() if key not in KEYS} | {"command": command}
-    settings, _, _ = checked_settings(kept)
-    config = world_config(kept["env"])
-    if kept["checkpoint"] is not None:
-        entry = ENVIRONMENTS[kept["env"]["name"]]
-        spec = entry.build(entry.members_of(config, "validation")[0], 1).spec
-        kept["agent"] = started_agent(settings, kept["checkpoint"], spec)
-    return kept
-
-
-def new_run(values: dict[str, Any]) -> RunDirectory:
-    """The directory of a run with these values. Raises UsageError, WriteError."""
-    name, agent = values["env"]["name"], values["agent"]["name"]
-    return RunDirectory.create(values["out"], name, agent, values["seed"], values)
+from training.config import resolved, run_command
 
 
 def main(config: DictConfig) -> int:
-    """Start or resume."""
-    values = resolved(config)
-    chosen = engine_settings(values)
-    name = values["env"]["name"]
-    if values["resume"] is not None:
-        run, saved = RunDirectory.reopen(str(values["resume"]))
-        if saved["env"]["name"] != name:
-            raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
-        with chosen.open() as engine:
-            return train(saved, run, run.load_state(), engine)
-    kept = kept_values(values, " ".join(["python", *sys.argv]))
-    with chosen.open() as engine:
-        return train(kept, new_run(kept), None, engine)
+    """Start or resume; returns the exit code."""
+    from training.trainers.command import start_or_resume
+
+    return start_or_resume(resolved(config))
 
 
 if __name__ == "__main__":

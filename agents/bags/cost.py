@@ -101,9 +101,6 @@ def weigh(observations: Observation, parameters: BagParameters) -> Choices:
 
 # The rule `bag_cost`: the answer with the lowest expected cost.
 
-BAG_ENVIRONMENTS = ("bags",)
-"""Environments in which `bag_cost` is compared by default."""
-
 
 class BagCost(Policy):
     """Takes the choice with the lowest expected cost (see `agents.bags.cost`)."""

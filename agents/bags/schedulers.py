@@ -193,7 +193,6 @@ SCHEDULER_SOURCES = {
     "hads": ("HADS", "Teylo 2021, Algorithms 4 to 8"),
     "burst-hads": ("Burst-HADS", "Teylo 2021, Algorithms 11 and 12"),
     "on-demand": ("On-demand VMs only", "Teylo 2021, section 7.2"),
-    "bag_cost": ("Expected cost of a bag's tasks", "Spotweave, docs/bag-plans.md"),
 }
 """Title and source of each."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from agents.rules.parameters import RuleParameters
-from agents.rules.policy import RulePolicy
-from agents.rules.registry import RULES, Rule, load_rules, make_rule, register
+from agents.rules.registry import RULES, Rule, load_plugins, make_rule, register
 
-__all__ = ["RULES", "Rule", "RuleParameters", "RulePolicy", "make_rule", "register"]
+__all__ = ["RULES", "Rule", "RuleParameters", "make_rule", "register"]
 
-load_rules()
+load_plugins()

@@ -1,26 +1,52 @@
 """All rules by name: those of this folder, and those that installed packages add.
 
-The modules of this folder are imported and register their rules. A package of a user's own names a `Rule`
-as an entry point of the group `spotweave.rules` (docs/extending.md).
+A module of this folder registers its rules when it is imported, and it is imported when one of them is asked
+for: names are known without what numba compiles. A package of a user's own names a `Rule` as an entry point
+of the group `spotweave.rules` (docs/extending.md).
 """
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from agents.rules.compiled import Kernel
 from agents.rules.parameters import RuleParameters
-from agents.rules.policy import RulePolicy
 from spotweave.plugins import plugins
+
+if TYPE_CHECKING:
+    from agents.rules.compiled import Kernel
+    from agents.rules.policy import RulePolicy
 
 GROUP = "spotweave.rules"
 
 MARKET = ("multicloud",)
 HETEROGENEOUS = ("multicloud", "multicluster", "anyclusters")
+
+MODULES = {
+    "cheapest": "cheapest",
+    "committed": "committed",
+    "deadline_safe": "deadline_safe",
+    "eft": "eft",
+    "expected_cost": "expected_cost",
+    "half_free": "half_free",
+    "ih_filter": "ih_filter",
+    "lf_e": "most_available",
+    "lf_p": "least_utilised",
+    "maf": "maf",
+    "on_demand": "on_demand",
+    "price_capacity": "price_capacity",
+    "random": "random_choice",
+    "rr": "round_robin",
+    "sf_e": "most_available",
+    "sf_p": "least_utilised",
+    "spot_fallback": "spot_fallback",
+    "tuned": "tuned",
+    "uniform_progress": "uniform_progress",
+}
+"""Where in this folder each rule is."""
 
 LIU_4 = "Liu 2022, chapter 4, rule-based baselines"
 LIU_5 = "Liu 2022, chapter 5, baselines"
@@ -54,7 +80,24 @@ class Rule:
 
 _rules: dict[str, Rule] = {}
 
-RULES: Mapping[str, Rule] = _rules
+
+class _Rules(Mapping[str, Rule]):
+    def __getitem__(self, name: str) -> Rule:
+        if name in MODULES and name not in _rules:
+            import_module(f"agents.rules.{MODULES[name]}")
+        return _rules[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in MODULES or name in _rules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*MODULES, *_rules}))
+
+    def __len__(self) -> int:
+        return len({*MODULES, *_rules})
+
+
+RULES: Mapping[str, Rule] = _Rules()
 """Every rule by name, sorted."""
 
 
@@ -70,19 +113,11 @@ def register(rule: Rule) -> Rule:
     return rule
 
 
-def load_rules() -> None:
-    """Import the modules of this folder, which register their rules, and add those of installed packages.
-
-    Raises:
-        PluginError: for an entry point that cannot be used.
-    """
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
-        import_module(module.name)
+def load_plugins() -> None:
+    """Add the rules of installed packages. Raises PluginError for an entry point that cannot be used."""
     for rule in plugins(GROUP, Rule, RULES).values():
+        RULES.get(rule.name)  # one of ours would be imported later, and has the name all the same
         register(rule)
-    for name in sorted(_rules):
-        _rules[name] = _rules.pop(name)
 
 
 def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RulePolicy:
@@ -100,4 +135,6 @@ def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RuleP
         chosen = rule.parameters.changed(parameters or {})
     except ValueError as error:
         raise ValueError(f"rule {name}: {error}") from None
+    from agents.rules.policy import RulePolicy
+
     return RulePolicy(name, rule.choose, chosen, rule.keeps_idle)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deploy.cli.errors import say
 from deploy.config import DeploymentConfig
 from deploy.store import backup as copying
 from deploy.store import restore as restoring
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
+from spotweave.mistakes import say
 
 
 def backup(path: Path, to: Path) -> None:

@@ -12,7 +12,6 @@ import typer
 from sqlalchemy import inspect
 
 from agents.mtdqn.policy import MTDQNPolicy
-from deploy.cli.errors import EXIT_USER
 from deploy.clouds import count_offers, require_all_rented
 from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
@@ -27,6 +26,7 @@ from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.store import Store
 from deploy.yamlfile import ConfigError
+from spotweave.mistakes import EXIT_USER
 
 FEW_OFFERS = 5
 """With this many rented offers or fewer, the released policy merely matches its rule (its model card)."""

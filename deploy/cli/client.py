@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 import httpx
 
-from deploy.cli.errors import say
 from deploy.jobfile import read_files, read_job
 from deploy.security.keys import require_private
 from deploy.security.tls import is_loopback
 from deploy.security.untrusted import is_plain_path
+from spotweave.mistakes import say
 
 DEFAULT_SERVER = "http://127.0.0.1:8421"
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 
-from deploy.cli.errors import EXIT_USER, say
 from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, show
 from deploy.clouds import (
@@ -29,6 +28,7 @@ from deploy.service import open_store
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
 from deploy.store.store import Store
+from spotweave.mistakes import EXIT_USER, say
 
 _ROLES = ("scheduler", "operator", "node")
 _MARKS = {"right": "ok     ", "missing": "MISSING", "unknown": "unknown"}

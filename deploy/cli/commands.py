@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli import operating
-from deploy.cli.errors import reporting_errors
 
 if TYPE_CHECKING:
     from deploy.cli.client import Client
@@ -30,7 +29,7 @@ def mount(app: typer.Typer) -> None:
     operating.mount(app, LIVE)
     jobs_own = (submit, jobs, status, logs, explain, cancel, retry, download)
     for command in (*jobs_own, clusters, offers, instances, costs, events):
-        app.command(rich_help_panel=LIVE)(reporting_errors(command))
+        app.command(rich_help_panel=LIVE)(command)
 
 
 def _client(server: str | None, token_file: Path | None) -> Client:

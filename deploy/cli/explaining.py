@@ -11,9 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from deploy.cli.client import Client
-from deploy.cli.errors import say
 from deploy.cli.tables import ago, clock, console, line, span, table, usd
-from deploy.security.untrusted import harmless
+from spotweave.mistakes import harmless, say
 
 _SHOWN = 10
 """Tasks and instances on the one screen of `spotweave status`."""

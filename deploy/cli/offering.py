@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cli.client import Client
-from deploy.cli.errors import say
 from deploy.cli.queries import print_json
 from deploy.cli.tables import gpus, show, usd
 from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig
 from deploy.model.gpus import is_model
 from deploy.providers.base import ProviderError
+from spotweave.mistakes import say
 
 Row = dict[str, Any]
 """Facts of an `Offer`; asked of the clouds themselves, also `ProviderConfig.details`."""

@@ -8,29 +8,45 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.errors import reporting_errors
 
-Config = Annotated[Path, typer.Option("--config", help="the deployment's YAML file")]
+def _config() -> Path:
+    path = Path("spotweave.yaml")
+    if not path.is_file():
+        raise ValueError(
+            "there is no spotweave.yaml here: give the deployment's file, --config FILE or SPOTWEAVE_CONFIG"
+        )
+    return path
+
+
+Config = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        envvar="SPOTWEAVE_CONFIG",
+        default_factory=_config,
+        show_default="spotweave.yaml",
+        help="the deployment's YAML file",
+    ),
+]
+
+
+TOKENS = typer.Typer(
+    name="token", no_args_is_help=True, help="Access tokens of a deployment: create, list, revoke."
+)
+CLOUDS = typer.Typer(
+    name="clouds", no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
+)
+EMULATORS = typer.Typer(
+    name="emulate", no_args_is_help=True, help="A cloud on this machine, for tests and rehearsals: aws, gcp."
+)
 
 
 def mount(app: typer.Typer, panel: str) -> None:
     """Add the commands to `spotweave`."""
     for command in (serve, check, backup, restore, record):
-        app.command(rich_help_panel=panel)(reporting_errors(command))
-    tokens = typer.Typer(no_args_is_help=True, help="Access tokens of a deployment: create, list, revoke.")
-    tokens.command("create")(reporting_errors(create_token))
-    tokens.command("list")(reporting_errors(list_tokens))
-    tokens.command("revoke")(reporting_errors(revoke_token))
-    app.add_typer(tokens, name="token", rich_help_panel=panel)
-    clouds = typer.Typer(
-        no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
-    )
-    clouds.command("check")(reporting_errors(check_clouds))
-    clouds.command("policy")(reporting_errors(print_policy))
-    clouds.command("sweep")(reporting_errors(sweep_clouds))
-    app.add_typer(clouds, name="clouds", rich_help_panel=panel)
-    app.command("emulate-aws", rich_help_panel=panel)(reporting_errors(emulate_aws))
-    app.command("emulate-gcp", rich_help_panel=panel)(reporting_errors(emulate_gcp))
+        app.command(rich_help_panel=panel)(command)
+    for group in (TOKENS, CLOUDS, EMULATORS):
+        app.add_typer(group, rich_help_panel=panel)
 
 
 def serve(
@@ -83,6 +99,7 @@ def record(
     upkeep.record_market(config, out, since)
 
 
+@TOKENS.command("create")
 def create_token(
     config: Config,
     role: Annotated[str, typer.Option(help="viewer, submitter or admin")],
@@ -95,6 +112,7 @@ def create_token(
     upkeep.create_token(config, role, name, days)
 
 
+@TOKENS.command("list")
 def list_tokens(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 ) -> None:
@@ -104,6 +122,7 @@ def list_tokens(
     upkeep.list_tokens(config, as_json=as_json)
 
 
+@TOKENS.command("revoke")
 def revoke_token(
     config: Config, token_id: Annotated[str, typer.Argument(help="see spotweave token list")]
 ) -> None:
@@ -113,6 +132,7 @@ def revoke_token(
     upkeep.revoke_token(config, token_id)
 
 
+@CLOUDS.command("check")
 def check_clouds(config: Config) -> None:
     """See what is right and what is missing: credentials, rights, images, network, quotas. Rents nothing."""
     from deploy.cli import clouds
@@ -120,6 +140,7 @@ def check_clouds(config: Config) -> None:
     clouds.check(config)
 
 
+@CLOUDS.command("policy")
 def print_policy(
     config: Config,
     role: Annotated[str, typer.Option(help="scheduler, operator or node")] = "scheduler",
@@ -133,6 +154,7 @@ def print_policy(
     clouds.policy(config, role, account)
 
 
+@CLOUDS.command("sweep")
 def sweep_clouds(
     config: Config,
     yes: Annotated[bool, typer.Option("--yes", help="end them; without, they are only listed")] = False,
@@ -144,6 +166,7 @@ def sweep_clouds(
     clouds.sweep(config, yes=yes, as_json=as_json)
 
 
+@EMULATORS.command("aws")
 def emulate_aws(
     config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5555,
@@ -152,6 +175,7 @@ def emulate_aws(
     _emulate("aws", config, port)
 
 
+@EMULATORS.command("gcp")
 def emulate_gcp(
     config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5556,

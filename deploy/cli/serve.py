@@ -9,10 +9,10 @@ from pathlib import Path
 from types import FrameType
 
 from deploy import logs
-from deploy.cli.errors import EXIT_INTERRUPTED, say
 from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.serving import Serving
+from spotweave.mistakes import EXIT_INTERRUPTED, say
 
 _LOOK_S = 1.0
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deploy.security.untrusted import harmless
+from spotweave.mistakes import harmless
 
 _WIDE = 1000
 _STYLES = {

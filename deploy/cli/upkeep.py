@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.cli.clouds import require_served
-from deploy.cli.errors import say
 from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, clock, show
 from deploy.config import DeploymentConfig
@@ -18,6 +17,7 @@ from deploy.recording import Recording, RecordingError, record, write
 from deploy.security.tokens import AccessTokens, Role, TokenRecord
 from deploy.service import open_store
 from deploy.store.store import Store
+from spotweave.mistakes import say
 
 # `spotweave record`: what a deployment saw of its market, as traces to train on.
 

@@ -205,23 +205,6 @@ def is_plain_path(path: str) -> bool:
     )
 
 
-_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
-_OBEYED = (
-    _PICTURES
-    # C1, which some terminals take for escape sequences, and what changes the direction of text.
-    | dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
-    | {code: code for code in (0x09, 0x0A)}
-)
-
-
-def harmless(text: str) -> str:
-    """A stranger's text in which a terminal finds nothing to obey: control characters become pictures (␛).
-
-    Line feeds and tabs stay; carriage returns become line feeds.
-    """
-    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_OBEYED)
-
-
 def by_coreutils(program: str, *words: str | Path) -> None:
     """Run `rm` or `chown`, which handle any depth of folders; shutil and os.fwalk do not. Raises OSError."""
     done = subprocess.run([f"/bin/{program}", *words], env={}, capture_output=True, text=True, check=False)

@@ -2,5 +2,5 @@
 
 `bundle` serves what ships with the package, `format` reads and writes the documented trace format
 (docs/traces.md), `importers` turns foreign files into it, `fitted` holds distributions whose source data
-may not be shipped. `python -m envs.traces --help` lists the commands.
+may not be shipped. `spotweave traces --help` lists the commands.
 """

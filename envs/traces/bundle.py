@@ -154,7 +154,7 @@ class TraceBundle:
         if price is None:
             raise TraceError(
                 f"the bundle has no {market} price of {provider} {instance_type} in "
-                f"{zone if zonal else region}: `python -m envs.traces show` lists what it has"
+                f"{zone if zonal else region}: `spotweave traces show` lists what it has"
             )
         return price
 
@@ -246,7 +246,7 @@ def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
     if meta.get("format_version") != FORMAT_VERSION:
         raise TraceError(
             f"{directory} has bundle format {meta.get('format_version')!r}, this release reads "
-            f"{FORMAT_VERSION}: rebuild it with `python -m envs.traces build`"
+            f"{FORMAT_VERSION}: rebuild it with `spotweave traces build`"
         )
     egress = tables["egress"].to_pydict()
     instances = (

@@ -16,7 +16,7 @@ FITTED_PATH = Path(__file__).parent / "data" / "fitted.json"
 
 @dataclass(frozen=True)
 class FittedWorkload:
-    """Jobs, streaming batches and launches, as `python -m envs.traces fit` found them.
+    """Jobs, streaming batches and launches, as `spotweave traces fit` found them.
 
     Attributes:
         gang_sizes: GPUs that a job needs at once.
@@ -88,7 +88,7 @@ def load_fitted(path: Path = FITTED_PATH) -> Fitted:
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TraceError(
-            f"{path} holds no fitted parameters ({error}): refit with `python -m envs.traces fit`"
+            f"{path} holds no fitted parameters ({error}): refit with `spotweave traces fit`"
         ) from error
     return Fitted(workload, availability)
 

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.federated.rules import ROUND_RULE_SOURCES, ROUND_RULES
 from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, empty_label
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.mtdqn.questions import KINDS, QuestionView
-from agents.named import named_rule
-from agents.workflows.online.rules import WORKFLOW_RULES
+from agents.named import named_rule, question_rules
 from envs.bags_episodes import BagsConfig, build_bags
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.snapshot import Observation, take_rows
@@ -43,7 +41,8 @@ CASES = {
     "workflows": Case("workflow_cost", lambda: build_workflows(WorkflowsConfig(steps=30), LANES)),
 }
 RULES = [("bags", "bag_cost")]
-RULES += [("rounds", name) for name in ROUND_RULES] + [("workflows", name) for name in WORKFLOW_RULES]
+RULES += [("rounds", name) for name in question_rules("federated")]
+RULES += [("workflows", name) for name in question_rules("workflows")]
 
 
 @cache
@@ -221,8 +220,3 @@ def test_a_rule_has_its_name_and_takes_valid_actions_only(world_name: str, rule:
         shown["action_mask"][2] = 0
         with pytest.raises(ValueError, match="observation 2 offers no valid action"):
             policy.act_batch(shown, rows)
-
-
-def test_every_rule_of_rounds_has_a_source() -> None:
-    assert ROUND_RULE_SOURCES.keys() == ROUND_RULES.keys()
-    assert {len(source) for source in ROUND_RULE_SOURCES.values()} == {2}

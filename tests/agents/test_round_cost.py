@@ -9,9 +9,9 @@ import pytest
 
 from agents.federated.columns import describe
 from agents.federated.cost import LARGE, RoundParameters, weigh
-from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.rules.round_cost import RoundCost
+from agents.named import named_rule
 from agents.rules import RULES, make_rule
 from agents.rules.appraisal import appraise
 from envs.federated_episodes import FederatedConfig, build_federated
@@ -95,7 +95,7 @@ def test_what_is_not_valid_or_over() -> None:
     # Its last round is delivered: nothing is worth keeping.
     assert story.job(col.EXECUTIONS) == 0
     assert costs(story)[NONE] == 0
-    assert ROUND_RULES["round_cost"]().act_batch(story.world.observation, LANE).tolist() == [NONE]
+    assert named_rule("round_cost").act_batch(story.world.observation, LANE).tolist() == [NONE]
 
 
 def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:

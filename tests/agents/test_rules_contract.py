@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.named import RULE_NAMES, named_rule, playable, rules_of
 from agents.policy import Policy
-from agents.rules import RULES, make_rule, register
+from agents.rules import RULES, make_rule, register, registry
 from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
 from envs.environments import ENVIRONMENTS
 from envs.simulation import columns as col
@@ -190,6 +191,13 @@ def test_lanes_must_match_the_observations(lanes: list[int], message: str) -> No
 
 
 # Rules by name, and where they can play.
+
+
+def test_every_module_that_registers_a_rule_is_found_by_its_name() -> None:
+    modules = {
+        path.stem for path in Path(registry.__file__).parent.glob("*.py") if "\nregister(" in path.read_text()
+    }
+    assert modules == set(registry.MODULES.values())
 
 
 def spec_of(*words: str) -> WorldSpec:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from agents.named import named_rule
+from agents.named import named_rule, question_rules
 from agents.policy import Policy
 from agents.workflows.annealing import (
     AnnealingSettings,
@@ -30,7 +30,7 @@ from agents.workflows.lists import (
     upward_rank_s,
 )
 from agents.workflows.online.cost import WorkflowParameters, seen, weigh
-from agents.workflows.online.rules import WORKFLOW_RULES, WorkflowCost
+from agents.workflows.online.rules import WorkflowCost
 from agents.workflows.planners import PLANNERS, plan_workflow
 from agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
 from agents.workflows.split import SplitSettings, transform
@@ -395,7 +395,7 @@ def test_the_cost_of_each_answer_by_hand() -> None:
 
 
 def test_an_idle_instance_is_kept_if_that_costs_less_than_a_launch() -> None:
-    for rule in WORKFLOW_RULES:
+    for rule in question_rules("workflows"):
         world = begun(case_of(chain()))
         answer(world, SPOT_A, OWNED)
         assert acted(world, rule) == NONE  # nothing will want it

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from deploy import demo
-from deploy.cli.errors import EXIT_USER
 from deploy.demo import JOBS, DemoConfig, paced
 from deploy.jobfile import read_job
 from deploy.providers.local.config import LocalConfig
+from spotweave.mistakes import EXIT_USER
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs" / "deploy"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import envs.traces.__main__
+import envs.traces.command
 from deploy.config import DeploymentConfig
 from deploy.model.instances import InstanceState
 from deploy.providers.config import Place
@@ -213,7 +213,7 @@ def test_what_was_seen_is_recorded(config: Path, tmp_path: Path, capsys: pytest.
         ["us-east-1b", "g5.xlarge", "spot", "0.2", "2", "100.0%"],
         ["us-east-1", "g5.xlarge", "on_demand", "0.3", "2", "-"],
     ]
-    assert envs.traces.__main__.main(["show", str(out)]) == 0
+    assert envs.traces.command.main(["show", str(out)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
     meta = json.loads((out / "aws_us-east-1a_g5.xlarge_spot" / "trace.json").read_text())
     assert meta["source"] == f"Spotweave deployment {deployment_id}: what it saw"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agents.federated.cost import RoundParameters
-from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.round_cost import RoundCost
+from agents.named import named_rule, question_rules
 from agents.policy import Policy
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from envs.simulation import columns as col
@@ -54,7 +54,7 @@ class Random(Policy):
 
 def laws(world: FederatedWorld, rule: str, seed: int) -> tuple[Outcome, Mapping[str, float]]:
     """Plays the episode by a rule, or at random, and checks what holds in all of them."""
-    reward = play_policy(world, Random(seed) if rule == "random" else ROUND_RULES[rule]())
+    reward = play_policy(world, Random(seed) if rule == "random" else named_rule(rule))
     outcome, metrics = world.outcome(0, rule), world.metrics(0)
     check_states(outcome)
     assert metrics["cost_usd"] == pytest.approx(outcome.cost_usd, abs=1e-9)
@@ -64,7 +64,12 @@ def laws(world: FederatedWorld, rule: str, seed: int) -> tuple[Outcome, Mapping[
 
 @pytest.mark.real
 @settings(deadline=None, max_examples=100)
-@given(applications(), st.integers(0, 1000), st.sampled_from(["random", *ROUND_RULES]), st.booleans())
+@given(
+    applications(),
+    st.integers(0, 1000),
+    st.sampled_from(["random", *question_rules("federated")]),
+    st.booleans(),
+)
 def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
     application: Application, seed: int, rule: str, measured: bool
 ) -> None:
@@ -83,7 +88,7 @@ def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
 @given(
     st.lists(st.tuples(st.sampled_from([SERVER, 0, 1]), st.integers(1, 600)), max_size=4),
     st.integers(0, 1000),
-    st.sampled_from(["random", *ROUND_RULES]),
+    st.sampled_from(["random", *question_rules("federated")]),
 )
 def test_the_same_with_a_server_and_messages(
     interruptions: list[tuple[int, int]], seed: int, rule: str
@@ -285,7 +290,7 @@ def test_no_sequence_of_decisions_is_better_than_the_rule() -> None:
 
 def test_the_timeline_holds_every_instance() -> None:
     world = world_of(two_clients(2, ((FAST, 230),)))
-    play_policy(world, ROUND_RULES["always_spot"]())
+    play_policy(world, named_rule("always_spot"))
     timeline = world.timeline(0)
     bills = world.outcome(0, "spot").bills
     assert sorted((s.job, s.cluster, s.start, s.end) for s in timeline.segments) == sorted(

@@ -23,7 +23,7 @@ from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Category
 from envs.simulation.streams import SPLITS
 from envs.simulation.world import EpisodeKey, WorldError
-from envs.traces.__main__ import main
+from envs.traces.command import main
 from envs.traces.storage import TraceError
 from tests.envs.market_cases import SPOT, random_market, series, small_config
 from tests.envs.traces_cases import refusal

@@ -14,7 +14,7 @@ from envs.market_data import market_data
 from envs.simulation.market.config import MarketConfig
 from envs.simulation.series import Polarity, StepSeries
 from envs.simulation.world import WorldError
-from envs.traces.__main__ import main
+from envs.traces.command import main
 from envs.traces.importers import region_of
 from envs.traces.jobs import load_jobs
 from envs.traces.market import load_trace, load_traces
@@ -373,7 +373,7 @@ def test_regions() -> None:
 
 
 def test_module_runs_and_a_mistyped_flag_is_one_line() -> None:
-    command = [sys.executable, "-m", "envs.traces", "show", "--al"]
+    command = [sys.executable, "-m", "spotweave.cli", "traces", "show", "--al"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

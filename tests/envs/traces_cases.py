@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.traces.__main__ import main
+from envs.traces.command import main
 from envs.traces.market import MarketTrace, load_traces
 
 META: dict[str, Any] = {

@@ -26,14 +26,14 @@ OWN = re.compile(r"SPOTWEAVE_|FORCE_COLOR|PY_COLORS")
 SCRIPTS = ("train", "evaluate", "compare", "repeat", "tune", "publish", "release", "results_fl")
 MODULES = [f"-m {name}" for name in (
     "training.studies.bags", "training.studies.workflows", "training.studies.asynchronous",
-    "training.studies.spot", "envs.traces", "deploy.demo", "deploy.node", "deploy.server.run",
+    "training.studies.spot", "deploy.node", "deploy.server.run",
     "deploy.providers.aws.catalogue", "deploy.providers.gcp.catalogue", "deploy.providers.gcp.build_prices",
     "benchmarks",
 )]  # fmt: skip
 MISTAKES = """
 training/train.py
 training/train.py quick
-training/train.py +env=mars
+training/train.py env=mars
 training/train.py +env=multicluster sede=3
 training/train.py +env=multicluster env.n_jbos=3
 training/train.py +env=multicluster env.n_jobs=0
@@ -59,8 +59,8 @@ training/compare.py +env=multicluster suite=exam
 training/publish.py study=nothing
 training/release.py run=nowhere name=x table=y
 -m training.studies.bags nonsense
--m envs.traces nonsense
--m deploy.demo --config nowhere.yaml
+spotweave traces nonsense
+spotweave demo --config nowhere.yaml
 spotweave jobs --server nonsense
 spotweave jobs --server http://127.0.0.1:9
 spotweave submit nowhere.yaml
@@ -69,13 +69,13 @@ spotweave serve --config nowhere.yaml
 spotweave backup --config nowhere.yaml --to copy.db
 spotweave token create --config nowhere.yaml --name me --role king
 spotweave token list --config nowhere.yaml
-spotweave plan nowhere.json env.json --deadline 2100
-spotweave plan-workflow nowhere.yaml
-spotweave plan-fl nowhere.json clouds.json
-spotweave simulate nowhere.json
-spotweave simulate-fl nowhere
-spotweave simulate-async nowhere.yaml
-spotweave split nowhere.yaml --clusters 3
+spotweave plan bag nowhere.json env.json --deadline 2100
+spotweave plan workflow nowhere.yaml
+spotweave plan fl nowhere.json clouds.json
+spotweave simulate bag nowhere.json
+spotweave simulate fl nowhere
+spotweave simulate async nowhere.yaml
+spotweave plan split nowhere.yaml --clusters 3
 spotweave clouds check --config nowhere.yaml
 """
 
@@ -94,6 +94,7 @@ def commands() -> list[str]:
         for words in ("spotweave envs", "spotweave policies"):
             lines += _said(words)
         for name in SCRIPTS:
+            lines += _said(f"training/{name}.py --help")
             lines += _said(f"training/{name}.py {'+env=chapter4 ' if name == 'train' else ''}--cfg job")
         for name in ENVIRONMENTS:
             lines += _said(f"training/evaluate.py +env={name} --cfg job --package env")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agents.named import named_rule, playable
 from agents.policy import Policy
-from agents.stored import policy_file, released_names
+from agents.stored import CheckpointError, policy_file, released_names
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldError
 from training.checkpoint import load_policy
@@ -127,7 +127,7 @@ def _released(world: BatchWorld) -> Iterable[tuple[str, Policy]]:
     for name in released_names():
         try:
             yield f"checkpoint {name}", load_policy(policy_file(name), world.spec)
-        except WorldError:
+        except (CheckpointError, WorldError):
             continue  # it was trained for another world
 
 

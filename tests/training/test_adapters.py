@@ -28,6 +28,7 @@ from agents.flat_policy import (
 from agents.library_policy import new_policy
 from agents.rules import make_rule
 from agents.settings import LibrarySettings
+from agents.stored import CheckpointError
 from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
@@ -267,7 +268,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -
     with pytest.raises(WorldError, match="cannot be changed without retraining"):
         load_policy(tmp_path, build().spec, [1.0, 2.0, 3.0])
     fewer = SliceWorldConfig(capacities=[800, 900], hetero_factors=[70.0, 80.0], elastic=[False, False])
-    with pytest.raises(WorldError, match="trained for 5 clusters, this world has 2"):
+    with pytest.raises(CheckpointError, match="trained for 5 clusters, this world has 2"):
         load_policy(tmp_path, SliceWorld(fewer).spec)
 
 

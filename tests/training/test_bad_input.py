@@ -19,7 +19,7 @@ CLUSTER = "+env=multicluster"
 def test_without_an_environment_those_that_exist_are_listed(command: Command) -> None:
     outcome = command()
     assert outcome.code == 2
-    assert "+env=multicloud " in outcome.err
+    assert "  env=multicloud " in outcome.err
     assert "+env=multicluster " in outcome.err
     assert "Traceback" not in outcome.err
     assert command("seed=3").err == outcome.err
@@ -64,7 +64,9 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
             (CLUSTER, "trainer.variety.share=0.5"),
             "trainer.variety.share is 0.5: expected 0, other markets are drawn in +env=multicloud",
         ),
-        ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2.0: expected a share in 0..1"),
+        ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2: input should be less than"),
+        ((CLUSTER, "trainer.variety.owned=[0,4]"), "trainer.variety.owned: expected two bounds [a, b] with"),
+        ((CLUSTER, "trainer.variety.load=[2,1]"), "trainer.variety.load: expected two bounds [a, b] with"),
         ((CLUSTER, "agent=rl_fc", "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: list should have"),
         (("+env=multicloud", "agent.guide=tuned"), "agent.guide is tuned: expected expected_cost in this"),
         ((CLUSTER, "env.n_jobs=0"), "the workload is empty: n_jobs must be >= 1, got 0"),

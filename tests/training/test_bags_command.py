@@ -1,4 +1,4 @@
-"""`spotweave plan` from files to map, table and picture, and its refusals."""
+"""`spotweave plan bag` from files to map, table and picture, and its refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB, ENVIRONMENT = str(EXAMPLES / "job.json"), str(EXAMPLES / "env.json")
 @pytest.mark.parametrize("planner", [name for name in PLANNERS if name != "exact"])
 def test_the_example_is_planned(planner: str, tmp_path: Path) -> None:
     out, picture = tmp_path / "map.json", tmp_path / "map.png"
-    arguments = ["plan", JOB, ENVIRONMENT, "--planner", planner, "--deadline", "2700"]
+    arguments = ["plan", "bag", JOB, ENVIRONMENT, "--planner", planner, "--deadline", "2700"]
     result = RUNNER.invoke(cli.app, [*arguments, "-o", str(out), "--picture", str(picture)])
     assert result.exit_code == 0, result.output
     environment = read_environment(EXAMPLES / "env.json")
@@ -47,7 +47,18 @@ def test_the_exact_planner_by_command(tmp_path: Path) -> None:
     job = tmp_path / "job.json"
     job.write_text(json.dumps(document), encoding="utf-8")
     out = tmp_path / "map.json"
-    arguments = ["plan", str(job), ENVIRONMENT, "--planner", "exact", "--deadline", "300", "-o", str(out)]
+    arguments = [
+        "plan",
+        "bag",
+        str(job),
+        ENVIRONMENT,
+        "--planner",
+        "exact",
+        "--deadline",
+        "300",
+        "-o",
+        str(out),
+    ]
     result = RUNNER.invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output
     # Both at once on the cheapest VM, 10 s and a tenth for checkpoints: 11 s at 0.0299 USD/hour.
@@ -70,7 +81,7 @@ def test_a_refusal_is_one_line_and_leaves_no_map(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = RUNNER.invoke(cli.app, ["plan", JOB, ENVIRONMENT, *arguments])
+    result = RUNNER.invoke(cli.app, ["plan", "bag", JOB, ENVIRONMENT, *arguments])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
@@ -82,7 +93,7 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path: Path) -> None:
     job = tmp_path / "job.json"
     shutil.copy(JOB, job)
     job.write_text(job.read_text(encoding="utf-8").replace('"c3.large"', '"c3.lerge"', 1), encoding="utf-8")
-    result = RUNNER.invoke(cli.app, ["plan", str(job), ENVIRONMENT, "--deadline", "2700"])
+    result = RUNNER.invoke(cli.app, ["plan", "bag", str(job), ENVIRONMENT, "--deadline", "2700"])
     assert result.exit_code == 2
     assert (
         result.stderr

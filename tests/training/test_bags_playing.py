@@ -52,7 +52,7 @@ def test_a_policy_meets_the_worlds_of_the_schedulers() -> None:
 
 def test_simulate_carries_out_a_map_by_a_policy(map_file: Path) -> None:
     words = ("--scenario", "none", "--seeds", 1, "--scheduler", "bag_cost")
-    rows = table(printed("simulate", map_file, *words))
+    rows = table(printed("simulate", "bag", map_file, *words))
     # As for HADS: one VM, nothing hibernates, both tasks end on it.
     assert rows["bag_cost"][:5] == ["0", "of", "1", "0.0031", "313"]
 

@@ -1,4 +1,4 @@
-"""`spotweave simulate`: its table, its picture, and one line with exit code 2 for every mistake."""
+"""`spotweave simulate bag`: its table, its picture, and one line with exit code 2 for every mistake."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def map_file(tmp_path: Path) -> Path:
     (tmp_path / "job.json").write_text(json.dumps(JOB))
     printed(
         "plan",
+        "bag",
         tmp_path / "job.json",
         tmp_path / "env.json",
         "--deadline",
@@ -52,7 +53,7 @@ def map_file(tmp_path: Path) -> Path:
 
 
 def test_without_hibernation_the_bill_is_the_work(map_file: Path) -> None:
-    rows = table(printed("simulate", map_file, "--scenario", "none", "--seeds", 2))
+    rows = table(printed("simulate", "bag", map_file, "--scenario", "none", "--seeds", 2))
     # Checkpoints of 12.99 + 0.22 s after every 132.1 s of work: one in 200 s, none in 100 s. 313.21 s at
     # 0.00001 USD; 300 s at 0.0001 USD on demand.
     assert rows["hads"] == ["0", "of", "2", "0.0031", "313", *["0.00"] * 5]
@@ -63,7 +64,7 @@ def test_without_hibernation_the_bill_is_the_work(map_file: Path) -> None:
 def test_one_scheduler_with_ranges_and_a_picture(map_file: Path, tmp_path: Path) -> None:
     picture = tmp_path / "out.png"
     words = ("--scenario", "sc_4", "--seeds", 20, "--scheduler", "hads", "--picture", picture)
-    output = printed("simulate", map_file, *words)
+    output = printed("simulate", "bag", map_file, *words)
     assert set(table(output)) >= {"hads"}
     assert "burst-hads" not in output
     assert "0 of 20" in output
@@ -84,4 +85,4 @@ def test_one_scheduler_with_ranges_and_a_picture(map_file: Path, tmp_path: Path)
     ],
 )
 def test_a_mistake_is_one_line(map_file: Path, words: tuple[str, ...], line: str) -> None:
-    assert line in mistake("simulate", map_file, *words)
+    assert line in mistake("simulate", "bag", map_file, *words)

@@ -9,9 +9,8 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from agents.registry import OURS
 from agents.settings import RLFCSettings
@@ -24,10 +23,9 @@ from training.config import (
     _require_readable,
     _with_default_agent,
     agent_settings,
+    compose_values,
     plain,
     provenance,
-    register_schemas,
-    resolved,
     to_yaml,
     typed,
     world_config,
@@ -39,12 +37,6 @@ ROOT = CONFIGS.parent
 AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
 TRAINERS = sorted(path.stem for path in (CONFIGS / "trainer").glob("*.yaml"))
 TUNINGS = sorted(path.stem for path in (CONFIGS / "tuning").glob("*.yaml"))
-
-
-def compose(name: str, *overrides: str) -> DictConfig:
-    register_schemas()
-    with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-        return hydra.compose(name, list(overrides))
 
 
 def round_trip(values: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +71,7 @@ def test_any_two_choices_are_composed_together() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize(("env", "agent", "trainer"), sorted(COMPOSED))
 def test_training_composes(env: str, agent: str, trainer: str) -> None:
-    values = resolved(compose("train", f"+env={env}", f"agent={agent}", f"trainer={trainer}"))
+    values = compose_values("train", [f"+env={env}", f"agent={agent}", f"trainer={trainer}"])
     again = round_trip(values)
     assert again == values
     settings = agent_settings(again["agent"])
@@ -91,8 +83,8 @@ def test_training_composes(env: str, agent: str, trainer: str) -> None:
 
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_small_settings_reach_the_typed_configuration(env: str) -> None:
-    values = resolved(
-        compose("train", f"+env={env}", *TINY_WORLD[env], "agent=rl_fc", *TINY_AGENT["rl_fc"], *TINY_TRAINER)
+    values = compose_values(
+        "train", [f"+env={env}", *TINY_WORLD[env], "agent=rl_fc", *TINY_AGENT["rl_fc"], *TINY_TRAINER]
     )
     agent = agent_settings(values["agent"])
     assert isinstance(agent, RLFCSettings)
@@ -119,7 +111,7 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 @pytest.mark.parametrize("name", ["evaluate", "compare"])
 def test_the_other_commands_compose(name: str, env: str) -> None:
-    values = resolved(compose(name, f"+env={env}"))
+    values = compose_values(name, [f"+env={env}"])
     assert isinstance(world_config(values["env"]), ENVIRONMENTS[env].config_class)
     assert round_trip(values) == values
 
@@ -129,7 +121,7 @@ def test_every_tuning_belongs_to_a_combination() -> None:
 
 
 def test_what_is_composed_without_overrides_are_the_defaults_of_the_code() -> None:
-    values = resolved(compose("train", "+env=multicluster", "agent=rl_lsfc", "trainer=default"))
+    values = compose_values("train", ["+env=multicluster", "agent=rl_lsfc", "trainer=default"])
     assert (
         typed(RunSettings, {k: values[k] for k in ("seed", "device", "out", "resume")}, "") == RunSettings()
     )
@@ -139,7 +131,7 @@ def test_what_is_composed_without_overrides_are_the_defaults_of_the_code() -> No
 
 
 def test_the_papers_schedule() -> None:
-    values = resolved(compose("train", "+env=multicluster", "agent=rl_lsfc", "trainer=paper"))
+    values = compose_values("train", ["+env=multicluster", "agent=rl_lsfc", "trainer=paper"])
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     assert trainer.episodes == 1500
     # Adam(1e-4) for the first 1000 episodes, Adam(1e-5) afterwards (section 5.3.4).
@@ -152,7 +144,7 @@ def test_the_papers_schedule() -> None:
 
 
 def test_the_papers_schedule_of_chapter_4() -> None:
-    values = resolved(compose("train", "+env=chapter4", "agent=rl_fc", "trainer=paper_chapter4"))
+    values = compose_values("train", ["+env=chapter4", "agent=rl_fc", "trainer=paper_chapter4"])
     agent = agent_settings(values["agent"])
     assert isinstance(agent, RLFCSettings)
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
@@ -168,7 +160,7 @@ def test_the_papers_schedule_of_chapter_4() -> None:
 
 
 def test_arrivals_and_load_of_chapter_4_are_plain_overrides() -> None:
-    values = resolved(compose("train", "+env=chapter4", "env.pattern=beta", "env.load=stressed"))
+    values = compose_values("train", ["+env=chapter4", "env.pattern=beta", "env.load=stressed"])
     assert world_config(values["env"]) == Chapter4Config("beta", "stressed")
 
 
@@ -180,7 +172,7 @@ def test_arrivals_and_load_of_chapter_4_are_plain_overrides() -> None:
     ],
 )
 def test_unknown_workloads_of_chapter_4_are_refused(override: str, message: str) -> None:
-    values = resolved(compose("train", "+env=chapter4", override))
+    values = compose_values("train", ["+env=chapter4", override])
     with pytest.raises(UsageError) as raised:
         world_config(values["env"])
     assert str(raised.value) == message

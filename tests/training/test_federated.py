@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.rules import ROUND_RULES
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import RULE_NAMES, named_rule, rules_of
+from agents.named import RULE_NAMES, named_rule, question_rules, rules_of
 from agents.stored import CheckpointError, policy_file, released_names
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey
@@ -69,11 +68,11 @@ def test_compare_plays_the_rules_on_the_same_applications(tmp_path: Path) -> Non
 
 def test_rules_have_one_name_each() -> None:
     assert len(set(RULE_NAMES)) == len(RULE_NAMES)
-    for name in ROUND_RULES:
+    for name in RULE_NAMES:
         assert named_rule(name).name == name
     with pytest.raises(ValueError, match=r"unknown rule 'round_cots' \(did you mean 'round_cost'\?\)"):
         named_rule("round_cots")
-    assert set(rules_of("federated")) == set(ROUND_RULES)
+    assert rules_of("federated") == question_rules("federated")
 
 
 @pytest.mark.parametrize(

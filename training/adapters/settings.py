@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from envs.simulation.world import WorldError
-
 _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "sb3_dqn": ("sb3", ("stable_baselines3",)),
     **dict.fromkeys(("maskable_ppo", "decima"), ("sb3", ("stable_baselines3", "sb3_contrib"))),
@@ -13,7 +11,7 @@ _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-class MissingExtraError(WorldError):
+class MissingExtraError(ValueError):
     """An agent was asked for whose library is not installed."""
 
 

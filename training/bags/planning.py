@@ -1,4 +1,4 @@
-"""`spotweave plan`: the primary scheduling map of a bag, as a file, a table and a picture."""
+"""`spotweave plan bag`: the primary scheduling map of a bag, as a file, a table and a picture."""
 
 from __future__ import annotations
 

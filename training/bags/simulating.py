@@ -1,4 +1,4 @@
-"""`spotweave simulate`: executions of a primary scheduling map on VMs that hibernate, as a table."""
+"""`spotweave simulate bag`: executions of a primary scheduling map on VMs that hibernate, as a table."""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from agents.named import RULE_NAMES, named_rule, rules_of
+from agents.named import RULE_NAMES, named_rule, require_policy, rules_of
 from agents.policy import Policy
 from agents.stored import policy_file
 from agents.value_policy import ValuePolicy
@@ -181,8 +180,9 @@ def contestants(
     Without names and checkpoints MAF comes first, as the reference that the literature uses.
 
     Raises:
-        UsageError: for an unknown name, an agent without its checkpoint, or a checkpoint that no name uses.
-        ValueError: for a rule that does not know what is decided in the world.
+        UsageError: for a checkpoint that no name uses.
+        ValueError: for an unknown name, an agent without its checkpoint, or a rule that does not know what is
+            decided in the world.
     """
     if names is None:
         rules = sorted(default_rules, key=lambda name: name != "maf") if not loaded else default_rules
@@ -194,15 +194,9 @@ def contestants(
     for name in names:
         if name in loaded:
             policies.append(loaded[name][0])
-        elif name in RULE_NAMES:
-            policies.append(named_rule(name, spec))
         else:
-            near = get_close_matches(name, [*RULE_NAMES, *loaded], 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UsageError(
-                f"policy {name!r} is not a rule, so it needs a checkpoint of that name "
-                f"(checkpoint=PATH): {hint}rules are {', '.join(RULE_NAMES)}"
-            )
+            require_policy(name, list(loaded))
+            policies.append(named_rule(name, spec))
     return policies
 
 

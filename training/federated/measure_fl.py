@@ -1,4 +1,4 @@
-"""`spotweave measure-fl`: the slowdowns of this machine and of its link to another, really measured."""
+"""`spotweave measure fl`: the slowdowns of this machine and of its link to another, really measured."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _results(
         if options.peer is None and peer_region != region:
             raise MeasureError(
                 f"the link to region {peer_region!r} cannot be measured on one machine: start `spotweave "
-                f"measure-fl --listen HOST:PORT` there and give --peer HOST:PORT"
+                f"measure fl --listen HOST:PORT` there and give --peer HOST:PORT"
             )
         between = region, peer_region
         results.append(CommunicationResult(between, communication, options.baseline_communication_s))

@@ -1,4 +1,4 @@
-"""`spotweave plan-fl`: the optimal placement of a federated application, in words or as JSON."""
+"""`spotweave plan fl`: the optimal placement of a federated application, in words or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `spotweave simulate-fl` writes: tables, and pictures as Figures 4 and 5 of Sinha 2025."""
+"""What `spotweave simulate fl` writes: tables, and pictures as Figures 4 and 5 of Sinha 2025."""
 
 from __future__ import annotations
 

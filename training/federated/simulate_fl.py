@@ -1,4 +1,4 @@
-"""Simulate a federated application under one policy or several: `spotweave simulate-fl SCENARIO.json`.
+"""Simulate a federated application under one policy or several: `spotweave simulate fl SCENARIO.json`.
 
 The scenario's "kind" says which simulator it is for; each simulator is one entry of `SIMULATORS`.
 """

@@ -1,12 +1,13 @@
-"""Carries out one experiment: measure, write, draw, print."""
+"""Carries out an experiment (measure, write, draw, print), or the trainings of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.config import UsageError, to_yaml
+from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED
+from training.config import UsageError, to_yaml, typed
 from training.engines.settings import HERE, KEYS, EngineSettings
 from training.evaluation.episodes import find_suite
 from training.files import prepare_directory, write_json, write_text
@@ -17,9 +18,13 @@ from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player
+from training.studies.processes import RepeatProgress, run_all
+from training.studies.remote import started_by
 from training.studies.scenario import pooled
+from training.studies.search import TuneSettings, runs_of_best, searched, validated
 from training.studies.stored import read_stored
 from training.studies.summary import experiment_summary, write_experiment_episodes
+from training.studies.trained import RepeatSettings, Run, planned_runs
 
 RESULTS = Path("results")
 DOCS = Path("docs") / "results"
@@ -90,3 +95,54 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
     print(text)
     print(f"\nwritten: {out}")
     return 0
+
+
+def repeat(values: Mapping[str, Any]) -> int:
+    """The command repeat: train what a study needs; returns the exit code. Raises UsageError."""
+    settings = typed(RepeatSettings, values, "")
+    return run_planned(planned_runs(settings), settings)
+
+
+def tune(values: Mapping[str, Any]) -> int:
+    """The command tune: search settings, train the best; returns the exit code. Raises UsageError."""
+    settings = typed(TuneSettings, values, "")
+    found = searched(settings)
+    tried = [candidate.run for candidates in found.values() for candidate in candidates]
+    code = run_planned(tried, settings)
+    if code:
+        return code
+    runs = []
+    for name, candidates in found.items():
+        scores = [validated(candidate.run) for candidate in candidates]
+        best = candidates[scores.index(max(scores))]
+        print(f"{name}: {' '.join(best.words) or 'the defaults'} ({max(scores):.6g} on validation)")
+        runs += runs_of_best(settings, name, best)
+    return run_planned(runs, settings)
+
+
+def run_planned(runs: Sequence[Run], settings: RepeatSettings | TuneSettings) -> int:
+    """Run what is not finished, and say what became of it; returns the exit code.
+
+    Raises:
+        UsageError: before anything starts, for a run that has other settings than are asked for now, or where
+            the cluster does not answer.
+    """
+    for run in runs:
+        run.refuse_other_settings()
+    finished = [run for run in runs if run.finished]
+    wanted = [run for run in runs if not run.finished]
+    with (
+        started_by(settings.engine, settings.ray.address) as start,
+        RepeatProgress(runs, finished) as progress,
+    ):
+        outcomes = run_all(wanted, settings.workers, settings.threads, progress, start)
+    for run, problem in outcomes.failed.items():
+        print(f"failed: {run.name}: {problem}")
+    print(
+        f"{len(finished) + len(outcomes.finished)} of {len(runs)} trainings are finished "
+        f"({len(finished)} were before), {len(outcomes.failed)} failed"
+    )
+    if outcomes.interrupted:
+        print("interrupted; states are saved. Go on with the same command")
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if outcomes.failed else 0

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from spotweave.mistakes import EXIT_FAILED, one_line_errors
 from training.config import UsageError, provenance
 from training.files import prepare_directory, write_bytes, write_json, write_text
 from training.studies.markdown import fragment
@@ -114,7 +114,6 @@ def differing(page: Path) -> list[str]:
 
 # A page of results whose blocks are measured one by one: `python -m MODULE [NAME ...] [--check]`.
 
-DIFFERS = 1
 Names = Annotated[list[str] | None, typer.Argument(help="sections; all if left out")]
 Check = Annotated[bool, typer.Option("--check", help="only say whether the page agrees")]
 
@@ -198,14 +197,14 @@ class Page:
         """Measure the sections named, or all, and fill the page; or only say whether it agrees.
 
         Raises:
-            typer.Exit: with DIFFERS where it does not agree, with 2 after a mistake, told in one line.
+            SystemExit: with EXIT_FAILED where it does not agree, with 2 after a mistake, told in one line.
         """
         with one_line_errors():
             if check:
                 if self.text() != self.path.read_text(encoding="utf-8"):
                     command = self.command.format(name="")
                     print(f"{self.path} does not hold what is stored next to it: run {command}")
-                    raise typer.Exit(DIFFERS)
+                    sys.exit(EXIT_FAILED)
                 return
             for name in names:
                 if name not in self.sections:
@@ -214,13 +213,3 @@ class Page:
                 self.measure(name)
                 write_text(self.path, self.text())
                 print(f"measured: {name}", flush=True)
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Say a user's mistake in one line, with exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(2) from error

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from training.config import INTERRUPTED
+from spotweave.mistakes import EXIT_INTERRUPTED
 from training.files import prepare_directory
 from training.studies.trained import Run
 
@@ -171,7 +171,7 @@ def _collect(entry: _Working, outcomes: Outcomes, watcher: Watcher) -> None:
     if code == 0 and entry.run.finished:
         outcomes.finished.append(entry.run)
         watcher.ended(entry.run, None, seconds)
-    elif outcomes.interrupted or code == INTERRUPTED:
+    elif outcomes.interrupted or code == EXIT_INTERRUPTED:
         watcher.ended(entry.run, "interrupted; its latest state is saved", seconds)
         outcomes.interrupted = True
     else:

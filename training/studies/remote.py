@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
-from training.config import INTERRUPTED, UsageError
+from spotweave.mistakes import EXIT_INTERRUPTED
+from training.config import UsageError
 from training.engines.engine import RETRIES, LostTaskError
 from training.engines.ray_cluster import RayEngine
 from training.studies.processes import Start, log_of, start_here
@@ -50,7 +51,7 @@ class NodeTraining:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.1)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
     def interrupt(self) -> None:
         """Ctrl-C: it finishes its round and saves; a second one stops it at once."""
@@ -99,7 +100,7 @@ class ClusterTraining:
         if self.returncode is None:
             try:
                 if self._signals and self._engine.answer(self._reached) is None:
-                    self.returncode = INTERRUPTED  # it waits for a core
+                    self.returncode = EXIT_INTERRUPTED  # it waits for a core
                 else:
                     for _ in range(self._signals):
                         self._node.interrupt.remote()
@@ -118,7 +119,7 @@ class ClusterTraining:
         """Elsewhere, from the latest save; returns the exit code if it does not."""
         self._losses += 1
         if self._interrupted:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         if self._losses > RETRIES:
             self._say(f"error: {problem}, {self._losses} times")
             return FAILED

@@ -1,4 +1,4 @@
-"""`spotweave plan-workflow` and `split`: plans as files, tables and pictures."""
+"""`spotweave plan workflow` and `split`: plans as files, tables and pictures."""
 
 from __future__ import annotations
 

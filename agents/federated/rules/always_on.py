@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +47,10 @@ class AlwaysOn(Policy):
             assert client.offer is not None
             return Placement(client.offer)
         return rent_now(view, question.client, self._market)
+
+
+always_spot = partial(AlwaysOn, Market.SPOT)
+always_on_demand = partial(AlwaysOn, Market.ON_DEMAND)
 
 
 def kept_or_cheapest(observations: Observation, spot: bool) -> NDArray[np.int64]:

@@ -1,13 +1,11 @@
-"""The rules for workflows by name."""
+"""The rules for workflows (names: `agents.named`)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 
-from agents.policy import Policy
 from agents.workflows.online.cost import Bools, Floats, Seen, WorkflowParameters, WorkflowRule, weigh
 from envs.simulation import columns as col
 
@@ -83,22 +81,3 @@ class WorkflowCost(WorkflowRule):
     def ranking(self, shown: Seen) -> Floats:
         """Expected USD."""
         return weigh(shown, self.parameters).cost
-
-
-WORKFLOW_ENVIRONMENTS = ("workflows",)
-"""Environments in which these rules are compared by default."""
-
-WORKFLOW_RULES: dict[str, Callable[[], Policy]] = {
-    HeftOnDemand.name: HeftOnDemand,
-    HeftSpot.name: HeftSpot,
-    CheapestPlace.name: CheapestPlace,
-    WorkflowCost.name: WorkflowCost,
-}
-
-WORKFLOW_RULE_SOURCES = {
-    "heft_on_demand": ("HEFT on demand", "Topcuoglu, Hariri and Wu 2002, step by step"),
-    "heft_spot": ("HEFT on spot", "Topcuoglu, Hariri and Wu 2002, step by step; falls back to on demand"),
-    "cheapest_place": ("Cheapest place", "common practice"),
-    "workflow_cost": ("Expected cost of a workflow's steps", "Spotweave, docs/environments.md"),
-}
-"""Title and source of each."""

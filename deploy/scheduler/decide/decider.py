@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import ByKind, named_rule
-from agents.policy import Policy
+from agents.named import named_rule
+from agents.policy import ByKind, Policy
 from agents.rules.appraisal import appraise
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer

@@ -8,9 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from agents.federated.rules import ROUND_RULES
-from agents.named import RULE_NAMES, ByKind, named_rule
-from agents.policy import Policy
+from agents.named import RULE_NAMES, named_rule, question_rules
+from agents.policy import ByKind, Policy
 from agents.rules.appraisal import appraise
 from agents.stored import CheckpointError, load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
@@ -70,9 +69,10 @@ def load_round_policy(name: str, n_offers: int, strict: bool = True) -> Loaded:
     Raises:
         ValueError: as `load_market_policy`.
     """
-    if name in RULE_NAMES and name not in ROUND_RULES:
+    known = question_rules("federated")
+    if name in RULE_NAMES and name not in known:
         raise ValueError(
-            f"policy {name!r} does not know federated tasks: expected one of {', '.join(ROUND_RULES)}, "
+            f"policy {name!r} does not know federated tasks: expected one of {', '.join(known)}, "
             "a released policy or a path"
         )
     return _load(name, "federated", FEDERATED_COMPONENTS, n_offers, None, None if strict else ROUNDS_STAND_IN)

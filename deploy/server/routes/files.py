@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from deploy.model.jobs import TaskKey
 from deploy.security.tokens import Role
-from deploy.security.untrusted import harmless, is_plain_path, open_beneath, plain_files
+from deploy.security.untrusted import is_plain_path, open_beneath, plain_files
 from deploy.server.access import Caller
 from deploy.server.bodies import MANIFEST, UploadError, sent_names
 from deploy.server.context import Context, SchedulerView
@@ -27,6 +27,7 @@ from deploy.server.views import ERRORS, FilesView, FileView, JobId
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+from spotweave.mistakes import harmless
 
 PIECE_BYTES = 1 << 20
 """Most of a log in one answer."""

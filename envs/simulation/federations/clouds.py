@@ -128,7 +128,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds behind the slowdowns that were measured here (`spotweave measure-fl`).
+    """Seconds behind the slowdowns that were measured here (`spotweave measure fl`).
 
     Attributes:
         baseline_vm_type: the VM type whose compute slowdown is 1; None where its seconds are not known.
@@ -253,7 +253,7 @@ class Clouds:
         if measured is None or vm_type not in measured:
             raise FederationError(
                 f"no compute slowdown for VM type {vm_type!r} with data in region {data_region!r}: "
-                f"measure it (spotweave measure-fl), or set hosts_clients of this type to false"
+                f"measure it (spotweave measure fl), or set hosts_clients of this type to false"
             )
         return measured[vm_type]
 
@@ -268,7 +268,7 @@ class Clouds:
         if slowdown is None:
             raise FederationError(
                 f"no communication slowdown for regions {first!r} & {second!r}: "
-                f"measure it (spotweave measure-fl)"
+                f"measure it (spotweave measure fl)"
             )
         return slowdown
 

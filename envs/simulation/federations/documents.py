@@ -25,7 +25,7 @@ clouds.json (`spotweave-clouds-1`), prices in USD, null or nothing for "no limit
      "compute_slowdowns": {"us-east-1": {"vm111": 1.0}},
      "communication_slowdowns": [{"between": ["us-east-1", "us-east-1"], "slowdown": 1.0}]}
 
-The outer keys of "compute_slowdowns" are regions of data. `spotweave measure-fl` adds the seconds behind the
+The outer keys of "compute_slowdowns" are regions of data. `spotweave measure fl` adds the seconds behind the
 slowdowns that it measured:
 
      "measured": {"baseline": {"vm_type": "vm111", "between": ["us-east-1", "us-east-1"]},

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from deploy.cli import errors
 from deploy.config import DeploymentConfig
 from deploy.service import open_store
 from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, spotweave
@@ -27,10 +26,17 @@ def test_listing_them_loads_nothing_of_the_live_side() -> None:
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("words", ["jobs", "serve --config x.yaml", "token list --config x"])
-def test_without_the_extra_it_says_how_to_install_it(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "NEEDED", ("sqlalchemy", "no_such_module"))
-    assert refusal(spotweave(*words.split())).endswith("pip install 'spotweave[deploy]'")
+@pytest.mark.parametrize(("words", "missing"), [("jobs", "httpx"), ("token list --config x", "sqlalchemy")])
+def test_without_the_extra_it_says_how_to_install_it(words: str, missing: str) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None; from spotweave.cli import app; app({words.split()})"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 2
+    line = f"error: this command needs {missing} and more: pip install 'spotweave[deploy]'\n"
+    assert told.stderr == line
 
 
 HTTP = "expected http(s)://HOST:PORT"
@@ -52,7 +58,9 @@ MISTAKES = [
     ("record --config CONFIG --out NONE", "rents from no cloud"),
     ("clouds policy --config CONFIG", "rents nothing from AWS"),
     ("offers --config CONFIG --server http://x", "give one of them"),
-    ("emulate-aws --config NONE", "cannot read"),
+    ("emulate aws --config NONE", "cannot read"),
+    ("backup --to NONE", "there is no spotweave.yaml here: give the deployment's file, --config FILE or"),
+    ("token lst", "No such command 'lst'. Did you mean 'list'? (see spotweave token --help)"),
     ("jobs --server http://127.0.0.1:1", "no service answers at http://127.0.0.1:1: start one"),
     ("jobs --server 127.0.0.1:8421", HTTP),
     ("jobs --server ftp://127.0.0.1", HTTP),

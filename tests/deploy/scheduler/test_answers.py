@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from agents.flat_policy import Flattening, n_features
 from agents.library_policy import new_policy
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import ByKind, named_rule
+from agents.named import named_rule
 from agents.networks.rl_lsfc import RLFC
-from agents.policy import Policy
+from agents.policy import ByKind, Policy
 from agents.settings import LibrarySettings
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources

@@ -1,4 +1,4 @@
-"""`spotweave measure-fl`: it really trains, messages really travel, and the file keeps what it had."""
+"""`spotweave measure fl`: it really trains, messages really travel, and the file keeps what it had."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from training.federated.measuring.merging import (
 )
 from training.files import WriteError
 
-measured = partial(printed, "measure-fl")
-refused = partial(mistake, "measure-fl")
+measured = partial(printed, "measure", "fl")
+refused = partial(mistake, "measure", "fl")
 TINY = ("--samples", "64", "--width", "2", "--rounds", "2", "--repetitions", "1")
 SIZES = Sizes(3_000_000, 2_000_000, 1_000_000, 1_808)
 PAIR = ("us-east-1", "us-east-1")
@@ -234,7 +234,17 @@ def test_garbage_does_not_keep_a_listener_from_ending(monkeypatch: pytest.Monkey
 
 
 def test_the_command_listens_answers_and_stops(application: Path) -> None:
-    command = [sys.executable, "-m", "spotweave.cli", "measure-fl", "--listen", "127.0.0.1:0", "--idle", "60"]
+    command = [
+        sys.executable,
+        "-m",
+        "spotweave.cli",
+        "measure",
+        "fl",
+        "--listen",
+        "127.0.0.1:0",
+        "--idle",
+        "60",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[2].rpartition(":")[2]
@@ -419,7 +429,7 @@ INTO = ("--into", "CLOUDS", "--vm-type")
 @pytest.mark.real
 def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None:
     # Given clouds of which nothing is known, no placement can be found.
-    plan = ("plan-fl", application, bare, "--json")
+    plan = ("plan", "fl", application, bare, "--json")
     assert "no compute slowdown" in mistake(*plan)
     document = json.loads(bare.read_text())
     document["regions"].pop()

@@ -158,14 +158,14 @@ def test_a_wrong_scenario_is_one_line(
 ) -> None:
     content = read_json(scenario_path("proof-of-concept"))
     change(content)
-    assert message in mistake("simulate-fl", file(content))
+    assert message in mistake("simulate", "fl", file(content))
 
 
 @pytest.mark.real
 def test_simulate_fl_plays_them(tmp_path: Path) -> None:
     ours = ("multi_fedls", "multi_fedls_moving", "multi_fedls_server_on_demand")
     policies = [word for name in (*ours, "fed_cost_aware", "on_demand") for word in ("--policy", name)]
-    rows = table(printed("simulate-fl", "proof-of-concept", *policies, "--out", tmp_path))
+    rows = table(printed("simulate", "fl", "proof-of-concept", *policies, "--out", tmp_path))
     assert rows["on_demand"][2:] == ["0.00", "0", "0", "0"]
     assert float(rows["multi_fedls"][2]) > 0
     assert rows["multi_fedls_server_on_demand"][4] == "0"
@@ -176,7 +176,7 @@ def test_simulate_fl_plays_them(tmp_path: Path) -> None:
     total = clients + summary["server"]["cost_usd"] + summary["messages_usd"]
     assert total == pytest.approx(summary["cost_usd"])
     assert (tmp_path / "states_multi_fedls.png").read_bytes().startswith(b"\x89PNG")
-    wrong = mistake("simulate-fl", "til", "--policy", "spot")
+    wrong = mistake("simulate", "fl", "til", "--policy", "spot")
     assert "--policy is 'spot': expected one of fed_cost_aware, multi_fedls," in wrong
 
 

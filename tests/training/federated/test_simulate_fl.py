@@ -1,4 +1,4 @@
-"""`spotweave simulate-fl` and `plan-fl`: what they print and write, and one line for every mistake."""
+"""`spotweave simulate fl` and `plan fl`: what they print and write, and one line for every mistake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.training.federated.commands import (
 
 
 def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) -> None:
-    rows = table(printed("simulate-fl", file(two_clients(3))))
+    rows = table(printed("simulate", "fl", file(two_clients(3))))
     # 2000 s; 0.35, 0.40 and 1.20 USD by hand.
     assert rows["fed_cost_aware"] == ["33.3", "0.3500", "70.83", "0", "0"]
     assert rows["spot"] == ["33.3", "0.4000", "66.67", "0", "0"]
@@ -30,32 +30,32 @@ def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) ->
 
 
 def test_one_policy_is_still_measured_against_on_demand(file: Callable[[object], str]) -> None:
-    rows = table(printed("simulate-fl", file(two_clients(3)), "--policy", "spot"))
+    rows = table(printed("simulate", "fl", file(two_clients(3)), "--policy", "spot"))
     assert rows["spot"][2] == "66.67"
     assert not {"fed_cost_aware", "on_demand"} & set(rows)
 
 
 def test_without_on_demand_offers_there_are_no_savings(file: Callable[[object], str]) -> None:
     content = changed(lambda s: s["zones"][0].pop("on_demand_usd_hour"))
-    rows = table(printed("simulate-fl", file(content)))
+    rows = table(printed("simulate", "fl", file(content)))
     assert rows["spot"][2] == "-"
     assert "on_demand" not in rows
 
 
 def test_a_bundled_scenario_shows_the_published_numbers_beside_ours() -> None:
-    assert table(printed("simulate-fl", "mnist"))["fed_cost_aware"][-3:] == ["95", "2.29013", "67.04"]
+    assert table(printed("simulate", "fl", "mnist"))["fed_cost_aware"][-3:] == ["95", "2.29013", "67.04"]
 
 
 def test_a_client_that_leaves_is_told(file: Callable[[object], str]) -> None:
     content = changed(lambda s: s["clients"][1].update(budget_usd=0.085))
-    text = printed("simulate-fl", file(content), "--policy", "spot")
+    text = printed("simulate", "fl", file(content), "--policy", "spot")
     assert "spot: fast left in round 2 of 3 after 14.2 min and lost that round's work" in text
 
 
 @pytest.mark.real
 def test_tables_and_pictures_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
     path, out = file(two_clients(3)), tmp_path / "out"
-    printed("simulate-fl", path, "--out", out)
+    printed("simulate", "fl", path, "--out", out)
     states = rows_of(out / "states.csv")
     fast = [row for row in states if row["policy"] == "fed_cost_aware" and row["client"] == "fast"]
     assert [(row["state"], row["start_s"], row["end_s"]) for row in fast[-2:]] == [
@@ -72,12 +72,12 @@ def test_tables_and_pictures_are_written(file: Callable[[object], str], tmp_path
         for kind in ("states", "costs"):
             assert (out / f"{kind}_{policy}.png").read_bytes().startswith(b"\x89PNG")
     again = tmp_path / "again"
-    printed("simulate-fl", path, "--out", again)
+    printed("simulate", "fl", path, "--out", again)
     assert all((again / entry.name).read_bytes() == entry.read_bytes() for entry in out.iterdir())
 
 
 def test_the_seed_decides() -> None:
-    outputs = [printed("simulate-fl", "mnist", "--seed", seed).splitlines()[2:] for seed in (1, 1, 2)]
+    outputs = [printed("simulate", "fl", "mnist", "--seed", seed).splitlines()[2:] for seed in (1, 1, 2)]
     assert outputs[0] == outputs[1] != outputs[2]
 
 
@@ -116,7 +116,7 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
     ],
 )
 def test_a_wrong_scenario_is_one_line(content: object, message: str, file: Callable[[object], str]) -> None:
-    assert message in mistake("simulate-fl", file(content))
+    assert message in mistake("simulate", "fl", file(content))
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,17 @@ def test_a_wrong_scenario_is_one_line(content: object, message: str, file: Calla
     ],
 )
 def test_a_wrong_word_is_one_line(words: list[str], message: str) -> None:
-    assert message in mistake("simulate-fl", *words)
+    assert message in mistake("simulate", "fl", *words)
 
 
 def test_a_policy_without_offers_is_refused(file: Callable[[object], str]) -> None:
     content = changed(lambda s: s["zones"][0].pop("spot_usd_hour"))
-    assert "client slow may rent no spot offer" in mistake("simulate-fl", file(content), "--policy", "spot")
+    assert "client slow may rent no spot offer" in mistake(
+        "simulate", "fl", file(content), "--policy", "spot"
+    )
 
 
-# plan-fl
+# plan fl
 
 APPLICATION, CLOUDS = EXAMPLES / "app.json", EXAMPLES / "clouds.json"
 
@@ -148,7 +150,7 @@ def test_the_example_is_the_published_case() -> None:
 
 
 def test_it_prints_the_placement_its_figures_and_the_runners_up() -> None:
-    text = printed("plan-fl", APPLICATION, CLOUDS)
+    text = printed("plan", "fl", APPLICATION, CLOUDS)
     assert "616.50 s    1.1269 USD" in text
     assert "6164.95 s (1:42:45)    11.27 USD" in text
     assert "proved optimal" in text
@@ -160,7 +162,7 @@ def test_it_prints_the_placement_its_figures_and_the_runners_up() -> None:
 
 def test_its_json_holds_the_same() -> None:
     options = ("--json", "--runners-up", 2, "--alpha", 0.5)
-    document = json.loads(printed("plan-fl", APPLICATION, CLOUDS, *options))
+    document = json.loads(printed("plan", "fl", APPLICATION, CLOUDS, *options))
     assert document["proved_optimal"] is True
     assert document["best"]["server"]["vm_type"] == "vm123"
     assert [task["task"] for task in document["best"]["clients"]] == ["c1", "c2", "c3", "c4"]
@@ -169,7 +171,7 @@ def test_its_json_holds_the_same() -> None:
 
 
 def test_spot_vms_are_placed_where_they_are_offered() -> None:
-    document = json.loads(printed("plan-fl", APPLICATION, CLOUDS, "--json", "--client-market", "spot"))
+    document = json.loads(printed("plan", "fl", APPLICATION, CLOUDS, "--json", "--client-market", "spot"))
     assert {task["market"] for task in document["best"]["clients"]} == {"spot"}
     assert document["best"]["server"]["market"] == "on_demand"
     assert all(task["usd_hour"] is not None for task in document["best"]["clients"])
@@ -185,13 +187,13 @@ def test_spot_vms_are_placed_where_they_are_offered() -> None:
     ],
 )
 def test_a_plan_that_cannot_be_made_is_one_line(options: tuple[str, ...], message: str) -> None:
-    assert mistake("plan-fl", APPLICATION, CLOUDS, *options).startswith(f"error: {message}")
+    assert mistake("plan", "fl", APPLICATION, CLOUDS, *options).startswith(f"error: {message}")
 
 
 def test_an_infeasible_quota_and_a_bad_file_are_named(file: Callable[[object], str]) -> None:
     document = clouds_document(load_clouds("aws_gcp"))
     for region in document["regions"]:
         region["max_vcpus"] = 8
-    narrow = mistake("plan-fl", APPLICATION, file(document))
+    narrow = mistake("plan", "fl", APPLICATION, file(document))
     assert "allows 8 vCPUs, at least 12 are needed (4 more)" in narrow
-    assert "cannot read" in mistake("plan-fl", "none.json", CLOUDS)
+    assert "cannot read" in mistake("plan", "fl", "none.json", CLOUDS)

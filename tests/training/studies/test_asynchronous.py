@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from agents.federated.asynchronous.shards import decode, split
 from envs.traces.images import load_images
+from spotweave.mistakes import EXIT_FAILED
 from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
 from training.studies.asynchronous import comparisons, experiment_3, privacy, runs
 from training.studies.asynchronous.comparisons import Comparison, Printed
-from training.studies.page import DIFFERS
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "asynchronous"
@@ -106,7 +106,7 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     assert page.read_text(encoding="utf-8") == text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*0.987*", "*0.999*"), encoding="utf-8")
-    assert CliRunner().invoke(app, ["--check"]).exit_code == DIFFERS
+    assert CliRunner().invoke(app, ["--check"]).exit_code == EXIT_FAILED
 
 
 @pytest.mark.parametrize(

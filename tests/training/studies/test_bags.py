@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from envs.simulation.bags.cases import uniform_job
 from envs.simulation.bags.model import Environment
+from spotweave.mistakes import EXIT_FAILED
 from training.studies.bags import __main__ as command
 from training.studies.bags import quality
 from training.studies.bags.__main__ import SECTIONS
-from training.studies.page import DIFFERS, Page
+from training.studies.page import Page
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,7 +45,7 @@ def test_a_table_is_measured_and_written_beside_the_print(
     assert "Not measured yet: `python -m training.studies.bags table_9_4`." in text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*21*", "*22*"), encoding="utf-8")
-    assert CliRunner().invoke(app, ["--check"]).exit_code == DIFFERS
+    assert CliRunner().invoke(app, ["--check"]).exit_code == EXIT_FAILED
     wrong = CliRunner().invoke(app, ["table_1"])
     assert wrong.exit_code == 2
     assert "there is no section 'table_1': use table_9_3, table_9_4" in wrong.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from training.config import INTERRUPTED
+from spotweave.mistakes import EXIT_INTERRUPTED
 from training.run_directory import RunDirectory
 from training.studies import processes
 from training.studies.processes import last_line, log_of, run_all, start_here
@@ -133,7 +133,7 @@ class InterruptedPoll:
         if not self.signals:
             os.kill(os.getpid(), signal.SIGINT)
         self.inside = False
-        self.returncode = INTERRUPTED if self.signals else None
+        self.returncode = EXIT_INTERRUPTED if self.signals else None
         return self.returncode
 
     def send_signal(self, signum: int, /) -> None:

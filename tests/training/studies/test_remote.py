@@ -18,11 +18,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from agents.stored import load_policy_state
+from spotweave.mistakes import EXIT_INTERRUPTED
 from tests.training.commands import ROOT, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
 from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_state
-from training.config import INTERRUPTED, UsageError
+from training.config import UsageError
 from training.engines.engine import RETRIES, LostTaskError
 from training.run_directory import RunDirectory
 from training.studies.processes import last_line, log_of, start_here
@@ -130,17 +131,17 @@ def test_a_loss_after_ctrl_c_begins_nothing_new(tmp_path: Path) -> None:
     there = ClusterTraining(cluster, planned(tmp_path), 1)
     there._reached.result()
     there.send_signal(signal.SIGINT)
-    assert finished(there) == INTERRUPTED
+    assert finished(there) == EXIT_INTERRUPTED
     assert cluster.placed == 1
 
 
 def test_ctrl_c_is_passed_on_outside_of_its_handler(tmp_path: Path) -> None:
-    cluster: Any = Cluster(1, lambda: INTERRUPTED if until(lambda: cluster.node.interrupts > 0) else 0)
+    cluster: Any = Cluster(1, lambda: EXIT_INTERRUPTED if until(lambda: cluster.node.interrupts > 0) else 0)
     there = ClusterTraining(cluster, planned(tmp_path), 1)
     there._reached.result()
     there.send_signal(signal.SIGINT)
     assert cluster.node.interrupts == 0
-    assert finished(there) == INTERRUPTED
+    assert finished(there) == EXIT_INTERRUPTED
     assert cluster.node.interrupts == 1
 
 
@@ -149,7 +150,7 @@ def test_ctrl_c_ends_a_training_that_waits_for_a_core(tmp_path: Path) -> None:
     there = ClusterTraining(cluster, planned(tmp_path), 1)
     assert there.poll() is None
     there.send_signal(signal.SIGINT)
-    assert there.poll() == INTERRUPTED
+    assert there.poll() == EXIT_INTERRUPTED
 
 
 def run_local(folder: Path, *more: str) -> RunDirectory:
@@ -191,7 +192,7 @@ def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path
                 until(lambda: log_of(run).exists() and "best" in log_of(run).read_text())
             finally:
                 node.interrupt()
-            assert code.result() == INTERRUPTED
+            assert code.result() == EXIT_INTERRUPTED
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     assert "interrupted; everything is saved" in log_of(run).read_text()
@@ -201,7 +202,7 @@ def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path
 def test_a_training_that_was_interrupted_before_it_began_does_not_begin(tmp_path: Path) -> None:
     node = NodeTraining()
     node.interrupt()
-    assert node.train(planned(tmp_path), 1, str(ROOT)) == INTERRUPTED
+    assert node.train(planned(tmp_path), 1, str(ROOT)) == EXIT_INTERRUPTED
 
 
 def until(true: Callable[[], bool], seconds: float = 300.0) -> bool:
@@ -248,7 +249,7 @@ def check_cluster(folder: str) -> None:
             until(lambda: waits_for(trainer.pid, signal.SIGINT))
             trainer.resume()
             out, _ = process.communicate()
-        assert process.returncode == INTERRUPTED, out
+        assert process.returncode == EXIT_INTERRUPTED, out
         assert "interrupted; states are saved" in out
         assert trainers(folder) == []
         process, trainer = repeat()

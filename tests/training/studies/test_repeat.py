@@ -41,7 +41,7 @@ def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "nothing to train: give +experiment=STUDY/trainings"),
+        ((), "nothing to train: give experiment=STUDY/trainings"),
         (("+experiment=liu2022/table_5_3",), "this experiment compares: run it with training/compare.py"),
         (("+experiment=liu2022/trainings", "workers=0"), "workers is 0"),
         (("+experiment=liu2022/trainings", "only=[nothing]"), "only names 'nothing'"),

@@ -99,7 +99,7 @@ def tune(command: Command) -> Command:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "nothing to search: give +experiment=comparators/multicluster"),
+        ((), "nothing to search: give experiment=comparators/multicluster"),
         (("+experiment=comparators/multicluster", "candidates=0"), "candidates is 0"),
         (
             ("+experiment=comparators/multicluster", "only=[ppo]"),

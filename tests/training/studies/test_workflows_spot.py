@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.named import named_rule
-from agents.workflows.online.rules import WORKFLOW_RULES
+from agents.named import named_rule, question_rules
 from envs.simulation.world import EpisodeKey
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from tests.envs.offers_cases import SPOT_B, case_of, chain
@@ -32,7 +31,7 @@ def test_no_rule_undercuts_the_bound(family: str) -> None:
     config, suite = WorkflowsConfig(family=family, steps=20), Suite("any", "validation", seed=9, episodes=4)
     bounds = [spot.lower_bound_usd(DrawnWorkflows(config).case(key)) for key in suite.episode_keys()]
     assert any(bounds)
-    for rule in WORKFLOW_RULES:
+    for rule in question_rules("workflows"):
         for bound, result in zip(
             bounds, run_suite(build_workflows(config, 4), named_rule(rule), suite), strict=True
         ):
@@ -52,7 +51,7 @@ def test_the_released_policy_pays_less_than_all_rules_and_keeps_the_deadlines() 
     learned = run_suite(world, spot._learned(world.spec), suite)
     usd = sum(one.metrics["cost_usd"] for one in learned)
     assert not any(one.metrics["missed"] for one in learned)
-    for rule in WORKFLOW_RULES:
+    for rule in question_rules("workflows"):
         assert usd < sum(one.metrics["cost_usd"] for one in run_suite(world, named_rule(rule), suite))
 
 

@@ -1,4 +1,4 @@
-"""`spotweave simulate-async`: a scenario's methods in virtual time, with several seeds each."""
+"""`spotweave simulate async`: a scenario's methods in virtual time, with several seeds each."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def measure_exchanges(
         connection = socket.create_connection((host, port), CONNECT_S)
     except OSError as error:
         raise MeasureError(
-            f"cannot reach {where}: {error.strerror or error}; start `spotweave measure-fl --listen` there "
+            f"cannot reach {where}: {error.strerror or error}; start `spotweave measure fl --listen` there "
             f"and open its port to this machine"
         ) from error
     try:
@@ -106,7 +106,7 @@ def measure_exchanges(
             connection.sendall(GREETING + b"\n")
             answer = link.line(time.monotonic() + GREETING_S)
             if answer != GREETING:
-                raise RefusedError(f"it answers {shown(answer)}, which is no `spotweave measure-fl --listen`")
+                raise RefusedError(f"it answers {shown(answer)}, which is no `spotweave measure fl --listen`")
             rounds = [
                 (
                     *_exchange(link, sizes.server_train, sizes.client_train),

@@ -1,4 +1,4 @@
-"""The answering side of measured messages: `spotweave measure-fl --listen`."""
+"""The answering side of measured messages: `spotweave measure fl --listen`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from envs.simulation.streams import Split
-from training.studies.page import one_line_errors
+from spotweave.mistakes import one_line_errors
 from training.studies.spot.entries import write_entries
 from training.studies.spot.page import write_page
 

@@ -159,7 +159,7 @@ def test_the_summary_of_two_methods_by_hand() -> None:
     assert efficiency_index(slow[0])[0] == pytest.approx(0.25)
 
 
-# The command `spotweave simulate-async`.
+# The command `spotweave simulate async`.
 
 SCENARIO = """
 title: Small
@@ -180,7 +180,7 @@ methods:
 
 def test_tables_and_a_picture_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    text = printed("simulate-async", file(SCENARIO), "--methods", "syn, asyn", "--seeds", 2, "--out", out)
+    text = printed("simulate", "async", file(SCENARIO), "--methods", "syn, asyn", "--seeds", 2, "--out", out)
     assert "Small; 2,000 digits of the package" in text
     assert "fed_suda" not in text
     assert (out / "experiment.png").read_bytes().startswith(b"\x89PNG")
@@ -194,7 +194,7 @@ def test_tables_and_a_picture_are_written(file: Callable[[object], str], tmp_pat
 
 
 def test_one_seed_has_no_interval(file: Callable[[object], str]) -> None:
-    assert "[" not in printed("simulate-async", file(SCENARIO), "--seeds", 1)
+    assert "[" not in printed("simulate", "async", file(SCENARIO), "--seeds", 1)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_one_seed_has_no_interval(file: Callable[[object], str]) -> None:
 def test_mistakes_are_one_line(
     file: Callable[[object], str], text: str, arguments: list[str], message: str
 ) -> None:
-    assert message in mistake("simulate-async", file(text), *arguments)
+    assert message in mistake("simulate", "async", file(text), *arguments)
 
 
 def test_a_missing_scenario_is_told() -> None:
-    assert "no scenario at nowhere.yaml" in mistake("simulate-async", "nowhere.yaml")
+    assert "no scenario at nowhere.yaml" in mistake("simulate", "async", "nowhere.yaml")

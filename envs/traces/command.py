@@ -1,9 +1,8 @@
-"""`python -m envs.traces`: build and fit what ships, import users' files, show what is there."""
+"""`spotweave traces`: build and fit what ships, import users' files, show what is there."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +17,7 @@ from envs.traces.jobs import job_files, load_jobs
 from envs.traces.market import JOB_FORMAT, MARKETS, MarketTrace, load_traces, merged, trace_files
 from envs.traces.prices import OnDemandPrices, SpotPrice, parse_usd_hour, with_on_demand, with_spot_price
 from envs.traces.storage import TraceError, read_json, write_directory
-from spotweave.plugins import PluginError
+from spotweave.mistakes import one_line_errors
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,31 +27,28 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
+@one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, or 1 after a mistake that was named in one line."""
-    try:
-        options = _parser().parse_args(arguments)
-        if options.command == "build":
-            # Only these two need pandas and scipy, which take a second to import.
-            from envs.traces.build_bundle import build_bundle
+    """Run a command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.command == "build":
+        # Only these two need pandas and scipy, which take a second to import.
+        from envs.traces.build_bundle import build_bundle
 
-            build_bundle(options.source, options.out)
-        elif options.command == "fit":
-            from envs.traces.fit import fit
+        build_bundle(options.source, options.out)
+    elif options.command == "fit":
+        from envs.traces.fit import fit
 
-            fit(options.source, options.out)
-        elif options.command == "import":
-            _import(options)
-        else:
-            print(_show(options.path))
-    except (TraceError, PluginError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        fit(options.source, options.out)
+    elif options.command == "import":
+        _import(options)
+    else:
+        print(_show(options.path))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m envs.traces", description="Recorded markets and jobs (docs/traces.md).")
+    parser = _Parser(prog="spotweave traces", description="Recorded markets and jobs (docs/traces.md).")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     build = commands.add_parser("build", help="build the shipped bundle from the raw collections")
     build.add_argument("--source", type=Path, required=True, help="folder of the raw collections")
@@ -241,7 +237,3 @@ def _bundle_table(bundle: TraceBundle) -> str:
         span = f"{price.values.min():.4f}-{price.values.max():.4f}"
         lines.append(_line(key, len(price.times_s), days, up, span))
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
