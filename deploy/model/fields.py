@@ -76,8 +76,8 @@ Arguments = Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS), Aft
 class Part(BaseModel):
     """A part of a job file."""
 
-    # A mistyped key would silently leave a default in force.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # A mistyped key would silently leave a default in force. What is said of fields is in docs/job-file.md.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 class Work(Part):

@@ -55,7 +55,9 @@ class BagTask(GpuAsk):
     """One command, on an instance of its own."""
 
     name: Name
+    """Of its own in the bag."""
     command: Command
+    """A program and its arguments; no shell reads them."""
     minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
     """Expected, at the reference speed of the job's profile."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] | None = None
@@ -69,6 +71,7 @@ class Bag(Work):
 
     kind: Literal["bag"] = "bag"
     tasks: Annotated[tuple[BagTask, ...], Field(min_length=1, max_length=MOST_TASKS)]
+    """The commands, which need nothing of each other."""
     deadline_s: Seconds | None = None
     """Seconds from submission to the end of the last task."""
     checkpoint: Command | None = None
@@ -145,17 +148,24 @@ class Resources(GpuAsk):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
     instances: Annotated[int, Field(gt=0, le=1000)] = 1
+    """How many at once, all of one offer."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
+    """At least so many cores each."""
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] = 1.0
+    """At least so much each."""
 
 
 class Places(Part):
     """Restrictions on the places of a job; None: no restriction."""
 
     markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
+    """In these only."""
     providers: Names | None = None
+    """At these only, by their names in the deployment's file."""
     regions: Names | None = None
+    """In these only."""
     instance_types: Names | None = None
+    """On these only."""
 
 
 class _Spark(SparkProgram, Work):
@@ -220,6 +230,7 @@ class Profile(Part):
     data_gb: Gigabytes = 0.0
     """Input that is read where the task starts."""
     checkpoint_gb: Gigabytes = 0.0
+    """What a checkpoint holds, which moves with the task."""
     checkpoint_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] = 0.0
     """Seconds to save a checkpoint."""
     checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS), AfterValidator(_interval)] = (
@@ -232,7 +243,9 @@ class FlowerClient(Part):
     """One participant and what is passed to its node."""
 
     name: Name
+    """Of its own in the training."""
     config: Texts = Field(default_factory=dict)
+    """What its node is given (Flower's `node_config`)."""
     region: Text | None = None
     """Region of the client's data, where alone it trains; None: anywhere."""
     budget_usd: Usd | None = None
@@ -256,9 +269,13 @@ class Flower(Work):
     app: Path
     """Folder of a Flower app (pyproject.toml with ServerApp and ClientApp)."""
     rounds: Count
+    """After which it has succeeded."""
     clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1, max_length=MAX_CLIENTS)]
+    """Who takes part; each is a task."""
     run_config: Texts = Field(default_factory=dict)
+    """In place of the app's own settings (Flower's `run_config`)."""
     deadline_s: Seconds | None = None
+    """From submission to the end of the last round."""
     epoch_s: Seconds | None = None
     """Expected seconds of a client's part of a round, until some were measured."""
     aggregation_s: Seconds | None = None
@@ -310,27 +327,24 @@ class Flower(Work):
 
 
 class JobSpec(Part):
-    """A job file: what `spotweave submit` sends.
-
-    Attributes:
-        name: for people; need not be unique.
-        work: what it does.
-        resources: of each task.
-        places: where it may run.
-        profile: what is known of its tasks, for better decisions.
-        budget_usd: what all its instances may cost together; a hard limit.
-        env: environment variables of its processes. No secrets: they are stored as they are.
-        max_user_failures: after this many failures that are not the provider's fault, it has failed.
-    """
+    """A job file: what `spotweave submit` sends."""
 
     name: Name
+    """For people; need not be unique."""
     work: Annotated[SparkBatch | SparkStreaming | Flower | Bag | Workflow, Field(discriminator="kind")]
+    """What it does."""
     resources: Resources = Resources()
+    """Of each task."""
     places: Places = Places()
+    """Where it may run."""
     profile: Profile = Profile()
+    """What is known of its tasks, for better decisions."""
     budget_usd: Usd | None = None
+    """What all its instances may cost together; a hard limit."""
     env: Texts = Field(default_factory=dict)
+    """Environment variables of its processes. No secrets: they are stored as they are."""
     max_user_failures: Annotated[int, Field(ge=0, le=20)] = 2
+    """After this many failures that are not the provider's fault, it has failed."""
 
     @model_validator(mode="after")
     def _environment(self) -> JobSpec:

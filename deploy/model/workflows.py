@@ -45,7 +45,9 @@ class SparkProgram(Part):
     script: Path
     """Python file or jar, relative to the file that describes the job."""
     args: Arguments = ()
+    """Passed as they are; no shell reads them."""
     conf: Texts = Field(default_factory=dict)
+    """Spark's own settings, but for those that follow from the instances."""
     py_files: Annotated[tuple[Path, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_plain)] = ()
     """Modules for the driver and the executors: .py, .zip or .egg files; `submit` packs folders."""
 
@@ -69,11 +71,13 @@ class InputFile(Part):
     """A file, or a folder of files, that is there before the workflow begins."""
 
     name: Name
+    """By which steps read it."""
     path: Path
     """Below the folder of its region's data; without a region next to the job file, with which it goes."""
     region: Text | None = None
     """Region of the cluster that keeps the file; None: sent with the job to every cluster."""
     gb: Gigabytes = 0.0
+    """What it holds."""
     stays: bool = False
     """Whether it may be read in its region only, and is never copied elsewhere."""
 
@@ -88,8 +92,9 @@ class OutputFile(Part):
     """A file, or a folder of files, that a step writes."""
 
     name: Name
+    """By which other steps read it."""
     gb: Gigabytes = 0.0
-    """Expected."""
+    """What it is expected to hold."""
     stays: bool = False
     """Whether it may be read only in the region where its step ran."""
 
@@ -98,8 +103,11 @@ class Step(SparkProgram, GpuAsk):
     """One Spark application. In its arguments `{NAME}` is the path of a file that it reads or writes."""
 
     name: Name
+    """Of its own in the workflow."""
     reads: Annotated[tuple[Name, ...], Field(max_length=MOST_FILES)] = ()
+    """Files of the workflow, or of other steps, by name."""
     writes: Annotated[tuple[OutputFile, ...], Field(min_length=1, max_length=MOST_FILES)]
+    """What it leaves for other steps, and as the workflow's results."""
     minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
     """Expected, with all its executors, at the reference speed of the job's profile."""
     executors: Annotated[int, Field(gt=0, le=1000)] = 1
@@ -117,7 +125,9 @@ class Workflow(Work):
 
     kind: Literal["workflow"] = "workflow"
     files: Annotated[tuple[InputFile, ...], Field(max_length=MOST_FILES)] = ()
+    """What is there before it begins."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS)]
+    """In any order: each waits for those whose files it reads."""
     deadline_s: Seconds | None = None
     """Seconds from submission to the end of the last step."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
 import sys
 import time
@@ -15,12 +17,14 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
+from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.security.keys import SecurityError
 from deploy.security.tls import INSECURE_WORDS, TlsFiles
 from deploy.security.tokens import Role
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
+from deploy.server.middleware import Metrics
 from deploy.server.run import HttpListener, ListenError, bind, main
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.server.settings import ServerSettings
@@ -42,6 +46,7 @@ from tests.deploy.server.service import (
 from tests.deploy.tls import self_signed
 
 JSON = {"Content-Type": "application/json"}
+GRAFANA = Path(__file__).resolve().parents[3] / "examples" / "grafana.json"
 
 
 def test_it_is_ready_while_the_scheduler_makes_its_passes(service: Service) -> None:
@@ -312,3 +317,16 @@ def test_a_service_that_can_accept_nothing_ends(service: Service, monkeypatch: p
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{listening.port}/healthz", trust_env=False, timeout=30.0)
         wait_until(lambda: not listening.alive())
+
+
+def test_every_metric_of_the_grafana_dashboard_is_one_that_is_exported() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    SchedulerMetrics(registry)
+    kinds = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    exported = {one.name + end for one in registry.collect() for end in kinds[one.type]}
+    page = json.loads(GRAFANA.read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in page["panels"] for target in panel["targets"]]
+    named = {name for expression in asked for name in re.findall(r"\bspotweave_\w+", expression)}
+    assert len(named) > 20
+    assert named - exported == set()
