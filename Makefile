@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format docs bench clean
+.PHONY: help train demo demo-gpu demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -29,6 +29,11 @@ train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed);
 
 demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted as recorded; needs Java 17
 	$(BIN)/python -m deploy.demo $(value ARGS)
+
+demo-gpu: $(VENV)/.live  ## a Flower training and a Spark job on this machine's NVIDIA GPU; needs its driver and Java 17
+	$(BIN)/python -m pip install --quiet --no-input $(PIP_ARGS) -e '.[gpu]'
+	$(BIN)/python -m deploy.demo --config configs/deploy/demo_gpu.yaml \
+		examples/federated_one_gpu.yaml examples/gpu_inference.yaml $(value ARGS)
 
 demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Java 17
 	$(BIN)/python -m deploy.demo --config configs/deploy/demo_aws.yaml $(value ARGS)

@@ -163,6 +163,8 @@ class RunnersConfig(Part):
         sandbox_ids: FIRST-LAST of the user and group ids that jobs get where `serve` runs as root; no account
             may have one of them.
         readable: folders that jobs may read although a sandbox hides them (homes, /run, this file's folder).
+        server_gpus: GPUs of this machine, by the N of their /dev/nvidiaN, which ServerApps may use where the
+            job asks for GPUs.
         data: by region: a folder, relative to this file, in which its cluster keeps what workflows read. This
             machine and the region's nodes see it.
         driver_memory_most_gib: what a driver, or a SuperLink with its ServerApps, may have in memory; over
@@ -182,6 +184,7 @@ class RunnersConfig(Part):
     # The range from which systemd takes ids for the while that a service runs.
     sandbox_ids: Annotated[str, Field(pattern=r"^[1-9][0-9]{2,8}-[1-9][0-9]{2,8}$")] = "61184-65519"
     readable: tuple[Path, ...] = ()
+    server_gpus: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = ()
     data: dict[str, Path] = Field(default_factory=dict)
     driver_memory_most_gib: _Positive = 8.0
     driver_files_most_gib: _Positive = 50.0

@@ -348,6 +348,7 @@ def make_runners(
                 checkpoints=checkpoints,
                 sandbox=sandbox,
                 limits=limits,
+                server_gpus=config.server_gpus,
             )
         ),
         BagRunner(

@@ -43,6 +43,7 @@ class Node:
         memory_gib: that the task may use.
         speed: of the instance, that of the reference type is 1.
         region: where it is.
+        gpus: that the task may use.
         notice_s: epoch seconds at which it will end; None without notice.
         certificate: of its node agent, PEM: whoever shows another one is not this node.
     """
@@ -57,6 +58,7 @@ class Node:
     certificate: str = field(default="", repr=False)
     speed: float = 1.0
     region: str = ""
+    gpus: int = 0
 
 
 @dataclass(frozen=True)

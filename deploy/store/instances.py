@@ -86,6 +86,7 @@ class Instance:
             certificate=self.certificate,
             speed=self.offer.speed,
             region=self.offer.region,
+            gpus=self.offer.gpus,
         )
 
 

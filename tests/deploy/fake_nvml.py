@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 GIB = 1 << 30
+
+
+def install(folder: Path, count: int) -> None:
+    """Write the module `pynvml` for other processes that have this folder and the root on PYTHONPATH."""
+    code = f"FakeNvml([FakeGpu(uuid=f'GPU-{{one}}', minor=one) for one in range({count})])"
+    head = "import sys\nfrom tests.deploy.fake_nvml import FakeGpu, FakeNvml\n"
+    (folder / "pynvml.py").write_text(f"{head}sys.modules[__name__] = {code}\n")
 
 
 class NVMLError(Exception):

@@ -162,6 +162,7 @@ GIS = {f"workflows/{script}.py" for script in ("accumulate", "join", "mean", "me
         ("gis", GIS),
         ("streaming", None),
         ("federated_mnist", None),
+        ("federated_one_gpu", None),
         ("fed_suda", None),
     ],
 )

@@ -146,7 +146,7 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
     kept = CheckpointsConfig(spark="s3://bucket/checkpoints")
     homes: dict[str, Any] = {"node_spark_home": "/opt/spark", "node_java_home": "/opt/java"}
     places = {"node_python": "/opt/python", **homes}
-    told = RunnersConfig(address=IPv4Address("10.0.0.10"), checkpoints=kept, **places)
+    told = RunnersConfig(address=IPv4Address("10.0.0.10"), checkpoints=kept, server_gpus=(0,), **places)
     objects = FolderObjects(tmp_path / "kept")
     south = {"south": tmp_path / "south"}
     spark, workflows, flower, bags = make_runners(told, tmp_path, objects, data=south)
@@ -156,7 +156,7 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
     assert [vars(one)["_settings"] for one in (spark, workflows, flower, bags)] == [
         spark_settings,
         WorkflowSettings(tmp_path / "workflow", spark_settings, south),
-        FlowerSettings(tmp_path / "flower", "10.0.0.10", "/opt/python", objects),
+        FlowerSettings(tmp_path / "flower", "10.0.0.10", "/opt/python", objects, server_gpus=(0,)),
         BagSettings(tmp_path / "bag", objects, "/opt/python"),
     ]
     spark, _, flower, bags = make_runners(RunnersConfig(), tmp_path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
-from deploy.model.gpus import MOST_GPUS
+from deploy.model.gpus import MOST_GPUS, is_model
 from deploy.model.instances import Market
+from deploy.node.api import GpuStatus
+from deploy.node.gpus import GpuWatch, Seen
 from deploy.providers.base import Provider
-from deploy.providers.config import Place, ProviderConfig
+from deploy.providers.config import Finding, Place, ProviderConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, Part
@@ -18,6 +21,8 @@ from envs.traces.storage import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
+FIRST_LOOK_S = 10.0
+"""So long a driver may take that slept."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
 
 
@@ -76,6 +81,20 @@ class LocalOffer(Part):
         """local/ZONE or REGION/TYPE/MARKET."""
         return self.place.offer_id
 
+    def gpus_of(self, seen: Seen | None) -> list[GpuStatus]:
+        """Those of the machine's GPUs that its instances have: of one model."""
+        if seen is None or not self.gpus:
+            return []
+        found = [one for one in seen.gpus if is_model(self.gpu or "", one.name)]
+        return [one for one in found if one.name == found[0].name]
+
+    def lacks(self, seen: Seen | None) -> str:
+        """What the machine lacks of its GPUs, in one line; "": nothing."""
+        if len(self.gpus_of(seen)) >= self.gpus:
+            return ""
+        machine = seen or "does not tell of any"
+        return f"an instance has {self.gpus} {self.gpu or 'GPU'}, this machine {machine}"
+
     @model_validator(mode="after")
     def _priced(self) -> LocalOffer:
         if self.trace is None and self.price_usd_hour is None:
@@ -130,6 +149,20 @@ class LocalConfig(ProviderConfig):
         """By offer id; the recordings are read too. Raises ConfigError."""
         self.recordings()
         return {one.offer_id: one.place for one in self.offers}
+
+    def check(self, deployment: str) -> Iterator[Finding]:
+        """Whether this machine has the GPUs that offers name."""
+        if not any(one.gpus for one in self.offers):
+            return
+        watch = GpuWatch()
+        seen = watch.seen(FIRST_LOOK_S)
+        watch.close()
+        problems = sorted({lacks for one in self.offers if (lacks := one.lacks(seen))})
+        for lacks in problems:
+            remedy = "mend that (docs/gpu.md), or take gpus out of the offers"
+            yield Finding("GPUs", "missing", f"{lacks}: {remedy}")
+        if not problems and seen is not None:
+            yield Finding("GPUs", "right", f"{seen}, driver {seen.gpus[0].driver}")
 
     def looks_after(self, region: str) -> bool:
         """Always: what was started is in the state folder, whatever its region is called now."""

@@ -18,13 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from deploy.model.gpus import is_model, model_of
+from deploy.model.gpus import model_of
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.node import procfs
-from deploy.node.api import GpuStatus
-from deploy.node.gpus import GpuWatch
+from deploy.node.gpus import GpuWatch, Seen
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
-from deploy.providers.local.config import LocalConfig, LocalOffer
+from deploy.providers.local.config import FIRST_LOOK_S, LocalConfig, LocalOffer
 from deploy.providers.local.records import (
     Fate,
     Init,
@@ -42,8 +41,6 @@ _BIRTH_S = 30.0
 _OVERDUE_S = 5.0
 """An instance that did not switch itself off by then is stuck (stopped, say), and is switched off."""
 _AGENT_START_S = 1.0
-_GPUS_S = 10.0
-"""The first look for GPUs may take so long: a driver that slept wakes up."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -165,9 +162,8 @@ class LocalProvider:
         recording, at = self._recordings[offer.offer_id], self._position_s(now)
         history, available = recording.history(at), recording.available(at)
         reason = "" if available else "no capacity in the recording now"
-        gpus = self._gpus_of(offer)
-        if len(gpus) < offer.gpus:
-            gpus, reason = [], self._too_few(offer)
+        lacks = offer.lacks(seen := self._seen())
+        gpus, reason = ([], lacks) if lacks else (offer.gpus_of(seen), reason)
         price, factor = recording.price_usd_hour(at), self._config.time_factor
         spot = offer.market == "spot"
         return Offer(
@@ -197,16 +193,8 @@ class LocalProvider:
             reason=reason,
         )
 
-    def _gpus_of(self, offer: LocalOffer) -> list[GpuStatus]:
-        """The machine's GPUs that instances of an offer have: of one model."""
-        seen = self._gpus.seen(_GPUS_S) if self._gpus is not None and offer.gpus else None
-        found = [one for one in (seen.gpus if seen else ()) if is_model(offer.gpu or "", one.name)]
-        return [one for one in found if one.name == found[0].name]
-
-    def _too_few(self, offer: LocalOffer) -> str:
-        seen = None if self._gpus is None else self._gpus.seen()
-        wanted = f"{offer.gpus} {offer.gpu or 'GPU'}"
-        return f"an instance has {wanted}, this machine {seen or 'does not tell'}"
+    def _seen(self) -> Seen | None:
+        return None if self._gpus is None else self._gpus.seen(FIRST_LOOK_S)
 
     def _admit(self, offer: LocalOffer, request: LaunchRequest, others: Sequence[Record], now: float) -> None:
         """Refuse what the market refuses now."""
@@ -218,8 +206,8 @@ class LocalProvider:
             raise CapacityError(f"{offer.offer_id}: {price} USD/h now, more than the limit of {limit}")
         if sum(record.offer_id == offer.offer_id for record in others) >= offer.quota:
             raise QuotaError(f"{offer.offer_id}: {offer.quota} instances run, the quota")
-        if len(self._gpus_of(offer)) < offer.gpus:
-            raise CapacityError(f"{offer.offer_id}: {self._too_few(offer)}")
+        if lacks := offer.lacks(self._seen()):
+            raise CapacityError(f"{offer.offer_id}: {lacks}")
 
     def _fate(self, offer: LocalOffer, request: LaunchRequest, now: float) -> Fate:
         """When the recording takes this instance away. It is in the record from birth on."""
@@ -245,7 +233,7 @@ class LocalProvider:
         load = {core: sum(core in record.cpus for record in others) for core in cores}
         cpus = sorted(cores, key=lambda core: (load[core], core))[: offer.vcpus]
         shared = Counter(uuid for record in others for uuid in record.gpus)
-        gpus = sorted(self._gpus_of(offer), key=lambda one: (shared[one.uuid], one.minor))[: offer.gpus]
+        gpus = sorted(offer.gpus_of(self._seen()), key=lambda one: (shared[one.uuid], one.minor))
         pair = node_pair()
         return Record(
             instance_id=name,
@@ -263,7 +251,7 @@ class LocalProvider:
             cpus=tuple(sorted(cpus)),
             imds_poll_s=self._config.imds_poll_s,
             fate=self._fate(offer, request, now),
-            gpus={one.uuid: one.minor for one in gpus},
+            gpus={one.uuid: one.minor for one in gpus[: offer.gpus]},
         )
 
     def _switch_on(self, record: Record) -> None:

@@ -13,6 +13,7 @@ from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeError
+from deploy.node.gpus import device_files
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
@@ -253,7 +254,10 @@ class FlowerJob:
         sandbox, limits = self.settings.sandbox, self.settings.limits
         known = record.runs > 0 or any(client.node_id for client in record.clients.values())
         setup = self.training.setup_file
-        self.superlink.start(self._workdir, setup, self._spec.env, sandbox, limits, fresh=not known)
+        gpus = self.settings.server_gpus if self._spec.resources.gpu_count else ()
+        self.superlink.start(
+            self._workdir, setup, self._spec.env, sandbox, limits, fresh=not known, devices=device_files(gpus)
+        )
         return False
 
     def _register(self) -> None:

@@ -44,6 +44,8 @@ class FlowerSettings:
     # scheduler
     sandbox: Sandbox | None = None
     limits: Limits = field(default_factory=Limits)  # of each SuperLink with its ServerApps
+    # /dev/nvidiaN that ServerApps may use, by N, where their job asks for GPUs
+    server_gpus: tuple[int, ...] = ()
 
 
 # What the runner must know of a job after a restart of the scheduler. On disk before it is acted on.

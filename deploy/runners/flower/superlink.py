@@ -207,6 +207,7 @@ class SuperLink:
         limits: Limits | None = None,
         *,
         fresh: bool = False,
+        devices: tuple[Path, ...] = (),
     ) -> None:
         """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
 
@@ -218,6 +219,7 @@ class SuperLink:
             limits: of it and its ServerApps together; None: none.
             fresh: nothing rests on its database yet. Then it makes a new one: killed while it makes the
                 tables, it would never start again with what it has made.
+            devices: that the sandbox lets through.
 
         Raises:
             RunnerError: if it cannot be started.
@@ -259,7 +261,8 @@ class SuperLink:
             # The job's: nothing is read back from either.
             writable = (workdir.resolve(), self._shown)
             job_id = self._folder.name
-            boxed = sandbox, Box(box_name(job_id), job_id, writable, self._folder / "tmp")
+            box = Box(box_name(job_id), job_id, writable, self._folder / "tmp", devices=devices)
+            boxed = sandbox, box
         self._process.start(argv, whole, workdir, self.log, again=True, boxed=boxed, limits=limits)
 
     def fault(self) -> str:

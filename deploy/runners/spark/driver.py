@@ -17,7 +17,7 @@ from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
 from deploy.runners.spark.master import secured
 from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.spark.worker import SMALLEST_MEMORY_GIB, executor_memory_mib, resource
+from deploy.runners.spark.worker import GPU, SMALLEST_MEMORY_GIB, executor_memory_mib, resource
 
 _RESERVED_CONF = (
     "spark.acls.",
@@ -49,6 +49,8 @@ _RESERVED_CONF = (
     "spark.task.resource.",
     "spark.ui.",
 )
+_GPU_CONF = (f"spark.executor.resource.{GPU}.", f"spark.task.resource.{GPU}.")
+"""Which a job may set, as far as it asks for GPUs."""
 _REDACTED = r"(?i)secret|password|token|credential|access.?key|^spark\.executorEnv\.|^sun\.java\.command$"
 _PYTHON_SUFFIXES = (".py", ".zip", ".egg")
 _MANIFEST_BYTES, _DIRECTORY_BYTES = 64 << 10, 8 << 20
@@ -79,6 +81,9 @@ def check_job(spec: JobSpec, folder: Path) -> None:
     for key in work.conf:
         if not key.startswith("spark."):
             raise ValueError(f"conf has {key!r}: Spark reads only names that begin with spark.")
+        if key.startswith(_GPU_CONF):
+            _check_gpus(key, work.conf[key], spec)
+            continue
         # "spark.executor.memoryOverhead" is not "spark.executor.memory".
         if any(key == name or (name.endswith(".") and key.startswith(name)) for name in _RESERVED_CONF) or (
             key.startswith("spark.authenticate")
@@ -96,6 +101,28 @@ def check_job(spec: JobSpec, folder: Path) -> None:
         )
     if isinstance(work, SparkStreaming) and work.conf.get("spark.eventLog.enabled") == "false":
         raise ValueError("conf switches the event log off, from which batches are counted: leave it out")
+
+
+def _check_gpus(key: str, value: str, spec: JobSpec) -> None:
+    """Refuse GPUs for executors and tasks that their instance need not have."""
+    most = spec.resources.gpu_count
+    if not most:
+        raise ValueError(f"conf sets {key}, and resources asks for no GPU: give resources.gpus")
+    if key == f"spark.executor.resource.{GPU}.amount" and value not in map(str, range(1, most + 1)):
+        raise ValueError(f"conf sets {key} to {value!r}: expected 1 to {most}, as resources asks for GPUs")
+    if key == f"spark.task.resource.{GPU}.amount" and not _task_share(value, most):
+        raise ValueError(
+            f"conf sets {key} to {value!r}: expected a share of a GPU up to 0.5, or a number from 1 to {most}"
+        )
+
+
+def _task_share(value: str, most: int) -> bool:
+    """Whether Spark takes this as what a task needs of GPUs."""
+    try:
+        share = float(value)
+    except ValueError:
+        return False
+    return 0 < share <= 0.5 or (share <= most and share.is_integer() and share > 0)
 
 
 def _check_file(name: str, folder: Path) -> None:
@@ -174,6 +201,7 @@ class DriverPlace:
     events: Path  # where its event log goes
     vcpus: int
     memory_gib: float
+    gpus: int = 0  # of each executor
 
 
 def variables(spec: JobSpec, place: DriverPlace) -> dict[str, str]:
@@ -199,6 +227,9 @@ def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) ->
     work = spark_work(spec)
     conf = {"spark.app.name": spec.name, "spark.driver.memory": settings.driver_memory} | dict(work.conf)
     conf |= _files(work, place.workdir)
+    if place.gpus:
+        amounts = {"executor": str(place.gpus), "task": "1"}
+        conf = {f"spark.{of}.resource.{GPU}.amount": amount for of, amount in amounts.items()} | conf
     conf |= secured() | {
         "spark.master": place.master_url,
         "spark.submit.deployMode": "client",

@@ -103,7 +103,8 @@ class SparkRunner:
             if self._outcomes.enough(assignment):
                 return
             for node in assignment.nodes:
-                self._workers.start(node, assignment.attempt_id, find_spark())
+                gpus = assignment.spec.resources.gpu_count > 0
+                self._workers.start(node, assignment.attempt_id, find_spark(), gpus=gpus)
             self._start_driver(assignment, attempt)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
@@ -222,6 +223,7 @@ class SparkRunner:
             events=events,
             vcpus=min(node.vcpus for node in assignment.nodes),
             memory_gib=min(node.memory_gib for node in assignment.nodes),
+            gpus=min(node.gpus for node in assignment.nodes) if spec.resources.gpu_count else 0,
         )
         home = find_spark()
         conf = attempt.own / "spark.conf"

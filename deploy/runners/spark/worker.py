@@ -24,6 +24,8 @@ from deploy.runners.spark.reason import last_error
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
 SMALLEST_MEMORY_GIB = 1.0
+GPU = "gpu"
+"""Spark's name of the resource."""
 _END_S = 2.0
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256
@@ -60,12 +62,16 @@ class Workers:
         self._master = master
         self._settings = settings
 
-    def start(self, node: Node, attempt_id: str, home: SparkHome) -> None:
-        """Start an attempt's worker on a node, once for ever. Raises RunnerError."""
+    def start(self, node: Node, attempt_id: str, home: SparkHome, *, gpus: bool = False) -> None:
+        """Start an attempt's worker on a node, once for ever; with `gpus` it has the node's.
+
+        Raises:
+            RunnerError: if it cannot be started, or the node lacks GPUs.
+        """
         try:
             with connect(node) as client:
                 if known_process(client, process_id(attempt_id)) is None:
-                    self._start(client, node, attempt_id, home)
+                    self._start(client, node, attempt_id, home, node.gpus if gpus else 0)
         except NodeError as error:
             raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
 
@@ -135,11 +141,20 @@ class Workers:
         except NodeUnreachable:
             return f"{node.instance_id} does not answer" if silence_counts else ""
 
-    def _start(self, client: NodeClient, node: Node, attempt_id: str, home: SparkHome) -> None:
+    def _start(self, client: NodeClient, node: Node, attempt_id: str, home: SparkHome, gpus: int) -> None:
         folder = f"spark/{attempt_id}"
         name = resource(attempt_id)
-        workdir = client.status().workdir
-        offered = [{"id": {"componentName": "spark.worker", "resourceName": name}, "addresses": ["0"]}]
+        status = client.status()
+        workdir, found = status.workdir, len(status.gpus or ())
+        if found < gpus:
+            raise RunnerError(f"{node.instance_id} has {found} GPUs, not {gpus} {status.no_gpus}".strip())
+        # What the agent has seen, in the place of a discovery script: that would need nvidia-smi on the node.
+        # As in CUDA, the first GPU that the node's processes see is 0.
+        offered = [
+            {"id": {"componentName": "spark.worker", "resourceName": what}, "addresses": addresses}
+            for what, addresses in ((name, ["0"]), (GPU, [str(index) for index in range(gpus)]))
+            if addresses
+        ]
         client.put_file(f"{folder}/resources.json", json.dumps(offered).encode())
         conf = secured() | {
             "spark.decommission.enabled": "true",
@@ -150,6 +165,8 @@ class Workers:
             f"spark.worker.resource.{name}.amount": "1",
             "spark.worker.resourcesFile": f"{workdir}/{folder}/resources.json",
         }
+        if gpus:
+            conf[f"spark.worker.resource.{GPU}.amount"] = str(gpus)
         client.put_file(f"{folder}/worker.conf", properties(conf).encode())
         spark_home = self._settings.node_spark_home or str(home.path)
         java_home = self._settings.node_java_home or home.java_home

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from deploy.clouds import missing
+from deploy.config import DeploymentConfig
 from deploy.model.gpus import broken_promise, is_model, model_of
 from deploy.model.instances import LaunchRequest
 from deploy.node import gpus as module
@@ -23,7 +25,14 @@ from deploy.providers.local.provider import LocalProvider
 from deploy.providers.local.records import StateFolder
 from deploy.security.sandbox import Box, Mode, Sandbox
 from deploy.security.trial import choose
-from tests.deploy.fake_nvml import FakeGpu, FakeNvml, NoPermissionError, NotSupportedError, NVMLError
+from tests.deploy.fake_nvml import (
+    FakeGpu,
+    FakeNvml,
+    NoPermissionError,
+    NotSupportedError,
+    NVMLError,
+    install,
+)
 from tests.deploy.node.agents import ROOT, wait_until
 
 OFFER = "local/local/box/owned"
@@ -166,6 +175,21 @@ def test_an_offer_with_more_gpus_than_the_machine_is_not_available(
     provider.close()
 
 
+@pytest.mark.parametrize(
+    ("missing_driver", "told"),
+    [
+        (True, "local GPUs: an instance has 1 GPU, this machine no GPU (no working NVIDIA driver: "),
+        (False, ""),
+    ],
+)
+def test_a_machine_without_its_gpus_is_not_served(two_t4: FakeNvml, missing_driver: bool, told: str) -> None:
+    two_t4.missing = missing_driver
+    found = missing(DeploymentConfig.load(ROOT / "configs" / "deploy" / "demo_gpu.yaml"))
+    assert found.startswith(told)
+    assert bool(found) is missing_driver
+    assert "\n" not in found
+
+
 def test_a_model_without_a_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="gpu is 'T4' and gpus is 0"):
         config(tmp_path, gpus=0, gpu="T4")
@@ -227,8 +251,7 @@ def test_bubblewrap_shows_the_granted_devices_alone() -> None:
 def test_an_instance_reports_its_own_gpu_and_its_processes_see_no_other(
     tmp_path: Path, two_t4: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = "import sys\nfrom tests.deploy.fake_nvml import *\nsys.modules[__name__] = FakeNvml([FakeGpu(), "
-    (tmp_path / "pynvml.py").write_text(fake + "FakeGpu(uuid='GPU-1', minor=3)])\n")
+    install(tmp_path, 2)
     environment = StateFolder.environment
 
     def with_fake(state: StateFolder, name: str, home: Path) -> dict[str, str]:

@@ -41,6 +41,7 @@ class Played:
 
     def __init__(self) -> None:
         self.starts = 0
+        self.devices: tuple[Path, ...] = ()
         self.alive = False
         self.nodes: dict[str, int] = {}
         self.here: set[int] = set()
@@ -76,8 +77,9 @@ class PlayedSuperLink:
     def running(self) -> bool:
         return self.played.alive
 
-    def start(self, *_: object, **__: object) -> None:
+    def start(self, *_: object, devices: tuple[Path, ...], **__: object) -> None:
         self.played.starts += 1
+        self.played.devices = devices
         self.played.alive = True
 
     def fault(self) -> str:

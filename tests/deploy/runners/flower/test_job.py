@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from deploy.fl.checkpoints import Participation
+from deploy.model.jobs import Resources
 from deploy.model.tasks import Phase
 from deploy.runners.base import RunnerError
 from deploy.runners.flower.training import MAX_FRUITLESS
@@ -174,6 +176,19 @@ def test_a_drained_client_is_lost_and_its_place_at_the_superlink_free(stage: Sta
     assert stage.setup().clients["a"].attempt == 2
     with pytest.raises(RunnerError, match="only a new attempt"):
         stage.runner.ensure(assignment)
+
+
+@pytest.mark.parametrize(("asked", "reached"), [(1, ["nvidia1", "nvidiactl"]), (0, [])])
+def test_a_server_app_reaches_gpus_where_its_job_asks_for_some(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, reached: list[str]
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("deploy.node.gpus._DEV", tmp_path)
+    stage.runner._settings = replace(stage.settings, server_gpus=(1,))
+    stage.spec = stage.spec.model_copy(update={"resources": Resources(gpus=asked)})
+    stage.until_running()
+    assert [path.name for path in stage.played.devices] == reached
 
 
 def test_a_node_that_does_not_answer_is_not_lost_until_it_is_stopped(stage: Stage) -> None:

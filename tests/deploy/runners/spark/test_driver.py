@@ -6,6 +6,7 @@ import json
 import tracemalloc
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_files_of_the_job_are_given_to_spark_by_absolute_paths(folder: Path, tmp
     assert conf["spark.archives"] == f"{folder}/two.zip#x"
 
 
-@pytest.mark.parametrize("name", ["wordcount", "streaming"])
+@pytest.mark.parametrize("name", ["wordcount", "streaming", "gpu_inference"])
 def test_the_examples_can_run(name: str) -> None:
     examples = Path(__file__).resolve().parents[4] / "examples"
     described = yaml.safe_load((examples / f"{name}.yaml").read_text())
@@ -91,6 +92,15 @@ def test_the_examples_can_run(name: str) -> None:
         (job(conf={"spark.master": "local[2]"}), "conf sets spark.master"),
         (job(conf={"spark.executor.memory": "64g"}), "conf sets spark.executor.memory"),
         (job(conf={"spark.executor.resource.x.amount": "1"}), "conf sets spark.executor.resource.x.amount"),
+        (job(conf={"spark.executor.resource.gpu.amount": "1"}), "and resources asks for no GPU"),
+        (
+            job(conf={"spark.executor.resource.gpu.amount": "3"}, resources={"gpus": 2}),
+            "amount to '3': expected 1 to 2",
+        ),
+        (
+            job(conf={"spark.task.resource.gpu.amount": "0.7"}, resources={"gpus": 1}),
+            "amount to '0.7': expected a share of a GPU up to 0.5, or a number from 1 to 1",
+        ),
         (job(conf={"spark.authenticate.secret": "x"}), "conf sets spark.authenticate.secret"),
         (job(conf={"spark.authenticate": "false"}), "conf sets spark.authenticate"),
         (job(env={"SPARK_HOME": "/x"}), "env sets SPARK_HOME"),
@@ -156,6 +166,24 @@ def test_executors_are_tied_to_the_attempts_workers_and_fill_them(folder: Path) 
     }
     assert expected.items() <= conf.items()
     assert "spark.eventLog.enabled" not in conf
+
+
+@pytest.mark.parametrize(
+    ("conf", "executor", "task"),
+    [
+        ({}, "4", "1"),
+        ({"spark.task.resource.gpu.amount": "0.25"}, "4", "0.25"),
+        ({"spark.executor.resource.gpu.amount": "2", "spark.task.resource.gpu.amount": "2"}, "2", "2"),
+    ],
+)
+def test_executors_have_their_instances_gpus_and_tasks_one_each(
+    folder: Path, conf: dict[str, str], executor: str, task: str
+) -> None:
+    spec = job(conf=conf, resources={"gpus": 2, "gpu": ("L4",)})
+    check_job(spec, folder)
+    made = configuration(spec, replace(place(folder), gpus=4), SparkSettings(state=folder))
+    assert made["spark.executor.resource.gpu.amount"] == executor
+    assert made["spark.task.resource.gpu.amount"] == task
 
 
 def test_streams_are_told_their_period_and_leave_a_log_of_batches(folder: Path) -> None:

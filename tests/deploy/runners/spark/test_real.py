@@ -15,12 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.model.jobs import Resources
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.application import Application
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.spark.worker import known_states
-from tests.deploy.node.agents import agents, loopback_address
+from tests.deploy.fake_nvml import install
+from tests.deploy.node.agents import ROOT, agents, loopback_address
 from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, streaming
 
@@ -29,6 +31,9 @@ pytestmark = pytest.mark.real
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": _QUICK, "spark.executor.extraJavaOptions": _QUICK}
 """Halves the time that a driver needs on a busy machine."""
+
+
+TWO_GPUS = Resources(gpus=2)
 
 
 @pytest.fixture(scope="session")
@@ -174,6 +179,38 @@ def test_an_error_in_a_task_is_the_users_with_its_reason(runner: SparkRunner, tm
         assignment = batch(WRONG, workdir, [node.node()], conf=QUICK)
         runner.ensure(assignment)
         assert wait_for(runner, assignment, Phase.FAILED).message == "ValueError: cannot parse 0"
+        insist(lambda: runner.stop(assignment))
+        insist(lambda: runner.forget(workdir.name))
+
+
+GPUS = """
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+def taken(_):
+    return TaskContext.get().resources()["gpu"].addresses
+
+given = SparkSession.builder.getOrCreate().sparkContext.parallelize(range(4), 4).map(taken).collect()
+with open("given", "w") as file:
+    print(*(" ".join(one) for one in given), file=file)
+"""
+
+
+def test_each_task_has_a_gpu_of_its_node(
+    runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, 2)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    workdir = tmp_path / "with-gpus"
+    with agents(tmp_path, 1) as (node,):
+        eventually(lambda: node.client.status().gpus)
+        assignment = batch(GPUS, workdir, [node.node(vcpus=2, gpus=2)], conf=QUICK)
+        assignment = replace(assignment, spec=assignment.spec.model_copy(update={"resources": TWO_GPUS}))
+        runner.ensure(assignment)
+        wait_for(runner, assignment, Phase.SUCCEEDED)
+        given = (workdir / "given").read_text().split()
+        assert len(given) == 4
+        assert set(given) <= {"0", "1"}
         insist(lambda: runner.stop(assignment))
         insist(lambda: runner.forget(workdir.name))
 
