@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from spotweave.tables import show
 
+
+class Busy(TyperGroup):
+    """Commands that print a line now and then while they work."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        from training.progress import still_busy
+
+        with still_busy(ctx.command_path):
+            return super().invoke(ctx)
+
+
 PLAN = typer.Typer(
-    name="plan", no_args_is_help=True, help="Plan before anything is rented: bag, fl, workflow, split."
+    name="plan",
+    cls=Busy,
+    no_args_is_help=True,
+    help="Plan before anything is rented: bag, fl, workflow, split.",
 )
 SIMULATE = typer.Typer(
-    name="simulate", no_args_is_help=True, help="Play plans and scenarios: bag, fl, async."
+    name="simulate", cls=Busy, no_args_is_help=True, help="Play plans and scenarios: bag, fl, async."
 )
 MEASURE = typer.Typer(name="measure", no_args_is_help=True, help="Measure this machine: fl.")
 GROUPS = (PLAN, SIMULATE, MEASURE)

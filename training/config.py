@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from enum import Enum
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,6 +166,11 @@ def training_settings(values: Mapping[str, Any]) -> tuple[RunSettings, AgentSett
     agent = agent_settings(values["agent"])
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     require_library(agent.kind)
+    if run.tracking is not None and find_spec(run.tracking) is None:
+        raise UsageError(
+            f"tracking={run.tracking} needs a library that is not installed: "
+            f"pip install 'spotweave[{run.tracking}]'"
+        )
     require_rule(trainer.guide)
     return run, agent, trainer
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from envs.variety import Variety
 
 Count = Annotated[int, Field(ge=1)]
+Tracking = Literal["mlflow", "wandb"]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
@@ -146,6 +147,7 @@ class RunSettings:
         out: run directory; None: runs/ENV/AGENT-seedN-TIME.
         resume: a run directory to go on with.
         checkpoint: a released policy, a run's directory or a policy.pt to start from; None: from scratch.
+        tracking: what keeps the curves besides TensorBoard; None: nothing.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -153,3 +155,4 @@ class RunSettings:
     out: str | None = None
     resume: str | None = None
     checkpoint: str | None = None
+    tracking: Tracking | None = None

@@ -11,6 +11,8 @@ the test suite with a report.
 
 from __future__ import annotations
 
+import sys
+
 from omegaconf import DictConfig
 
 from training.config import resolved, run_command
@@ -20,7 +22,7 @@ def main(config: DictConfig) -> int:
     """Start or resume; returns the exit code."""
     from training.trainers.command import start_or_resume
 
-    return start_or_resume(resolved(config))
+    return start_or_resume(resolved(config), " ".join(["python", *sys.argv]))[0]
 
 
 if __name__ == "__main__":

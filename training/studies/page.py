@@ -19,6 +19,7 @@ import typer
 from spotweave.mistakes import EXIT_FAILED, one_line_errors
 from training.config import UsageError, provenance
 from training.files import prepare_directory, write_bytes, write_json, write_text
+from training.progress import still_busy
 from training.studies.markdown import fragment
 
 BLOCK = re.compile(
@@ -210,6 +211,7 @@ class Page:
                 if name not in self.sections:
                     raise UsageError(f"there is no section {name!r}: use {', '.join(self.sections)}")
             for name in names or self.sections:
-                self.measure(name)
+                with still_busy(f"measuring {name}"):
+                    self.measure(name)
                 write_text(self.path, self.text())
                 print(f"measured: {name}", flush=True)

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from spotweave.mistakes import EXIT_INTERRUPTED
 from training.files import prepare_directory
+from training.progress import Pace
 from training.studies.trained import Run
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
@@ -235,6 +236,7 @@ class RepeatProgress:
         self.lines: dict[Run, str] = {}
         self._live = Live(self._table(), console=self.console, auto_refresh=False)
         self._shown_at = 0.0
+        self._pace = Pace()
 
     def __enter__(self) -> RepeatProgress:
         if self.console.is_terminal:
@@ -264,7 +266,12 @@ class RepeatProgress:
 
     def waited(self, logs: Mapping[Run, Path]) -> None:
         """A moment has passed."""
-        if self.console.is_terminal and time.monotonic() - self._shown_at >= REFRESH_S:
+        if not self.console.is_terminal:
+            if self._pace.due():
+                for run, log in logs.items():
+                    spent = duration(time.monotonic() - self.began_at[run])
+                    print(f"{run.name}: {spent}, {last_line(log)}", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._shown_at >= REFRESH_S:
             self.lines.update({run: last_line(log) for run, log in logs.items()})
             self._live.update(self._table(), refresh=True)
             self._shown_at = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import partial
 from typing import Any
 
@@ -71,7 +70,7 @@ def train(
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
     guide = named_rule(settings.guide, spec)
-    session = Session(trainer, player, guide, settings, run, save, engine)
+    session = Session(trainer, player, guide, settings, run, save, engine, values.get("tracking"))
     if state is not None:
         try:
             session.restore(state)
@@ -127,11 +126,12 @@ def new_run(values: dict[str, Any]) -> RunDirectory:
     return RunDirectory.create(values["out"], name, agent, values["seed"], values)
 
 
-def start_or_resume(values: dict[str, Any]) -> int:
-    """The command train; returns the exit code.
+def start_or_resume(values: dict[str, Any], command: str) -> tuple[int, RunDirectory]:
+    """Carry out the command train; its exit code and where the run is.
 
     Args:
         values: its resolved configuration.
+        command: what the run is said to be trained by.
 
     Raises:
         ValueError: one line, before anything is written.
@@ -143,7 +143,8 @@ def start_or_resume(values: dict[str, Any]) -> int:
         if saved["env"]["name"] != name:
             raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
         with chosen.open() as engine:
-            return train(saved, run, run.load_state(), engine)
-    kept = kept_values(values, " ".join(["python", *sys.argv]))
+            return train(saved, run, run.load_state(), engine), run
+    kept = kept_values(values, command)
     with chosen.open() as engine:
-        return train(kept, new_run(kept), None, engine)
+        run = new_run(kept)
+        return train(kept, run, None, engine), run

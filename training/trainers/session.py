@@ -10,14 +10,14 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from torch.utils.tensorboard import SummaryWriter
 
 from agents.policy import Policy
 from training.engines.engine import Engine
 from training.evaluation.episodes import find_suite
 from training.evaluation.playing import SuitePlayer
 from training.run_directory import RunDirectory
-from training.settings import TrainerSettings
+from training.settings import Tracking, TrainerSettings
+from training.trainers.curves import Curves
 from training.trainers.trainer import RoundReport, Trainer, TrainingProgress
 
 
@@ -50,6 +50,7 @@ class Session:
         run: where everything is written.
         save_policy: writes the policy's checkpoint, given facts for its card.
         engine: where validation episodes are played; None: in this process.
+        tracking: what keeps the curves besides TensorBoard; None: nothing.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Session:
         run: RunDirectory,
         save_policy: Callable[[dict[str, Any]], None],
         engine: Engine | None = None,
+        tracking: Tracking | None = None,
     ) -> None:
         self.trainer = trainer
         self.player = player
@@ -70,6 +72,7 @@ class Session:
         self.settings = settings
         self.run_directory = run
         self.save_policy = save_policy
+        self.tracking = tracking
         self.suite = find_suite("validation", settings.validation_episodes)
         self.objective = self.spec.metrics[0]
         self.higher_is_better = self.spec.higher_is_better[0]
@@ -112,21 +115,22 @@ class Session:
         started = time.monotonic()
         saved = started
         total = self.settings.episodes
-        writer = SummaryWriter(self.run_directory.path / "tensorboard")
+        finished = self.trainer.episodes_done >= total
+        curves = Curves(self.run_directory, self.tracking)
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
                 guide_metrics = self._validate(self.guide)
                 progress.guide(self.guide.name, guide_metrics[self.objective])
                 if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
-                    objective = self._validate_policy(writer, guide_metrics, 0.0)
+                    objective = self._validate_policy(curves, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
                 while self.trainer.episodes_done < total:
                     round_started = time.monotonic()
                     report = self.trainer.round()
                     self.decisions += report.decisions
                     rate = report.decisions / (time.monotonic() - round_started)
-                    self._write_round(writer, report, rate)
+                    self._write_round(curves, report, rate)
                     seconds = self.seconds_before + time.monotonic() - started
                     out_of_time = 0 < self.settings.max_minutes * 60 <= seconds
                     out_of_decisions = 0 < self.settings.max_decisions <= self.decisions
@@ -135,7 +139,7 @@ class Session:
                         last
                         or self.trainer.episodes_done - self._validated_at >= self.settings.validation_every
                     ):
-                        objective = self._validate_policy(writer, guide_metrics, seconds)
+                        objective = self._validate_policy(curves, guide_metrics, seconds)
                         progress.validated(objective, self.best.objective, self.trainer.episodes_done)
                     progress.advance(
                         self.trainer.episodes_done, rate, seconds, self.settings.max_minutes * 60, report
@@ -145,12 +149,13 @@ class Session:
                         self._save(self.seconds_before + time.monotonic() - started)
                         saved = time.monotonic()
                     if last:
+                        finished = True
                         break
                     if self.interrupted:
                         raise InterruptedTraining
         finally:
             signal.signal(signal.SIGINT, previous)
-            writer.close()
+            curves.close(finished)
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self.interrupted:
@@ -164,16 +169,18 @@ class Session:
             name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
         }
 
-    def _validate_policy(
-        self, writer: SummaryWriter, guide_metrics: Mapping[str, float], seconds: float
-    ) -> float:
+    def _validate_policy(self, curves: Curves, guide_metrics: Mapping[str, float], seconds: float) -> float:
         episode = self.trainer.episodes_done
         self._validated_at = episode
         metrics = self._validate(self.trainer.policy)
-        for name, value in metrics.items():
-            writer.add_scalar(f"validation/{name}", value, episode)
-            writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)
-        writer.add_scalar("validation/gain_over_guide_pct", self._gain_pct(metrics, guide_metrics), episode)
+        curves.add(
+            {
+                **{f"validation/{name}": value for name, value in metrics.items()},
+                **{f"guide/{name}": guide_metrics[name] for name in metrics},
+                "validation/gain_over_guide_pct": self._gain_pct(metrics, guide_metrics),
+            },
+            episode,
+        )
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
         objective = metrics[self.objective]
@@ -197,7 +204,7 @@ class Session:
         gain = reached - guided if self.higher_is_better else guided - reached
         return 100.0 * gain / abs(guided) if guided else 0.0
 
-    def _write_round(self, writer: SummaryWriter, report: RoundReport, rate: float) -> None:
+    def _write_round(self, curves: Curves, report: RoundReport, rate: float) -> None:
         played = "train_drawn" if report.drawn else "train"
         scalars = {
             "charts/decisions_per_second": rate,
@@ -210,5 +217,4 @@ class Session:
         sign = 1.0 if self.higher_is_better else -1.0
         if not report.drawn:
             scalars["charts/return"] = sign * report.metrics[self.objective]
-        for name, value in scalars.items():
-            writer.add_scalar(name, value, self.trainer.episodes_done)
+        curves.add(scalars, self.trainer.episodes_done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +19,7 @@ from agents.value_policy import ValuePolicy
 from envs.environments import Environment
 from envs.simulation.world import BatchWorld
 from training.checkpoint import TrainedPolicy
+from training.progress import Pace
 from training.settings import TrainerSettings
 
 
@@ -149,7 +151,7 @@ class TrainingProgress:
         self._task = self._progress.add_task(
             "training", total=total, completed=done, rate="", left="", score=self.score
         )
-        self._last_line = 0.0
+        self._pace = Pace()
 
     def __enter__(self) -> TrainingProgress:
         self._progress.start()
@@ -186,6 +188,9 @@ class TrainingProgress:
             left=f"{minutes}:{rest:02d} left",
             score=self.score,
         )
+        if not self.console.is_terminal and self._pace.due():
+            line = f"episode {episodes} of {total:.0f}, {rate:,.0f} decisions/s, {minutes}:{rest:02d} left"
+            print(line, file=sys.stderr, flush=True)
 
     def _say(self, line: str) -> None:
         if self.console.is_terminal:

@@ -9,6 +9,7 @@ import typer
 
 from envs.simulation.streams import Split
 from spotweave.mistakes import one_line_errors
+from training.progress import still_busy
 from training.studies.spot.entries import write_entries
 from training.studies.spot.page import write_page
 
@@ -32,7 +33,7 @@ def measure(
 
     A checkpoint is a policy.pt, a run's directory or a released name.
     """
-    with one_line_errors():
+    with one_line_errors(), still_busy("playing"):
         write_page(single, multi, out, split)
 
 
