@@ -34,6 +34,7 @@ LAYERS = (
     Layer("spotweave", ours=("spotweave",), foreign=("rich", "yaml")),
     # What programs ask of the package itself is loaded from where it is, when it is asked for.
     Layer("spotweave/__init__.py", ours=("spotweave", "deploy.cli.client")),
+    Layer("spotweave/api.py", ours=("spotweave", "training", "agents", "envs")),
     # The command line is the one place where training and the live side meet.
     Layer("spotweave/cli.py", ours=("spotweave", "training", "deploy", "agents", "envs")),
     Layer("envs/simulation", ours=("envs.simulation",), foreign=("numpy", "numba")),

@@ -449,6 +449,8 @@ def provenance() -> dict[str, str]:
     """Version and commit that a result is stored with; commit is "unknown" outside a git checkout."""
     root = Path(__file__).resolve().parent.parent
     git = ["git", "-C", str(root)]
+    if not (root / ".git").exists():  # installed, maybe within a checkout of something else
+        return {"spotweave": version("spotweave"), "commit": "unknown"}
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)

@@ -122,6 +122,8 @@ def measure(
     settings: ComparisonSettings,
     engine: Engine | None,
     rules: Sequence[str] | None = None,
+    own: Sequence[Policy] = (),
+    draw: bool = True,
 ) -> Measured:
     """Build the world, load the policies and run them all.
 
@@ -130,6 +132,8 @@ def measure(
         settings: what to measure.
         engine: where episodes are played; None: in this process.
         rules: rules that join the checkpoints if `settings.policies` is None; None: those of the environment.
+        own: policies that are no files; they come first.
+        draw: whether the suite's first episode is played again for the report's pictures.
 
     Raises:
         UsageError, CheckpointError, WorldError, ValueError: one line each.
@@ -144,8 +148,8 @@ def measure(
     spec = player.world().spec
     loaded = load_checkpoints(settings.checkpoint, spec, settings.weights, settings.device)
     joining = default_rules(env) if rules is None else rules
-    policies = contestants(settings.policies, loaded, joining, spec)
-    return _run(player, engine, policies, settings, env, loaded)
+    policies = [*own, *contestants(settings.policies, loaded, joining, spec)]
+    return _run(player, engine, policies, settings, env, loaded, draw)
 
 
 def _run(
@@ -155,13 +159,14 @@ def _run(
     settings: ComparisonSettings,
     env: Mapping[str, Any],
     loaded: Mapping[str, tuple[Policy, str]],
+    draw: bool = True,
 ) -> Measured:
     suite = find_suite(settings.suite, settings.episodes)
     with play_progress() as progress:
         comparison = compare_policies(
             player.world(), policies, suite, progress, partial(player.play_all, engine)
         )
-    timelines = _first_episode(env, policies, comparison) if len(policies) > 1 else {}
+    timelines = _first_episode(env, policies, comparison) if draw and len(policies) > 1 else {}
     final = dataclasses.replace(
         settings, policies=[policy.name for policy in policies], episodes=suite.episodes
     )

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.training.commands import TINY, Command
+from training import config
 from training.config import UsageError
 from training.run_directory import RunDirectory
-from training.trainers import curves
 from training.trainers.curves import Curves
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there_is_one_line(server: Server, run: RunDirector
 def test_a_library_that_is_missing_is_named_with_its_extra_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(curves, "find_spec", lambda name: None)
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
     command = Command(monkeypatch, capsys)
     told = command(*TINY, "tracking=wandb", f"out={tmp_path / 'run'}").mistake
     assert told.endswith("needs a library that is not installed: pip install 'spotweave[wandb]'")
