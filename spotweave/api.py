@@ -26,13 +26,14 @@ from envs.simulation.compile_cache import announce_compiling
 from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import EpisodeKey, WorldSpec
 from envs.single import WorldEnv
+from spotweave.mistakes import EXIT_INTERRUPTED
 from training.adapters.flat_env import FlatWorldEnv, calibrate, nearest_valid
-from training.config import INTERRUPTED, UsageError, compose_values, plain, typed
+from training.config import UsageError, compose_values, plain, typed
 from training.evaluation.comparison import ComparisonSettings, measure, print_comparison, write_comparison
 from training.evaluation.playing import default_rules
 from training.evaluation.runs import Comparison
 from training.files import prepare_directory
-from training.train import start
+from training.trainers.command import start_or_resume
 
 Chooses = Callable[[Any], Any]
 """From what an environment shows to the number of an action, or an array that holds it."""
@@ -334,8 +335,8 @@ def train(environment: str | gymnasium.Env[Any, Any], **settings: Any) -> Traine
                 f"unknown setting {key}: expected one of {', '.join(sorted(values.keys() - {'env'}))}"
             )
     values = _merged(values, given) | {"env": {"name": name, **plain(config)}}
-    code, run = start(values, f"spotweave.train({name!r}, ...)")
-    if code == INTERRUPTED:
+    code, run = start_or_resume(values, f"spotweave.train({name!r}, ...)")
+    if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return _read(run.policy, load_policy_state(run.policy), _world_spec(name, config))
 
