@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import zipfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from deploy.model.jobs import JobSpec
 from deploy.model.workflows import SparkProgram, Workflow
-from deploy.yamlfile import ConfigError, first_mistake, read_mapping
+from deploy.yamlfile import ConfigError, require_mapping
+from spotweave.documents import checked, load
 
 MAX_BYTES = 20 << 20
 """Most bytes of a job's files together: in base64 they must fit into the service's largest request."""
@@ -33,15 +31,10 @@ def read_job(path: Path) -> JobSpec:
     Raises:
         ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
     """
-    content = read_mapping(path, "name, work, resources")
-    try:
-        # Through JSON, so that strict types are judged as in a request.
-        spec = JobSpec.model_validate_json(json.dumps(content))
-        return _with_modules(spec, path.parent.resolve())
-    except TypeError as error:
-        raise ConfigError(f"{path} holds a value that is not plain text or a number: {error}") from error
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {first_mistake(error)}") from error
+    spec = load(
+        path, lambda content: checked(JobSpec, require_mapping(content, "name, work, resources")), ConfigError
+    )
+    return _with_modules(spec, path.parent.resolve())
 
 
 def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:

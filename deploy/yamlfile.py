@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from spotweave.documents import DocumentError, read_document
-
-_LONGEST_PLACE = 200
+from spotweave.documents import load
 
 
 class ConfigError(ValueError):
@@ -40,45 +37,19 @@ class YamlFile(Part):
             ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
         """
         needed = ", ".join(name for name, field in cls.model_fields.items() if field.is_required())
-        content = read_mapping(path, needed)
-        try:
-            return cls.model_validate({**content, "folder": path.parent.resolve()})
-        except ValidationError as error:
-            raise ConfigError(f"{path}: {first_mistake(error)}") from error
+        folder = path.parent.resolve()
+        return load(
+            path,
+            lambda content: cls.model_validate({**require_mapping(content, needed), "folder": folder}),
+            ConfigError,
+        )
 
 
-def read_mapping(path: Path, expected: str) -> dict[str, Any]:
-    """The mapping that a YAML (or JSON) file holds.
-
-    Args:
-        path: of the file.
-        expected: names of its keys, for the error.
-
-    Raises:
-        ConfigError: if it cannot be read, or holds something else.
-    """
-    try:
-        content: Any = read_document(path)
-    except OSError as failure:
-        raise ConfigError(f"cannot read {path}: {failure.strerror}") from failure
-    except DocumentError as failure:
-        raise ConfigError(str(failure)) from failure
+def require_mapping(content: object, expected: str) -> dict[str, Any]:
+    """The content of a file, if it is a mapping; `expected` names its keys. Raises ConfigError."""
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping with {expected}")
+        raise ConfigError(f"expected a mapping with {expected}")
     return content
-
-
-def first_mistake(failure: ValidationError) -> str:
-    """One line for people: which key, what is wrong with it, what was given."""
-    # A mistyped key explains why another one is missing.
-    first = min(failure.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    message = first["msg"].removeprefix("Value error, ")
-    where = ".".join(str(part) for part in first["loc"])
-    if not where:
-        return message
-    given = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
-    where = where if len(where) <= _LONGEST_PLACE else where[:_LONGEST_PLACE] + "…"
-    return f"{where}: {message[:1].lower()}{message[1:]}{given}"
 
 
 def terse_mistake(failure: ValidationError, whole: str = "the file") -> str:

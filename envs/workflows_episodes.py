@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.documents.wfformat import workflow_of_instance
 from envs.market_data import recorded_market
 from envs.simulation.availability import generate_availability
 from envs.simulation.market.config import MarketConfig, OfferConfig
@@ -23,7 +24,6 @@ from envs.simulation.workflows.episodes.world import WorkflowWorld
 from envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
 from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
 from envs.simulation.workflows.problem import problem_of
-from envs.simulation.workflows.wfformat import workflow_of_instance
 from envs.simulation.world import EpisodeKey, WorldError
 
 OWNED_REGIONS = ("us-east-1", "us-west-2")

@@ -1,4 +1,4 @@
-"""YAML and JSON files of users, read as they stand.
+"""YAML and JSON files of users, read as they stand and checked by pydantic.
 
 Keys are text, whatever YAML 1.1 takes them for (`on`, `no`, `1`). A key that is given twice is refused,
 because one of the two would be lost. Nothing in them is an interpolation.
@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+_LONGEST_PLACE = 200
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+Number = Annotated[FiniteFloat, Field(ge=0)]
+Positive = Annotated[FiniteFloat, Field(gt=0)]
 
 
 class DocumentError(ValueError):
-    """A file holds no document; one line that names the file."""
+    """A file holds no document, or a wrong one; one line."""
+
+
+class StrictModel(BaseModel):
+    """A part of a document."""
+
+    # A mistyped key would silently leave a default in force.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 class _Loader(yaml.SafeLoader):
@@ -74,3 +92,71 @@ def read_document(path: Path) -> Any:
         raise DocumentError(f"{path}: {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def load(path: Path, build: Callable[[Any], T], failure: type[ValueError]) -> T:
+    """What `build` makes of the document in a file.
+
+    Raises:
+        failure: if the file cannot be read, or `build` raises a ValueError, such as pydantic's; one line that
+            names the file.
+    """
+    try:
+        document = read_document(path)
+    except OSError as error:
+        raise failure(f"cannot read {path}: {error.strerror or error}") from error
+    except DocumentError as error:
+        raise failure(str(error)) from error
+    try:
+        return build(document)
+    except ValidationError as error:
+        raise failure(f"{path}: {first_mistake(error, document)}") from error
+    except ValueError as error:
+        raise failure(f"{path}: {error}") from error
+
+
+def checked(model: type[M], document: object, failure: type[ValueError] = DocumentError) -> M:
+    """What a document holds, if it is as the model says.
+
+    Raises:
+        failure: one line: which key, what was given and what is expected.
+    """
+    try:
+        # Through JSON, in which a list may be a tuple and text a member of an enumeration.
+        return model.model_validate_json(json.dumps(document))
+    except TypeError as error:
+        raise failure(f"it holds a value that is not plain text or a number: {error}") from error
+    except ValidationError as error:
+        raise failure(first_mistake(error, document)) from error
+
+
+def first_mistake(found: ValidationError, document: object = None) -> str:
+    """One line for people: which key, what is wrong with it, what was given.
+
+    Args:
+        found: by pydantic.
+        document: what it was given; entries of its lists are called by their own names.
+    """
+    # A mistyped key explains why another one is missing.
+    first = min(found.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in _UNKNOWN:
+        message = "unknown key: remove it or correct its spelling"
+    where = ".".join(_steps(first["loc"], document))
+    cause = first.get("ctx", {}).get("error")
+    if cause is not None and (not where or type(cause) is not ValueError):
+        return message  # an error of our own says where
+    where = where or "the whole"
+    given = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
+    where = where if len(where) <= _LONGEST_PLACE else where[:_LONGEST_PLACE] + "…"
+    return f"{where}: {message[:1].lower()}{message[1:]}{given}"
+
+
+def _steps(place: tuple[int | str, ...], document: Any) -> Iterator[str]:
+    for step in place:
+        try:
+            document = document[step]
+        except (TypeError, LookupError):
+            document = None
+        named = isinstance(step, int) and isinstance(document, dict) and isinstance(document.get("name"), str)
+        yield document["name"] if named else str(step)

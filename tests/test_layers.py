@@ -31,7 +31,7 @@ class Layer:
 
 # A file belongs to the layer with the longest matching folder.
 LAYERS = (
-    Layer("spotweave", ours=("spotweave",), foreign=("rich", "yaml")),
+    Layer("spotweave", ours=("spotweave",), foreign=("pydantic", "rich", "yaml")),
     # What programs ask of the package itself is loaded from where it is, when it is asked for.
     Layer("spotweave/__init__.py", ours=("spotweave", "deploy.cli.client")),
     Layer("spotweave/api.py", ours=("spotweave", "training", "agents", "envs")),

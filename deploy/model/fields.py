@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, Field, FiniteFloat
+
+from spotweave.documents import StrictModel
 
 # A job file is untrusted. Every number is bounded so that no product of two of them leaves what databases,
 # 32-bit observations and 64-bit counters hold, and every text so that it fits into a process's environment.
@@ -73,14 +75,7 @@ Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH), AfterValidator(
 Arguments = Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_few)]
 
 
-class Part(BaseModel):
-    """A part of a job file."""
-
-    # A mistyped key would silently leave a default in force. What is said of fields is in docs/job-file.md.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
-
-
-class Work(Part):
+class Work(StrictModel):
     """The work of a job: the part that all kinds share."""
 
     @property

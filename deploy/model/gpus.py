@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 
-from deploy.model.fields import Part, Text
+from deploy.model.fields import Text
+from spotweave.documents import StrictModel
 
 MOST_GPUS = 64
 """Of one instance; more than any type has."""
@@ -30,7 +31,7 @@ Models = Annotated[
 ]
 
 
-class GpuAsk(Part):
+class GpuAsk(StrictModel):
     """What each instance of a task must have of GPUs."""
 
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = None

@@ -21,7 +21,6 @@ from deploy.model.fields import (
     Gigabytes,
     Name,
     Names,
-    Part,
     Path,
     Seconds,
     Text,
@@ -32,6 +31,7 @@ from deploy.model.fields import (
 )
 from deploy.model.gpus import GpuAsk
 from deploy.model.workflows import SparkProgram, Workflow
+from spotweave.documents import StrictModel
 
 # Bags of tasks: commands that need nothing of each other, with one deadline for all of them.
 
@@ -155,7 +155,7 @@ class Resources(GpuAsk):
     """At least so much each."""
 
 
-class Places(Part):
+class Places(StrictModel):
     """Restrictions on the places of a job; None: no restriction."""
 
     markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
@@ -214,7 +214,7 @@ def _interval(seconds: float) -> float:
     return seconds
 
 
-class Profile(Part):
+class Profile(StrictModel):
     """What is known of each task of a job beyond its standard time.
 
     What is left out counts as nothing: no data to move, no checkpoints, a time that goes with the speed.
@@ -239,7 +239,7 @@ class Profile(Part):
     """Seconds of work between two checkpoints, at least 1; 0: it takes none by itself."""
 
 
-class FlowerClient(Part):
+class FlowerClient(StrictModel):
     """One participant and what is passed to its node."""
 
     name: Name
@@ -326,7 +326,7 @@ class Flower(Work):
         return self.app
 
 
-class JobSpec(Part):
+class JobSpec(StrictModel):
     """A job file: what `spotweave submit` sends."""
 
     name: Name

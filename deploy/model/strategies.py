@@ -9,14 +9,14 @@ from pydantic import Field, FiniteFloat
 
 from agents.federated.asynchronous.fed_suda import ShadowSelection, slow_participants
 from agents.federated.asynchronous.shards import LARGEST_WEIGHT
-from deploy.model.fields import Part
+from spotweave.documents import StrictModel
 
 MOST_BROKERS = 8
 MOST_SAMPLES = 10**9
 _MOST_UPDATES = 1000
 
 
-class FedAvg(Part):
+class FedAvg(StrictModel):
     """Synchronous rounds (McMahan 2017), or whatever strategy the ServerApp brings itself."""
 
     kind: Literal["fedavg"] = "fedavg"
@@ -24,7 +24,7 @@ class FedAvg(Part):
     """Longer updates (weights after less weights before, L2 norm over all arrays) are scaled down to this."""
 
 
-class _Asynchronous(Part):
+class _Asynchronous(StrictModel):
     staleness_most: Annotated[int, Field(ge=0, le=100_000)] = 100
     """T: an update that is older, counted in versions of the model, is discarded."""
 

@@ -16,7 +16,6 @@ from deploy.model.fields import (
     Arguments,
     Gigabytes,
     Name,
-    Part,
     Path,
     Seconds,
     Text,
@@ -25,6 +24,7 @@ from deploy.model.fields import (
     check_size,
 )
 from deploy.model.gpus import GpuAsk
+from spotweave.documents import StrictModel
 
 # The description of a Spark application: a job of its own, or a step of a workflow.
 
@@ -39,7 +39,7 @@ def _plain(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class SparkProgram(Part):
+class SparkProgram(StrictModel):
     """A script with its arguments, settings and modules."""
 
     script: Path
@@ -67,7 +67,7 @@ MOST_STEPS = 200
 MOST_FILES = 1000
 
 
-class InputFile(Part):
+class InputFile(StrictModel):
     """A file, or a folder of files, that is there before the workflow begins."""
 
     name: Name
@@ -88,7 +88,7 @@ class InputFile(Part):
         return self
 
 
-class OutputFile(Part):
+class OutputFile(StrictModel):
     """A file, or a folder of files, that a step writes."""
 
     name: Name

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from envs.documents.federations import read_application, read_clouds
 from envs.simulation.federations.application import FederationError, FlApplication
 from envs.simulation.federations.clouds import Clouds
-from envs.simulation.federations.documents import read_application, read_clouds
 
 DIRECTORY = Path(__file__).parent
 

@@ -9,28 +9,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
+from envs.documents.federations import read_application, read_clouds
 from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.federated_data.rounds_scenarios import ScenarioError, Seconds, StrictModel, Usd, describe_error
+from envs.federated_data.rounds_scenarios import ScenarioError
 from envs.simulation.federations.application import FlApplication
 from envs.simulation.federations.clouds import Clouds
-from envs.simulation.federations.documents import read_application, read_clouds
 from envs.simulation.federations.model import Placement
 from envs.simulation.federations.rounds.application import Application, Checkpoints, Degradation, Market
 from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
+from spotweave.documents import Number, Positive, StrictModel, checked
 
-Positive = Annotated[FiniteFloat, Field(gt=0)]
 MarketName = Literal["spot", "on_demand"]
 
 
 class _Checkpoints(StrictModel):
     every_rounds: PositiveInt | None = None
-    save_s: Seconds = 0.0
-    transfer_s: Seconds = 0.0
-    round_s: Seconds = 0.0
+    save_s: Number = 0.0
+    transfer_s: Number = 0.0
+    round_s: Number = 0.0
     on_clients: bool = True
-    client_round_s: Seconds = 0.0
+    client_round_s: Number = 0.0
 
 
 class _Degradation(StrictModel):
@@ -53,7 +53,7 @@ class _Run(StrictModel):
 
 class _Published(StrictModel):
     time: str | None = Field(default=None, pattern=r"^\d+:\d\d:\d\d$")
-    cost_usd: Usd | None = None
+    cost_usd: Number | None = None
 
 
 class _Row(_Published):
@@ -61,7 +61,7 @@ class _Row(_Published):
     clients: MarketName
     label: str = ""
     revocation_mean_s: Positive
-    revocations: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    revocations: Number | None = None
     runs: list[_Run] | None = None
     why: str = ""
 
@@ -84,18 +84,18 @@ class _Scenario(StrictModel):
     clients: list[str] | None = Field(default=None, min_length=1)
     vm_types: list[str] | None = Field(default=None, min_length=1)
     setup: _Setup | None = None
-    alpha: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.5
+    alpha: Annotated[Number, Field(le=1)] = 0.5
     epoch_scale: Positive = 1.0
-    cold_s: dict[str, Seconds] = Field(default_factory=dict)
-    spin_up_s: dict[str, Seconds] = Field(default_factory=dict)
+    cold_s: dict[str, Number] = Field(default_factory=dict)
+    spin_up_s: dict[str, Number] = Field(default_factory=dict)
     spin_up_billed: bool = True
     spin_up_interrupted: bool = True
     revocations_per_task: NonNegativeInt | None = None
     closing_s: NonNegativeInt = 0
     messages_billed: bool = True
-    epoch_cv: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    run_cv: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    spin_up_cv: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    epoch_cv: Number = 0.0
+    run_cv: Number = 0.0
+    spin_up_cv: Number = 0.0
     revocation_mean_s: Positive | None = None
     checkpoints: _Checkpoints | None = None
     degradations: list[_Degradation] = Field(default_factory=list)
@@ -177,7 +177,7 @@ def parse_multi_fedls(content: Mapping[str, Any], where: str) -> MultiFedlsScena
         ScenarioError: one line that says what is wrong.
     """
     try:
-        scenario = _Scenario.model_validate(content)
+        scenario = checked(_Scenario, content)
         application = _application(scenario, Path(where).parent)
         clouds = _clouds(scenario, Path(where).parent)
         deployment = Deployment(application, clouds)
@@ -196,8 +196,6 @@ def parse_multi_fedls(content: Mapping[str, Any], where: str) -> MultiFedlsScena
             tuple(_table(table) for table in scenario.published),
             tuple(scenario.notes),
         )
-    except ValidationError as error:
-        raise ScenarioError(f"{where}: {describe_error(error, content)}") from error
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from error
 

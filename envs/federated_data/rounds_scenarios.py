@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.series import StepSeries
+from spotweave.documents import Number, Positive, StrictModel, checked, load
 
 BUNDLED = Path(__file__).resolve().parent
 PREFIX = "fedcostaware_"
@@ -20,24 +20,14 @@ PREFIX = "fedcostaware_"
 PREFIXES = {"rounds": PREFIX, "multi_fedls": "multi_fedls_"}
 """By the kind of their scenarios; the rest of a file's name is the scenario's."""
 
-Seconds = Annotated[FiniteFloat, Field(ge=0)]
-Usd = Annotated[FiniteFloat, Field(ge=0)]
-
 
 class ScenarioError(ValueError):
     """A scenario file is wrong; one line says where, what was given and what is expected."""
 
 
-class StrictModel(BaseModel):
-    """Part of a scenario file."""
-
-    # A mistyped key would silently leave a default in force.
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
 class _Prices(StrictModel):
     times_s: list[NonNegativeInt] = Field(min_length=1)
-    usd_hour: list[Usd] = Field(min_length=1)
+    usd_hour: list[Number] = Field(min_length=1)
 
 
 class _Availability(StrictModel):
@@ -47,20 +37,20 @@ class _Availability(StrictModel):
 
 class _Zone(StrictModel):
     name: str = Field(min_length=1)
-    spot_usd_hour: Usd | _Prices | None = None
-    on_demand_usd_hour: Usd | None = None
-    mean_time_to_interruption_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    spot_usd_hour: Number | _Prices | None = None
+    on_demand_usd_hour: Number | None = None
+    mean_time_to_interruption_s: Positive | None = None
     spot_available: _Availability | None = None
 
 
 class _Client(StrictModel):
     name: str = Field(min_length=1)
     images: PositiveInt | None = None
-    epoch_warm_s: Annotated[FiniteFloat, Field(gt=0)]
-    epoch_cold_s: Annotated[FiniteFloat, Field(gt=0)]
-    spin_up_s: Seconds
+    epoch_warm_s: Positive
+    epoch_cold_s: Positive
+    spin_up_s: Number
     zones: list[str] | None = Field(default=None, min_length=1)
-    budget_usd: Usd | None = None
+    budget_usd: Number | None = None
 
 
 class _Interruption(StrictModel):
@@ -78,11 +68,11 @@ class _Scenario(StrictModel):
     aggregation_s: NonNegativeInt = 0
     start_together: bool = True
     checkpoint_s: PositiveInt | None = 60
-    epoch_cv: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    spin_up_cv: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    epoch_cv: Number = 0.0
+    spin_up_cv: Number = 0.0
     billing_minimum_s: NonNegativeInt = 60
     free_first_s: NonNegativeInt = 0
-    server_usd_hour: Usd = 0.0
+    server_usd_hour: Number = 0.0
     zones: list[_Zone] = Field(min_length=1)
     clients: list[_Client] = Field(min_length=1)
     interruptions: list[_Interruption] = Field(default_factory=list)
@@ -117,19 +107,17 @@ def scenario_path(name: str) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """A document with a scenario.
 
     Raises:
         ScenarioError: if the file cannot be read or holds something else.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ScenarioError(f"{path}: is not JSON: {error}") from error
+    return load(path, _mapping, ScenarioError)
+
+
+def _mapping(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise ScenarioError(f"{path}: holds a {type(content).__name__}: expected an object with a scenario")
+        raise ScenarioError(f"holds a {type(content).__name__}: expected an object with a scenario")
     return content
 
 
@@ -144,10 +132,7 @@ def parse_rounds(content: Mapping[str, Any], where: str) -> Application:
         ScenarioError: one line that says what is wrong.
     """
     try:
-        scenario = _Scenario.model_validate(content)
-        return _application(scenario)
-    except ValidationError as error:
-        raise ScenarioError(f"{where}: {describe_error(error, content)}") from error
+        return _application(checked(_Scenario, content))
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from error
 
@@ -238,30 +223,3 @@ def _client(client: _Client, in_zone: Mapping[str, list[int]]) -> Client:
         offers=tuple(offer for zone in zones for offer in in_zone[zone]),
         budget_usd=client.budget_usd,
     )
-
-
-def describe_error(error: ValidationError, content: Mapping[str, Any]) -> str:
-    """One line: the first thing that is wrong, with the client's or zone's own name."""
-    first = error.errors()[0]
-    place: list[str] = []
-    node: Any = content
-    for part in first["loc"]:
-        node = node[part] if _holds(node, part) else None
-        if isinstance(part, int) and isinstance(node, dict) and isinstance(node.get("name"), str):
-            place[-1] = f"{place[-1].removesuffix('s')} {node['name']!r}"
-        elif isinstance(part, int):
-            place.append(f"entry {part}")
-        else:
-            place.append(str(part))
-    where = ": ".join(place)
-    if first["type"] == "missing":
-        return f"{where}: missing; every entry of this kind needs it"
-    if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key; remove it or correct its spelling"
-    return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"
-
-
-def _holds(node: Any, part: str | int) -> bool:
-    if isinstance(node, dict):
-        return part in node
-    return isinstance(node, list) and isinstance(part, int) and part < len(node)

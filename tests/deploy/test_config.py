@@ -76,7 +76,7 @@ def test_what_is_said_holds(load: Load) -> None:
         ("", "providers: "),
         ("providers: {}\n", "providers: "),
         # The mistyped key is told before the one that it should have been.
-        ("provider: {local: offers.yaml}\n", "provider: extra inputs"),
+        ("provider: {local: offers.yaml}\n", "provider: unknown key"),
         *((f"budget_usd: {given}\n", "budget_usd") for given in ("0", "-1", "much", ".inf")),
     ],
 )

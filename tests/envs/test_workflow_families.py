@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.documents.wfformat import is_instance, workflow_of_instance
+from envs.documents.workflows import workflow_document, workflow_of
 from envs.simulation.workflows.checks import allowed, predecessors, require_runnable, require_sound
-from envs.simulation.workflows.documents import workflow_document, workflow_of
 from envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
 from envs.simulation.workflows.model import Stays, WorkflowError, files_by_name, run_s, stage_s
-from envs.simulation.workflows.wfformat import is_instance, workflow_of_instance
 from tests.envs.checks import put, refused
 from tests.workflow_cases import GIS, changed
 
@@ -97,7 +97,11 @@ def test_an_instance_of_each_version_is_the_same_workflow(version: str) -> None:
         ("workflow/specification/tasks/3/parents", ["e1"], "task 'd1' has the parent 'e1', which is no task"),
         ("workflow/specification/files/1", ..., "file 'x' has no size"),
         ("workflow/execution/tasks/2", ..., "task 'c1' has no run time"),
-        ("workflow/execution/tasks/0/runtimeInSeconds", -5, "run time of 'a1' is -5, expected a number >= 0"),
+        (
+            "workflow/execution/tasks/0/runtimeInSeconds",
+            -5,
+            "tasks.a1.run_s: input should be greater",
+        ),
         ("workflow/execution", ..., "has no execution, so that its run times are unknown"),
         ("workflow/specification/tasks", [["a1"]], "does not follow WfFormat"),
     ],
@@ -239,12 +243,24 @@ MISTAKES: dict[str, tuple[str, object, str]] = {
     "a written file that lies": ("files.means.at", ["first"], "'means' is written by step 'mean' and lies"),
     "a written file that stays": ("files.means.stays", True, "'means' stays, but is written by step 'mean'"),
     "a file read twice": ("steps.mean.reads", ["sums-1", "sums-1"], "'sums-1' is given 2 times"),
-    "no steps": ("steps", {}, "steps is {}, expected at least one entry"),
-    "a negative size": ("files.sums-1.gb", -1, "files.sums-1.gb is -1, expected a number >= 0"),
-    "no number": ("files.sums-1.gb", float("nan"), "files.sums-1.gb is nan, expected a number >= 0"),
-    "a deadline of zero": ("deadline_s", 0, "deadline_s is 0, expected a number > 0"),
+    "no steps": (
+        "steps",
+        {},
+        "steps: dictionary should have at least 1 item",
+    ),
+    "a negative size": (
+        "files.sums-1.gb",
+        -1,
+        "files.sums-1.gb: input should be greater than or equal to 0",
+    ),
+    "no number": (
+        "files.sums-1.gb",
+        float("nan"),
+        "files.sums-1.gb: input should be a finite number",
+    ),
+    "a deadline of zero": ("deadline_s", 0, "deadline_s: input should be greater than 0, got 0"),
     "where it lies": ("files.half-2.at", ["third"], "'half-2' lies at 'third', expected one of first"),
-    "stays": ("files.half-1.stays", "home", "files.half-1.stays is 'home', expected one of free, region"),
+    "stays": ("files.half-1.stays", "home", "files.half-1.stays"),
     "an unknown cluster": ("steps.mean.clusters", ["third"], "step 'mean' names the cluster 'third'"),
     "measured elsewhere": ("steps.mean.run_s", {"third": 1}, "step 'mean' names the cluster 'third'"),
     "fits nowhere": ("steps.sum-2.executors", 9, "'sum-2' fits nowhere: no cluster that may run it has 9"),
@@ -254,22 +270,26 @@ MISTAKES: dict[str, tuple[str, object, str]] = {
         "step 'sum-1' reads private data that no cluster with room for it may read: "
         "'half-1' (cluster: first); room is at centre",
     ),
-    "no profile": ("steps.mean.run_s", None, "steps.mean has neither stages nor run_s, expected either"),
-    "no stage": ("steps.sum-1.stages", [], "steps.sum-1.stages is empty"),
-    "a wave": ("steps.sum-1.stages", [{"tasks": 0, "task_s": 1}], "steps.sum-1.stages[0].tasks is 0"),
-    "a mistyped key": ("steps.mean.read", ["sums-1"], "steps.mean has the unknown key 'read'"),
-    "speed": ("clusters.first.speed", 0, "clusters.first.speed is 0, expected a number > 0"),
-    "bandwidth": ("network.gb_s", 0, "network.gb_s is 0, expected a number > 0"),
-    "a pair of one": ("network.pairs", [pair("first")], "expected the names of two clusters"),
+    "no profile": ("steps.mean.run_s", None, "steps.mean: expected either stages or run_s, neither"),
+    "no stage": ("steps.sum-1.stages", [], "steps.sum-1.stages: tuple should have at least 1 item"),
+    "a wave": (
+        "steps.sum-1.stages",
+        [{"tasks": 0, "task_s": 1}],
+        "steps.sum-1.stages.0.tasks: input",
+    ),
+    "a mistyped key": ("steps.mean.read", ["sums-1"], "steps.mean.read: unknown key"),
+    "speed": ("clusters.first.speed", 0, "clusters.first.speed: input should be greater than 0, got 0"),
+    "bandwidth": ("network.gb_s", 0, "network.gb_s: input should be greater than 0, got 0"),
+    "a pair of one": ("network.pairs", [pair("first")], "network.pairs.0.between.1: field required"),
     "a pair unknown": (
         "network.pairs",
         [pair("first", "third")],
-        "network.pairs[0].between is 'third', expected one of first, second, centre",
+        "network.pairs.0.between is 'third', expected one of first, second, centre",
     ),
     "a pair twice": (
         "network.pairs",
         [pair("first", "second"), pair("second", "first")],
-        "network.pairs[1].between first and second is given before",
+        "network.pairs.1.between first and second is given before",
     ),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.simulation.workflows.documents import workflow_of
+from envs.documents.workflows import workflow_of
 from envs.simulation.workflows.model import (
     Cluster,
     File,

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from typer.testing import CliRunner
 
 from agents.bags.planners import PLANNERS, plan_bag
-from envs.simulation.bags.documents import read_environment, read_job, read_map
+from envs.documents.bags import read_environment, read_job, read_map
 from spotweave import cli
 from training.bags.pictures import plan_figure
 
@@ -97,8 +97,8 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert (
         result.stderr
-        == f"error: {job}: tasks.0.runtime lacks 'c3.large': expected c3.large, c4.large, "
-        + ("c3.xlarge, t3.large\n")
+        == f"error: {job}: tasks.0.runtime has c3.lerge, c4.large, c3.xlarge, t3.large: expected seconds on "
+        + ("each of c3.large, c4.large, c3.xlarge, t3.large\n")
     )
 
 

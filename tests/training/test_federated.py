@@ -109,7 +109,7 @@ def test_a_scenario_file_with_a_mistake_is_one_line(command: Command, tmp_path: 
     assert "mine.json" in mistake
     assert "zones" in mistake or "clients" in mistake
     file.write_text("{")
-    assert "is not JSON" in command("+env=federated", f"env.scenario={file}").mistake
+    assert "is not YAML" in command("+env=federated", f"env.scenario={file}").mistake
 
 
 def test_a_checkpoint_of_another_world_is_refused() -> None:

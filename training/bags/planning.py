@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agents.bags.planners import plan_bag
-from envs.simulation.bags.documents import plan_document, read_environment, read_job
+from envs.documents.bags import plan_document, read_environment, read_job
 from envs.simulation.bags.model import SECONDS_PER_HOUR
 from envs.simulation.bags.plan import Plan
 from training.bags.pictures import plan_figure

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from agents.bags.schedulers import POLICIES, SCHEDULERS, OnDemand, on_demand_plan, scheduler_named
-from envs.simulation.bags.documents import read_environment, read_job, read_map
+from envs.documents.bags import read_environment, read_job, read_map
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.model import BagError, Environment
 from envs.simulation.bags.outcome import Outcome

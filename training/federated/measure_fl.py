@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs.documents.federations import read_application, read_clouds
 from envs.simulation.federations.clouds import Measurement
-from envs.simulation.federations.documents import read_application, read_clouds
 from training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
 from training.federated.measuring.exchange import (
     NAMES,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
+from envs.documents.federations import read_application, read_clouds
 from envs.simulation.federations.clouds import Market
-from envs.simulation.federations.documents import read_application, read_clouds
 from envs.simulation.federations.model import Federation
 
 

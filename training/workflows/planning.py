@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from agents.workflows.planners import plan_workflow
 from agents.workflows.split import SplitSettings, transform
+from envs.documents.wfformat import is_instance, workflow_of_instance
+from envs.documents.workflows import workflow_document, workflow_of
 from envs.simulation.workflows.checks import require_runnable
-from envs.simulation.workflows.documents import workflow_document, workflow_of
 from envs.simulation.workflows.model import Platform, Workflow, WorkflowError, files_by_name, input_gb
 from envs.simulation.workflows.plan import Plan, plan_document
-from envs.simulation.workflows.wfformat import is_instance, workflow_of_instance
-from spotweave.documents import DocumentError, read_document
+from spotweave.documents import load
 from training.files import write_json
 from training.studies.figures.canvas import save
 from training.workflows.pictures import plan_figure
@@ -31,30 +30,21 @@ def read(file: Path, clusters: Path | None = None) -> tuple[Workflow, Platform]:
     Raises:
         WorkflowError: one line that names the file, the field, its value and what is expected.
     """
-    document = _parsed(file)
-    if clusters is None and is_instance(document):
-        raise WorkflowError(f"{file} is an instance in WfFormat, which has no clusters: give --clusters FILE")
     platform = None if clusters is None else read(clusters)[1]
-    try:
+
+    def build(document: object) -> tuple[Workflow, Platform]:
         if platform is None:
+            if is_instance(document):
+                raise WorkflowError("an instance in WfFormat has no clusters: give --clusters FILE")
             return workflow_of(document)
         if is_instance(document):
             workflow = workflow_of_instance(document, platform.clusters[0].name)
         else:
             workflow = workflow_of(document)[0]
         require_runnable(workflow, platform)
-    except WorkflowError as error:
-        raise WorkflowError(f"{file}: {error}") from error
-    return workflow, platform
+        return workflow, platform
 
-
-def _parsed(file: Path) -> Any:
-    try:
-        return read_document(file)
-    except OSError as error:
-        raise WorkflowError(f"cannot read {file}: {error.strerror or error}") from error
-    except DocumentError as error:
-        raise WorkflowError(str(error)) from error
+    return load(file, build, WorkflowError)
 
 
 HEADINGS = ("step", "cluster", "start s", "end s", "files moved to it")

@@ -98,7 +98,7 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"polciy": {}}, "deployment.yaml: polciy: extra inputs are not permitted"),
+        ({"polciy": {}}, "deployment.yaml: polciy: unknown key"),
         ({"http": {"prot": 1}}, "http.prot"),
         ({"http": {"port": 70000}}, "http.port"),
         ({"providers": {"local": "gone.yaml"}}, "cannot read"),

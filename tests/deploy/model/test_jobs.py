@@ -30,7 +30,8 @@ from deploy.model.strategies import FedAvg, FedSuda, selection
 from deploy.model.workflows import MOST_STEPS, Workflow
 from deploy.runners.bag.runner import check
 from deploy.scheduler.snapshot.needs import Need
-from deploy.yamlfile import ConfigError, first_mistake
+from deploy.yamlfile import ConfigError
+from spotweave.documents import first_mistake
 from tests.deploy.hostile import BATCH, EXTREME, STREAM, TRAINING, text_of
 from tests.deploy.workflows import file, step, workflow
 
@@ -109,7 +110,11 @@ def test_the_files_that_commands_name_go_with_the_job(tmp_path: Path) -> None:
         ([], {}, "work.bag.tasks: tuple should have at least 1 item"),
         ([{**TASK, "minutes": -1}], {}, "work.bag.tasks.0.minutes: input should be greater than 0, got -1"),
         ([TASK, TASK], {}, "work.bag: two tasks are called 'one': names must differ"),
-        ([{**TASK, "cores": 2}], {}, "work.bag.tasks.0.cores: extra inputs are not permitted, got 2"),
+        (
+            [{**TASK, "cores": 2}],
+            {},
+            "work.bag.tasks.0.cores: unknown key: remove it",
+        ),
         ([{**TASK, "command": "run.sh 1"}], {}, "work.bag.tasks.0.command: input should be a valid"),
         ([{**TASK, "command": [""]}], {}, "work.bag.tasks.0.command: its first word is empty"),
         (
@@ -252,7 +257,7 @@ def test_slow_is_who_answers_at_most_so_many_times_as_often_as_the_slowest() -> 
         ({"kind": "fed_prox"}, "expected tags: 'fedavg', 'fed_async', 'hp_asgd', 'hale_fed', 'fed_suda'"),
         (
             {"kind": "hp_asgd", "updates_per_round": 2, "brokers": 2},
-            "brokers: extra inputs are not permitted",
+            "brokers: unknown key",
         ),
         ({"kind": "hp_asgd"}, "updates_per_round: field required"),
         ({"kind": "fed_async", "mixing": 1.5}, "mixing: input should be less than 1"),

@@ -86,5 +86,5 @@ def test_the_commands_know_it(config: Path) -> None:
 
 def test_a_mistyped_key_of_its_file_is_one_line(config: Path, tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_text("adresses: [10.0.0.1]")
-    with pytest.raises(ConfigError, match=r"lab\.yaml: adresses: extra inputs"):
+    with pytest.raises(ConfigError, match=r"lab\.yaml: adresses: unknown key"):
         DeploymentConfig.load(config).rented()

@@ -22,9 +22,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.documents.federations import read_clouds
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Measured, Measurement
-from envs.simulation.federations.documents import clouds_document, clouds_of, read_clouds
 from tests.training.federated.commands import EXAMPLES, mistake, printed
 from training.federated.measuring import listener as listening
 from training.federated.measuring import merging
@@ -383,24 +383,26 @@ def test_a_file_that_may_not_be_written_is_refused_first(
     assert "clouds.json: it is read-only" in refused(*words)
 
 
-def test_measured_seconds_survive_reading_and_writing(clouds: Path) -> None:
+def test_measured_seconds_are_read_as_they_were_written(clouds: Path) -> None:
     merge(clouds, [compute("vm111"), CommunicationResult(PAIR, seconds(3.0))], baseline=True)
     found = read_clouds(clouds)
     measured = {"us-east-1": {"vm111": seconds(1.0)}}
     assert found.measured == Measured("vm111", PAIR, measured, {PAIR: seconds(3.0)})
-    assert clouds_of(clouds_document(found)) == found
 
 
 @pytest.mark.parametrize(
     ("measured", "message"),
     [
         ({"baseline": {"vm_type": "vm9"}}, "measured names VM type 'vm9'"),
-        ({"baseline": {"between": ["us-east-1"]}}, "expected the names of two regions"),
+        ({"baseline": {"between": ["us-east-1"]}}, "measured.baseline.between.1: field required"),
         ({"compute": {"mars": {}}}, "measured names region 'mars'"),
-        ({"compute": {"us-east-1": {"vm111": {"round_s": 1.0}}}}, "lacks 'workload'"),
+        ({"compute": {"us-east-1": {"vm111": {"round_s": 1.0}}}}, "vm111.workload: field required"),
         ({"compute": {"us-east-1": {"vm111": {"round_s": 0.0, "workload": ""}}}}, "round_s is 0.0"),
-        ({"communication": [{"between": PAIR, "round_s": "1", "workload": ""}]}, "round_s is '1'"),
-        ({"compote": {}}, "key 'compote'"),
+        (
+            {"communication": [{"between": PAIR, "round_s": "1", "workload": ""}]},
+            "0.round_s: input should be",
+        ),
+        ({"compote": {}}, "measured.compote: unknown key"),
     ],
 )
 def test_a_mistake_in_the_measured_seconds_is_named(clouds: Path, measured: object, message: str) -> None:

@@ -150,7 +150,7 @@ def test_wrong_arguments_are_refused() -> None:
         (lambda s: s.update(degradations=[{"slowdown": 2, "link": ["mars", "us-west1"]}]), "region 'mars'"),
         (lambda s: s.update(epoch_scale=0), "epoch_scale"),
         (lambda s: s.update(roundz=4), "roundz: unknown key"),
-        (lambda s: s.pop("clouds"), "clouds: missing"),
+        (lambda s: s.pop("clouds"), "clouds: field required"),
     ],
 )
 def test_a_wrong_scenario_is_one_line(

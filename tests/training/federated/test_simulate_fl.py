@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.simulation.federations.documents import clouds_document, read_application, read_clouds
+from envs.documents.federations import read_application, read_clouds
+from envs.federated_data.multi_fedls import DIRECTORY, load_application, load_clouds
 from tests.training.federated.commands import (
     EXAMPLES,
     Scenario,
@@ -93,10 +93,10 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed(lambda s: s["clients"][0].pop("epoch_warm_s")), "client 'slow': epoch_warm_s: missing"),
-        (changed(lambda s: s["clients"][0].update(images=0)), "client 'slow': images"),
-        (changed(lambda s: s["clients"][1].update(epoch_warm_s=-5)), "client 'fast': epoch_warm_s"),
-        (changed(lambda s: s["clients"][1].update(spin_up_s=-1)), "client 'fast': spin_up_s"),
+        (changed(lambda s: s["clients"][0].pop("epoch_warm_s")), "clients.slow.epoch_warm_s: field required"),
+        (changed(lambda s: s["clients"][0].update(images=0)), "clients.slow.images"),
+        (changed(lambda s: s["clients"][1].update(epoch_warm_s=-5)), "clients.fast.epoch_warm_s"),
+        (changed(lambda s: s["clients"][1].update(spin_up_s=-1)), "clients.fast.spin_up_s"),
         (changed(lambda s: s["clients"][1].update(epoch_cold_s=5)), "'fast' has epoch_cold_s 5.0 below"),
         (changed(lambda s: s["clients"][1].update(zones=["mars"])), "'fast' names zone 'mars': expected one"),
         (changed(lambda s: s["clients"][1].update(budget_usd=0.01)), "budget of client 'fast' is 0.01 USD"),
@@ -107,11 +107,11 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
         (changed(lambda s: s.update(rounds=0)), "rounds"),
         (changed(lambda s: s.update(kind="round")), "kind is 'round': expected one of rounds, multi_fedls"),
         (changed(lambda s: s.pop("kind")), "kind is None"),
-        (changed(lambda s: s["zones"][0].update(spot_usd_hour=-1)), "zone 'zone': spot_usd_hour"),
+        (changed(lambda s: s["zones"][0].update(spot_usd_hour=-1)), "zones.zone.spot_usd_hour"),
         (changed(lambda s: s.update(zones=[{"name": "z"}])), "zone 'z' has neither"),
         (changed(lambda s: s.update(interruptions=[{"client": "x", "time_s": 3}])), "names client 'x'"),
         (changed(lambda s: s["zones"][0].update(spot_usd_hour=AT_ONE_TIME)), "must increase"),
-        ("not json", "is not JSON"),
+        ("not json", "holds a str"),
         ("[1]", "holds a list"),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_plan_that_cannot_be_made_is_one_line(options: tuple[str, ...], messag
 
 
 def test_an_infeasible_quota_and_a_bad_file_are_named(file: Callable[[object], str]) -> None:
-    document = clouds_document(load_clouds("aws_gcp"))
+    document = json.loads((DIRECTORY / "clouds_aws_gcp.json").read_text(encoding="utf-8"))
     for region in document["regions"]:
         region["max_vcpus"] = 8
     narrow = mistake("plan", "fl", APPLICATION, file(document))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from spotweave.documents import DocumentError, read_document
+from spotweave.documents import load
 from training.config import UsageError, typed
 from training.federated.asynchronous.networks import NetworkName
 from training.federated.asynchronous.partitions import Noise, Partition
@@ -168,13 +168,10 @@ def read_scenario(path: Path) -> Scenario:
     """
     if not path.is_file():
         raise UsageError(f"no scenario at {path}: give a YAML file, e.g. one of examples/asynchronous")
-    try:
-        values: Any = read_document(path)
-    except DocumentError as error:
-        raise UsageError(str(error)) from error
+    return load(path, _scenario, UsageError)
+
+
+def _scenario(values: object) -> Scenario:
     if not isinstance(values, dict):
-        raise UsageError(f"{path} holds no keys: expected those of a scenario, e.g. title and methods")
-    try:
-        return typed(Scenario, values, "")
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError("it holds no keys: expected those of a scenario, e.g. title and methods")
+    return typed(Scenario, values, "")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from envs.documents.federations import clouds_of, read_clouds
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Clouds, Measurement
-from envs.simulation.federations.documents import clouds_of, read_clouds
 from training.federated.measuring.link import MeasureError
 from training.files import replacing
 

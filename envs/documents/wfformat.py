@@ -6,14 +6,29 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from envs.simulation.bags.fields import require_number, require_text
-from envs.simulation.bags.model import BagError
 from envs.simulation.workflows.checks import require_sound
 from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow, WorkflowError
+from spotweave.documents import Number, StrictModel, checked
 
 VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
 BYTES_PER_GB = 1e9
 BYTES_PER_GIB = 2.0**30
+
+
+class _Task(StrictModel):
+    parents: list[str]
+    children: list[str]
+    reads: list[str]
+    writes: list[str]
+    run_s: Number
+    cores: Number
+    memory_bytes: Number
+
+
+class _Instance(StrictModel):
+    name: str
+    tasks: dict[str, _Task]
+    sizes: dict[str, Number]
 
 
 def is_instance(document: object) -> bool:
@@ -36,8 +51,6 @@ def workflow_of_instance(document: object, home: str) -> Workflow:
     """
     try:
         return require_sound(_workflow(document, home))
-    except BagError as error:  # of the shared checks of fields
-        raise WorkflowError(str(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise WorkflowError(f"the instance does not follow WfFormat: {error!r}") from error
 
@@ -48,54 +61,49 @@ def _workflow(document: object, home: str) -> Workflow:
     if version not in VERSIONS:
         raise WorkflowError(f"schemaVersion is {version!r}, expected one of {', '.join(VERSIONS)}")
     tasks, sizes = (_since_1_5 if version in ("1.5", "1.6") else _until_1_4)(top["workflow"], str(version))
+    found = checked(_Instance, {"name": top["name"], "tasks": tasks, "sizes": sizes}, WorkflowError)
     reads = {
-        name: [file for file in task["reads"] if file not in task["writes"]] for name, task in tasks.items()
+        name: [one for one in task.reads if one not in task.writes] for name, task in found.tasks.items()
     }
-    writes = {name: list(task["writes"]) for name, task in tasks.items()}
+    writes = {name: list(task.writes) for name, task in found.tasks.items()}
     # Parents and children should agree; an edge of either list is one.
-    parents = {name: list(task["parents"]) for name, task in tasks.items()}
-    for name, task in tasks.items():
-        for child in task["children"]:
-            if child not in tasks:
+    parents = {name: list(task.parents) for name, task in found.tasks.items()}
+    for name, task in found.tasks.items():
+        for child in task.children:
+            if child not in parents:
                 raise WorkflowError(f"task {name!r} has the child {child!r}, which is no task")
             if name not in parents[child]:
                 parents[child].append(name)
-    for name in tasks:
+    for name in parents:
         for parent in parents[name]:
-            if parent not in tasks:
+            if parent not in parents:
                 raise WorkflowError(f"task {name!r} has the parent {parent!r}, which is no task")
             if not set(reads[name]) & set(writes[parent]):
                 edge = f"{parent} before {name}"
-                sizes[edge] = 0.0
+                found.sizes[edge] = 0.0
                 reads[name].append(edge)
                 writes[parent].append(edge)
     written = {file for files in writes.values() for file in files}
     used = dict.fromkeys(file for files in (*reads.values(), *writes.values()) for file in files)
     for file in used:
-        if file not in sizes:
+        if file not in found.sizes:
             raise WorkflowError(f"file {file!r} has no size: add it to the files")
     return Workflow(
-        require_text("name", top["name"]),
+        found.name,
         tuple(
-            File(
-                file,
-                require_number(f"size of {file!r}", sizes[file]) / BYTES_PER_GB,
-                () if file in written else (home,),
-            )
-            for file in used
+            File(file, found.sizes[file] / BYTES_PER_GB, () if file in written else (home,)) for file in used
         ),
         tuple(
-            Step(name, _profile(name, task), tuple(dict.fromkeys(reads[name])), tuple(writes[name]))
-            for name, task in tasks.items()
+            Step(name, _profile(task), tuple(dict.fromkeys(reads[name])), tuple(writes[name]))
+            for name, task in found.tasks.items()
         ),
     )
 
 
-def _profile(name: str, task: Mapping[str, Any]) -> Profile:
-    cores = max(1, math.ceil(require_number(f"cores of {name!r}", task["cores"])))
-    seconds = require_number(f"run time of {name!r}", task["run_s"])
-    memory_gib = require_number(f"memory of {name!r}", task["memory_bytes"]) / BYTES_PER_GIB / cores
-    return Profile((Stage(cores, seconds),), executors=cores, memory_gib=memory_gib)
+def _profile(task: _Task) -> Profile:
+    cores = max(1, math.ceil(task.cores))
+    memory_gib = task.memory_bytes / BYTES_PER_GIB / cores
+    return Profile((Stage(cores, task.run_s),), executors=cores, memory_gib=memory_gib)
 
 
 def _since_1_5(workflow: Mapping[str, Any], _: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
