@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -236,6 +236,16 @@ class Database:
             return
         with self._translated(), self.engine.connect() as connection:
             yield connection
+
+    def read_all(self, query: Select[Any]) -> Sequence[Any]:
+        """What one statement finds."""
+        with self.read() as connection:
+            return connection.execute(query).all()
+
+    def read_one(self, query: Select[Any], parameters: Mapping[str, object] | None = None) -> Row[Any] | None:
+        """The one row that a statement finds; None if there is none."""
+        with self.read() as connection:
+            return connection.execute(query, parameters).one_or_none()
 
     @property
     def writing(self) -> Connection:

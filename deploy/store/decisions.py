@@ -126,8 +126,7 @@ class Decisions:
     def get(self, decision_id: int) -> DecisionRecord:
         """One decision. Raises NotFoundError."""
         query = select(decisions).where(decisions.c.decision_id == decision_id)
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
+        row = self._database.read_one(query)
         if row is None:
             raise NotFoundError(f"there is no decision {decision_id}: it may be older than what is kept")
         return _decision(row)
@@ -137,5 +136,4 @@ class Decisions:
         query = select(decisions).order_by(decisions.c.decision_id.desc()).limit(limit)
         if job_id is not None:
             query = query.where(decisions.c.job_id == job_id)
-        with self._database.read() as connection:
-            return [_decision(row) for row in connection.execute(query)]
+        return [_decision(row) for row in self._database.read_all(query)]

@@ -101,16 +101,14 @@ class Events:
         query = _EVENTS.where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
-        with self._database.read() as connection:
-            return [_event(row) for row in connection.execute(query)]
+        return [_event(row) for row in self._database.read_all(query)]
 
     def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
         """The latest `limit` (of one job), the oldest of them first."""
         query = _EVENTS.order_by(events.c.sequence.desc()).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
-        with self._database.read() as connection:
-            return [_event(row) for row in connection.execute(query)][::-1]
+        return [_event(row) for row in self._database.read_all(query)][::-1]
 
     def last_sequence(self) -> int:
         """The highest number that is kept; 0 if there is none."""

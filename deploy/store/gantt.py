@@ -80,8 +80,7 @@ class Gantt:
         at = jobs.c.submitted_s
         order = (at, jobs.c.job_id) if state is JobState.PENDING else (at.desc(), jobs.c.job_id.desc())
         query = job_of.rows.where(jobs.c.state == state.value).order_by(*order).limit(limit)
-        with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query)]
+        return [job_of(row) for row in self._database.read_all(query)]
 
     def sums(self, job_ids: Collection[str]) -> Mapping[str, Sums]:
         """By job."""
@@ -96,19 +95,17 @@ class Gantt:
             .where(tasks.c.job_id.in_(job_ids))
             .group_by(tasks.c.job_id)
         )
-        with self._database.read() as connection:
-            return {
-                job_id: Sums(count, done, float(progress), int(misses))
-                for job_id, count, done, progress, misses in connection.execute(query)
-            }
+        return {
+            job_id: Sums(count, done, float(progress), int(misses))
+            for job_id, count, done, progress, misses in self._database.read_all(query)
+        }
 
     def lanes(self, job_ids: Collection[str], each: int) -> Mapping[str, Sequence[Task]]:
         """The first `each` tasks of every job, in the order of its spec."""
         query = task_of.rows.where(_among(job_ids, each)).order_by(tasks.c.job_id, tasks.c.position)
         found: defaultdict[str, list[Task]] = defaultdict(list)
-        with self._database.read() as connection:
-            for row in connection.execute(query):
-                found[row.job_id].append(task_of(row))
+        for row in self._database.read_all(query):
+            found[row.job_id].append(task_of(row))
         return found
 
     def spans(self, job_ids: Collection[str], each: int, limit: int) -> Sequence[Span]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Row, Select, func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 
 from deploy.billing import Stop, micro_usd_hour, micro_usd_month
 from deploy.model.instances import InstanceReport, InstanceState, Offer
@@ -96,7 +96,7 @@ class Instances:
     def __init__(self, database: Database, key: DeploymentKey) -> None:
         self._database = database
         self._key = key
-        self._decoded = Decoded(instances, self._decode)
+        self._instance = Decoded(instances, self._decode)
 
     def request(
         self,
@@ -137,34 +137,23 @@ class Instances:
                 job_id=key.job_id,
                 task=key.task,
                 state=InstanceState.REQUESTED.value,
-                address="",
-                port=0,
                 node_token=self._key.seal(node_token, _context(instance_id)),
-                certificate="",
                 max_price_usd_hour=max_price_usd_hour,
                 requested_s=now_s,
-                by_provider=False,
-                rebalance=False,
-                stops=[],
             )
         )
         return self.get(instance_id)
 
     def get(self, instance_id: str) -> Instance:
         """One instance. Raises NotFoundError."""
-        with self._database.read() as connection:
-            row = connection.execute(
-                self._decoded.rows.where(instances.c.instance_id == instance_id)
-            ).one_or_none()
+        row = self._database.read_one(self._instance.rows.where(instances.c.instance_id == instance_id))
         if row is None:
             raise NotFoundError(f"there is no instance {instance_id!r}: see spotweave instances")
         return self._instance(row)
 
     def by_client_token(self, client_token: str) -> Instance | None:
         """The one that was asked for with this token, if there is one."""
-        with self._database.read() as connection:
-            query = self._decoded.rows.where(instances.c.client_token == client_token)
-            row = connection.execute(query).one_or_none()
+        row = self._database.read_one(self._instance.rows.where(instances.c.client_token == client_token))
         return None if row is None else self._instance(row)
 
     def gone(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
@@ -172,7 +161,7 @@ class Instances:
         found = {}
         with self._database.read() as connection:
             for some in portions(client_tokens):
-                query = self._decoded.rows.where(
+                query = self._instance.rows.where(
                     instances.c.client_token.in_(some),
                     instances.c.state == _GONE,
                 )
@@ -182,62 +171,54 @@ class Instances:
 
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""
-        query = self._decoded.rows.where(instances.c.state.in_(LIVE))
+        query = self._instance.rows.where(instances.c.state.in_(LIVE))
         live = self._database.recall.read("live", _TABLES, lambda: self._in_order(query))
         return [one for one in live if provider is None or one.offer.provider == provider]
 
     def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
         """All in one of these states, in the order of their requests."""
         return self._in_order(
-            self._decoded.rows.where(instances.c.state.in_([state.value for state in states]))
+            self._instance.rows.where(instances.c.state.in_([state.value for state in states]))
         )
 
     def _in_order(self, query: Select[Any]) -> Sequence[Instance]:
-        with self._database.read() as connection:
-            ordered = query.order_by(instances.c.requested_s, instances.c.instance_id)
-            return [self._instance(row) for row in connection.execute(ordered).all()]
+        ordered = query.order_by(instances.c.requested_s, instances.c.instance_id)
+        return [self._instance(row) for row in self._database.read_all(ordered)]
 
     def named(self, names: Collection[str]) -> Mapping[str, Instance]:
         """These, by their ids; what there is not is left out."""
         known: dict[str, Instance] = self._database.recall.read("instances", _TABLES, dict)
         with self._database.read() as connection:
             for some in portions([name for name in names if name not in known]):
-                query = self._decoded.rows.where(instances.c.instance_id.in_(some))
+                query = self._instance.rows.where(instances.c.instance_id.in_(some))
                 known |= {row.instance_id: self._instance(row) for row in connection.execute(query).all()}
         return {name: known[name] for name in sorted(names) if name in known}
 
     def newest_live(self, limit: int) -> Sequence[Instance]:
         """At most this many of those that exist, or may, the newest first."""
         query = (
-            self._decoded.rows.where(instances.c.state.in_(LIVE))
+            self._instance.rows.where(instances.c.state.in_(LIVE))
             .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
             .limit(limit)
         )
-        with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query).all()]
+        return [self._instance(row) for row in self._database.read_all(query)]
 
     def used(self) -> Mapping[str, int]:
         """Number of live instances by offer."""
         query = select(instances.c.offer_id, func.count()).where(instances.c.state.in_(LIVE))
-        with self._database.read() as connection:
-            rows = connection.execute(query.group_by(instances.c.offer_id)).all()
+        rows = self._database.read_all(query.group_by(instances.c.offer_id))
         return {row.offer_id: int(row[1]) for row in rows}
 
     def of_job(self, job_id: str) -> Sequence[Instance]:
         """All that a job ever had, in the order of their requests."""
-        query = self._decoded.rows.where(instances.c.job_id == job_id).order_by(
-            instances.c.requested_s, instances.c.instance_id
-        )
-        with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query).all()]
+        return self._in_order(self._instance.rows.where(instances.c.job_id == job_id))
 
     def latest(self, limit: int) -> Sequence[Instance]:
         """The latest `limit` asked for, the newest first."""
-        query = self._decoded.rows.order_by(
+        query = self._instance.rows.order_by(
             instances.c.requested_s.desc(), instances.c.instance_id.desc()
         ).limit(limit)
-        with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query).all()]
+        return [self._instance(row) for row in self._database.read_all(query)]
 
     def report(self, instance_id: str, report: InstanceReport, now_s: float) -> Instance:
         """Keep what its provider says, and charge it if it has ended.
@@ -354,9 +335,6 @@ class Instances:
     def _write(self, instance_id: str, values: dict[str, object]) -> None:
         statement = update(instances).where(instances.c.instance_id == instance_id).values(**values)
         self._database.writing.execute(statement)
-
-    def _instance(self, row: Row[Any]) -> Instance:
-        return self._decoded(row)
 
     def _decode(self, values: dict[str, Any]) -> Instance:
         del values["offer_id"], values["provider"]

@@ -106,7 +106,6 @@ class Intents:
                 state=IntentState.PENDING.value,
                 payload=dict(payload),
                 target=target,
-                attempts=0,
                 not_before_s=not_before_s,
                 error="",
                 created_s=now_s,
@@ -118,8 +117,7 @@ class Intents:
 
     def get(self, intent_id: int) -> Intent:
         """One intent. Raises NotFoundError."""
-        with self._database.read() as connection:
-            row = connection.execute(select(intents).where(intents.c.intent_id == intent_id)).one_or_none()
+        row = self._database.read_one(select(intents).where(intents.c.intent_id == intent_id))
         if row is None:
             raise NotFoundError(f"there is no intent {intent_id}")
         return _intent(row)
@@ -129,8 +127,7 @@ class Intents:
         query = select(intents).where(intents.c.state == "pending").order_by(intents.c.intent_id)
         if kind is not None:
             query = query.where(intents.c.kind == kind.value)
-        with self._database.read() as connection:
-            return [_intent(row) for row in connection.execute(query).all()]
+        return [_intent(row) for row in self._database.read_all(query)]
 
     def pending_counts(self) -> Mapping[IntentKind, tuple[int, float]]:
         """By kind: the number of pending intents, and when the oldest was made."""
@@ -139,8 +136,7 @@ class Intents:
             .where(intents.c.state == "pending")
             .group_by(intents.c.kind)
         )
-        with self._database.read() as connection:
-            return {IntentKind(kind): (count, first_s) for kind, count, first_s in connection.execute(query)}
+        return {IntentKind(kind): (count, first_s) for kind, count, first_s in self._database.read_all(query)}
 
     def pending_targets(self, *kinds: IntentKind) -> set[str]:
         """What those that are not done yet, of these kinds, are done to."""
@@ -164,8 +160,7 @@ class Intents:
             .order_by(intents.c.intent_id)
             .limit(limit)
         )
-        with self._database.read() as connection:
-            return [_intent(row) for row in connection.execute(query).all()]
+        return [_intent(row) for row in self._database.read_all(query)]
 
     def done(self, intent_id: int, now_s: float) -> bool:
         """Mark an intent as done. False if it was not pending any more."""
@@ -190,8 +185,7 @@ class Intents:
     def counts(self) -> dict[IntentState, int]:
         """Number of intents in each state."""
         query = select(intents.c.state, func.count()).group_by(intents.c.state)
-        with self._database.read() as connection:
-            found = {IntentState(state): count for state, count in connection.execute(query)}
+        found = {IntentState(state): count for state, count in self._database.read_all(query)}
         return {state: found.get(state, 0) for state in IntentState}
 
     def _leave(self, intent_id: int, **values: object) -> bool:

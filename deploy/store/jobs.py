@@ -96,41 +96,17 @@ class Jobs:
         connection.execute(
             insert(jobs),
             {
-                "job_id": job.job_id,
+                **vars(job),
                 "spec": job.spec.model_dump_json(),
                 "state": job.state.value,
-                "submitted_s": job.submitted_s,
-                "ended_s": job.ended_s,
-                "workdir": job.workdir,
-                "submitter": job.submitter,
-                "request_id": job.request_id,
-                "user_failures": job.user_failures,
                 "reason": plain(job.reason),
             },
         )
-        waiting = {
-            "job_id": job.job_id,
-            "attempt": 0,
-            "phase": None,
-            "progress": 0.0,
-            "saved": 0.0,
-            "instances": [],
-            "misses": 0,
-            "executions_done": 0,
-            "message": "",
-            "details": {},
-            "waiting_since_s": job.submitted_s,
-            "execution_saved": 0.0,
-            "saved_region": "",
-            "losses": 0,
-            "failures": 0,
-            "interruptions": 0,
-            "not_before_s": 0.0,
-        }
         connection.execute(
             insert(tasks),
             [
-                {**waiting, "task": name, "position": at, **_held(job.spec.work.before(name))}
+                {"job_id": job.job_id, "task": name, "position": at}
+                | _waiting(job.submitted_s, job.spec.work.before(name))
                 for at, name in enumerate(job.spec.tasks)
             ],
         )
@@ -138,8 +114,7 @@ class Jobs:
 
     def get(self, job_id: str) -> Job:
         """One job. Raises NotFoundError."""
-        with self._database.read() as connection:
-            row = connection.execute(job_of.rows.where(jobs.c.job_id == job_id)).one_or_none()
+        row = self._database.read_one(job_of.rows.where(jobs.c.job_id == job_id))
         if row is None:
             raise NotFoundError(f"there is no job {job_id!r}: see spotweave jobs")
         return job_of(row)
@@ -147,8 +122,7 @@ class Jobs:
     def live(self) -> Sequence[Job]:
         """All that may still change, in the order of their submission."""
         query = job_of.rows.where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
-        with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query).all()]
+        return [job_of(row) for row in self._database.read_all(query)]
 
     def named(self, names: Collection[str]) -> Mapping[str, Job]:
         """These, by their ids; what there is not is left out."""
@@ -175,14 +149,12 @@ class Jobs:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
         if prefix is not None:
             query = query.where(jobs.c.job_id.startswith(prefix, autoescape=True))
-        with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query).all()]
+        return [job_of(row) for row in self._database.read_all(query)]
 
     def counts(self) -> dict[JobState, int]:
         """Number of jobs in each state."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
-        with self._database.read() as connection:
-            found = {JobState(state): count for state, count in connection.execute(query)}
+        found = {JobState(state): count for state, count in self._database.read_all(query)}
         return {state: found.get(state, 0) for state in JobState}
 
     def set_state(self, job_id: str, state: JobState, now_s: float, reason: str = "") -> bool:
@@ -216,9 +188,9 @@ class Jobs:
         return self.get(job_id).user_failures
 
 
-def _held(names: Sequence[str]) -> dict[str, object]:
-    """What is kept of a task that is not placed before others have succeeded: see `Tasks.release`."""
+def _waiting(since_s: float, names: Sequence[str]) -> dict[str, object]:
+    """What is kept of a task that is not placed before these have succeeded: see `Tasks.release`."""
     if not names:
-        return {}
+        return {"not_before_s": 0.0, "waiting_since_s": since_s, "message": ""}
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return {"not_before_s": math.inf, "waiting_since_s": None, "message": f"waits for {shown}"}

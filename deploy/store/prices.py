@@ -127,8 +127,7 @@ class Prices:
     def at(self, offer_id: str, moment_s: float | None = None) -> Quote | None:
         """The quote in force at a moment (None: the latest); None if none had been seen."""
         query = _LATEST if moment_s is None else _LATEST.where(prices.c.seen_s <= moment_s)
-        with self._database.read() as connection:
-            row = connection.execute(query, {"offer": offer_id}).one_or_none()
+        row = self._database.read_one(query, {"offer": offer_id})
         return None if row is None else _quote(row)
 
     def between(self, offer_id: str, start_s: float, end_s: float) -> Sequence[Quote]:

@@ -1,14 +1,14 @@
 """The tables, as they are now. How a database of an earlier version gets there: `migrations/versions`.
 
 Times are epoch seconds. Prices and money are integers as in `deploy.billing`. Values of state columns are
-those of the enumerations in `deploy.model`.
+those of the enumerations in `deploy.model`. A default is what a new row begins with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
     JSON,
@@ -26,6 +26,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.types import TypeEngine
 
 VERSION_TABLE = "schema_version"
 
@@ -47,13 +48,19 @@ def _numbered(name: str) -> Column[int]:
     return Column(name, _Number, primary_key=True, autoincrement=True)
 
 
+def _filled(kind: type[TypeEngine[Any]], *names: str, default: object = None) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False, default=default) for name in names]
+
+
+def _empty(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
+
+
 deployment = Table(
     "deployment",
     metadata,
     Column("row", Integer, primary_key=True, autoincrement=False),
-    Column("deployment_id", Text, nullable=False),
-    Column("schema_version", Text, nullable=False),
-    Column("key_mark", Text, nullable=False),
+    *_filled(Text, "deployment_id", "schema_version", "key_mark"),
     Column("created_s", Double, nullable=False),
 )
 
@@ -62,20 +69,17 @@ lease = Table(
     metadata,
     Column("row", Integer, primary_key=True, autoincrement=False),
     Column("holder", Text, nullable=False),
-    Column("taken_s", Double, nullable=False),
-    Column("renewed_s", Double, nullable=False),
+    *_filled(Double, "taken_s", "renewed_s"),
 )
 
 jobs = Table(
     "jobs",
     metadata,
     Column("job_id", Text, primary_key=True),
-    Column("spec", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    *_filled(Text, "spec", "state"),
     Column("submitted_s", Double, nullable=False),
     Column("ended_s", Double),
-    Column("workdir", Text, nullable=False),
-    Column("submitter", Text, nullable=False),
+    *_filled(Text, "workdir", "submitter"),
     Column("request_id", Text),
     Column("user_failures", Integer, nullable=False),
     Column("reason", Text, nullable=False),
@@ -100,24 +104,18 @@ tasks = Table(
     Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
     Column("task", Text, primary_key=True),
     Column("position", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False, default=0),
     Column("phase", Text),
-    Column("progress", Double, nullable=False),
-    Column("saved", Double, nullable=False),
-    Column("instances", JSON, nullable=False),
-    Column("misses", Integer, nullable=False),
-    Column("executions_done", Integer, nullable=False),
-    Column("last_execution_s", Double),
-    Column("next_due_s", Double),
-    Column("execution_saved", Double, nullable=False),
-    Column("saved_region", Text, nullable=False),
+    *_filled(Double, "progress", "saved", default=0.0),
+    Column("instances", JSON, nullable=False, default=list),
+    *_filled(Integer, "misses", "executions_done", default=0),
+    *_empty(Double, "last_execution_s", "next_due_s"),
+    Column("execution_saved", Double, nullable=False, default=0.0),
+    Column("saved_region", Text, nullable=False, default=""),
     Column("message", Text, nullable=False),
-    Column("details", JSON, nullable=False),
-    Column("reported_s", Double),
-    Column("waiting_since_s", Double),
-    Column("losses", Integer, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("interruptions", Integer, nullable=False),
+    Column("details", JSON, nullable=False, default=dict),
+    *_empty(Double, "reported_s", "waiting_since_s"),
+    *_filled(Integer, "losses", "failures", "interruptions", default=0),
     Column("not_before_s", Double, nullable=False),
 )
 
@@ -127,25 +125,21 @@ instances = Table(
     Column("instance_id", Text, primary_key=True),
     Column("provider", Text, nullable=False),
     Column("provider_id", Text),
-    Column("client_token", Text, nullable=False),
-    Column("offer_id", Text, nullable=False),
+    *_filled(Text, "client_token", "offer_id"),
     Column("offer", JSON, nullable=False),
     Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
-    Column("task", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("port", Integer, nullable=False),
+    *_filled(Text, "task", "state"),
+    Column("address", Text, nullable=False, default=""),
+    Column("port", Integer, nullable=False, default=0),
     Column("node_token", LargeBinary, nullable=False),
-    Column("certificate", Text, nullable=False),
+    Column("certificate", Text, nullable=False, default=""),
     Column("max_price_usd_hour", Double),
     Column("requested_s", Double, nullable=False),
-    Column("launched_s", Double),
-    Column("ready_s", Double),
-    Column("ended_s", Double),
-    Column("by_provider", Boolean, nullable=False),
+    *_empty(Double, "launched_s", "ready_s", "ended_s"),
+    Column("by_provider", Boolean, nullable=False, default=False),
     Column("notice_s", Double),
-    Column("rebalance", Boolean, nullable=False),
-    Column("stops", JSON, nullable=False),
+    Column("rebalance", Boolean, nullable=False, default=False),
+    Column("stops", JSON, nullable=False, default=list),
     Index("ix_instances_state", "state"),
     Index("ix_instances_job_id", "job_id"),
     Index("uq_instances_provider_provider_id", "provider", "provider_id", unique=True),
@@ -166,13 +160,8 @@ charges = Table(
     metadata,
     Column("instance_id", ForeignKey("instances.instance_id"), primary_key=True),
     Column("day", Text, primary_key=True),
-    Column("job_id", Text, nullable=False),
-    Column("zone", Text, nullable=False),
-    Column("market", Text, nullable=False),
-    Column("seconds", BigInteger, nullable=False),
-    Column("cost", BigInteger, nullable=False),
-    Column("on_demand", BigInteger, nullable=False),
-    Column("disk", BigInteger, nullable=False),
+    *_filled(Text, "job_id", "zone", "market"),
+    *_filled(BigInteger, "seconds", "cost", "on_demand", "disk"),
     Index("ix_charges_job_id", "job_id"),
 )
 
@@ -184,9 +173,7 @@ egress = Table(
     Column("task", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("instance_id", ForeignKey("instances.instance_id"), nullable=False),
-    Column("day", Text, nullable=False),
-    Column("zone", Text, nullable=False),
-    Column("market", Text, nullable=False),
+    *_filled(Text, "day", "zone", "market"),
     Column("cost", BigInteger, nullable=False),
     ForeignKeyConstraint(["job_id", "task"], ["tasks.job_id", "tasks.task"]),
 )
@@ -195,11 +182,10 @@ intents = Table(
     "intents",
     metadata,
     _numbered("intent_id"),
-    Column("kind", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    *_filled(Text, "kind", "state"),
     Column("payload", JSON, nullable=False),
     Column("target", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False, default=0),
     Column("not_before_s", Double, nullable=False),
     Column("error", Text, nullable=False),
     Column("created_s", Double, nullable=False),
@@ -223,15 +209,11 @@ decisions = Table(
     metadata,
     _numbered("decision_id"),
     Column("time_s", Double, nullable=False),
-    Column("policy", Text, nullable=False),
-    Column("mode", Text, nullable=False),
-    Column("job_id", Text, nullable=False),
-    Column("task", Text, nullable=False),
+    *_filled(Text, "policy", "mode", "job_id", "task"),
     Column("candidates", JSON, nullable=False),
     Column("chosen", Text),
     Column("latency_s", Double, nullable=False),
-    Column("shadow_policy", Text),
-    Column("shadow_choice", Text),
+    *_empty(Text, "shadow_policy", "shadow_choice"),
     Column("shadow_difference", Double),
     Index("ix_decisions_job_id", "job_id", "decision_id"),
     Index("ix_decisions_time_s", "time_s"),
@@ -244,9 +226,7 @@ events = Table(
     _numbered("sequence"),
     Column("time_s", Double, nullable=False),
     Column("kind", Text, nullable=False),
-    Column("job_id", Text),
-    Column("task", Text),
-    Column("instance_id", Text),
+    *_empty(Text, "job_id", "task", "instance_id"),
     Column("decision_id", BigInteger),
     Column("data", JSON, nullable=False),
     Index("ix_events_job_id", "job_id", "sequence"),
@@ -259,8 +239,7 @@ prices = Table(
     metadata,
     Column("offer_id", Text, primary_key=True),
     Column("seen_s", Double, primary_key=True),
-    Column("price_micro_usd_hour", BigInteger, nullable=False),
-    Column("on_demand_micro_usd_hour", BigInteger, nullable=False),
+    *_filled(BigInteger, "price_micro_usd_hour", "on_demand_micro_usd_hour"),
     Column("available", Boolean, nullable=False),
     Index("ix_prices_seen_s", "seen_s"),
 )
@@ -269,13 +248,10 @@ tokens = Table(
     "tokens",
     metadata,
     Column("token_id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("role", Text, nullable=False),
+    *_filled(Text, "name", "role"),
     Column("digest", LargeBinary, nullable=False),
     Column("created_s", Double, nullable=False),
-    Column("expires_s", Double),
-    Column("revoked_s", Double),
-    Column("last_used_s", Double),
+    *_empty(Double, "expires_s", "revoked_s", "last_used_s"),
 )
 
 

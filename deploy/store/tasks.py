@@ -103,52 +103,32 @@ _WAITING = (
 )
 _REPORTS = "reports"
 """What is heard of tasks that have a place changes none of those that wait."""
-_REPORTED = (
-    "phase",
-    "progress",
-    "saved",
-    "misses",
-    "executions_done",
-    "last_execution_s",
-    "next_due_s",
-    "execution_saved",
-    "saved_region",
-    "message",
-    "details",
-    "reported_s",
-    "losses",
-    "failures",
-)
+_COPIED = ("progress", "saved", "misses", "executions_done", "last_execution_s", "next_due_s")
+_SET = ("execution_saved", "phase", "saved_region", "message", "details", "reported_s", "losses", "failures")
 # SQLAlchemy keeps the columns' own names for itself in an UPDATE of many rows.
 _REPORT = (
     update(tasks)
     .where(tasks.c.job_id == bindparam("of_job"), tasks.c.task == bindparam("of_task"))
-    .values({name: bindparam(f"to_{name}", type_=tasks.c[name].type) for name in _REPORTED})
+    .values({name: bindparam(f"to_{name}", type_=tasks.c[name].type) for name in (*_COPIED, *_SET)})
     .execution_options(**{WRITES: _REPORTS})
 )
 
 
 def _reported(before: Task, report: TaskReport, now_s: float) -> dict[str, object]:
     further = report.saved > before.saved or report.executions_done > before.executions_done
-    return {
-        "of_job": report.key.job_id,
-        "of_task": report.key.task,
-        "to_phase": report.phase.value,
-        "to_progress": report.progress,
-        "to_saved": report.saved,
-        "to_misses": report.misses,
-        "to_executions_done": report.executions_done,
-        "to_last_execution_s": report.last_execution_s,
-        "to_next_due_s": report.next_due_s,
-        "to_execution_saved": report.execution_saved,
-        "to_saved_region": plain(report.saved_region),
-        "to_message": plain(report.message),
-        "to_details": {plain(name): plain(value) for name, value in report.details.items()},
-        "to_reported_s": now_s,
+    values = {name: getattr(report, name) for name in _COPIED} | {
+        "execution_saved": report.execution_saved,
+        "phase": report.phase.value,
+        "saved_region": plain(report.saved_region),
+        "message": plain(report.message),
+        "details": {plain(name): plain(value) for name, value in report.details.items()},
+        "reported_s": now_s,
         # An attempt that got somewhere is none of those that are lost in a row.
-        "to_losses": 0 if further else before.losses,
-        "to_failures": 0 if further else before.failures,
+        "losses": 0 if further else before.losses,
+        "failures": 0 if further else before.failures,
     }
+    to = {f"to_{name}": value for name, value in values.items()}
+    return {"of_job": report.key.job_id, "of_task": report.key.task, **to}
 
 
 class Tasks:
@@ -161,8 +141,7 @@ class Tasks:
 
     def get(self, key: TaskKey) -> Task:
         """One task. Raises NotFoundError."""
-        with self._database.read() as connection:
-            row = connection.execute(task_of.rows.where(_is(key))).one_or_none()
+        row = self._database.read_one(task_of.rows.where(_is(key)))
         if row is None:
             raise NotFoundError(f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs")
         return task_of(row)
@@ -170,8 +149,7 @@ class Tasks:
     def of_job(self, job_id: str) -> Sequence[Task]:
         """All of a job, in the order of its spec."""
         query = task_of.rows.where(tasks.c.job_id == job_id).order_by(tasks.c.position)
-        with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query).all()]
+        return [task_of(row) for row in self._database.read_all(query)]
 
     def placed(self) -> Sequence[Task]:
         """Tasks of live jobs that have an attempt, whatever its phase.
@@ -181,8 +159,7 @@ class Tasks:
         return self._database.recall.read("placed", ("jobs", "tasks", _REPORTS), self._read_placed)
 
     def _read_placed(self) -> Sequence[Task]:
-        with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(_PLACED).all()]
+        return [task_of(row) for row in self._database.read_all(_PLACED)]
 
     def named(self, keys: Collection[TaskKey]) -> Mapping[TaskKey, Task]:
         """These, by their keys; what there is not is left out."""
@@ -199,8 +176,7 @@ class Tasks:
         return self._database.recall.read("waiting", ("jobs", "tasks"), self._read_waiting)
 
     def _read_waiting(self) -> Sequence[Waiting]:
-        with self._database.read() as connection:
-            rows = connection.execute(_WAITING).all()
+        rows = self._database.read_all(_WAITING)
         # Most of ten thousand were there a pass ago, and are taken from there.
         known, found = self._waiting, {}
         for row in map(tuple, rows):
@@ -301,29 +277,17 @@ class Tasks:
             NotFoundError: if there is no such task.
         """
         task = self.get(key)
-        after = replace(
-            task,
-            phase=None,
-            instances=(),
-            progress=task.saved,
-            waiting_since_s=now_s,
-            losses=task.losses + lost,
-            failures=task.failures + failed,
-            interruptions=task.interruptions + interrupted,
-            not_before_s=not_before_s,
-        )
-        self._write(
-            key,
-            phase=None,
-            instances=[],
-            progress=after.progress,
-            waiting_since_s=now_s,
-            losses=after.losses,
-            failures=after.failures,
-            interruptions=after.interruptions,
-            not_before_s=not_before_s,
-        )
-        return after
+        changes: dict[str, Any] = {
+            "phase": None,
+            "progress": task.saved,
+            "waiting_since_s": now_s,
+            "losses": task.losses + lost,
+            "failures": task.failures + failed,
+            "interruptions": task.interruptions + interrupted,
+            "not_before_s": not_before_s,
+        }
+        self._write(key, instances=[], **changes)
+        return replace(task, instances=(), **changes)
 
     def _write(self, key: TaskKey, **values: object) -> None:
         if not self._database.writing.execute(update(tasks).where(_is(key)).values(**values)).rowcount:

@@ -33,15 +33,13 @@ class Tokens:
 
     def get(self, token_id: str) -> TokenRecord | None:
         """One, if there is one."""
-        with self._database.read() as connection:
-            row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).one_or_none()
+        row = self._database.read_one(select(tokens).where(tokens.c.token_id == token_id))
         return None if row is None else _record(row)
 
     def all(self) -> Sequence[TokenRecord]:
         """Every one, the oldest first."""
         query = select(tokens).order_by(tokens.c.created_s, tokens.c.token_id)
-        with self._database.read() as connection:
-            return [_record(row) for row in connection.execute(query)]
+        return [_record(row) for row in self._database.read_all(query)]
 
     def revoke(self, token_id: str, now_s: float) -> bool:
         """Make it invalid for ever; False if there is none such. The first revocation's time stays."""
