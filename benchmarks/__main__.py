@@ -15,24 +15,17 @@ from rich.table import Table
 
 from benchmarks import (
     aws_reconcile,
-    bag_executions,
     brokers,
     decisions,
-    episodes,
-    federated_rounds,
-    inference,
     initial_mapping,
     loop,
     memory,
     month,
-    paper_schedule,
     scaling,
     simulation,
-    training,
-    workflow_plans,
 )
-from benchmarks.machine import describe
-from benchmarks.measurement import Benchmark, Measurement
+from benchmarks import training as learning
+from benchmarks.measurement import Benchmark, Measurement, describe
 from training.config import provenance
 from training.files import prepare_directory, write_json
 
@@ -42,20 +35,20 @@ BENCHMARKS = (
     Benchmark(
         "multicluster",
         "simulation of MultiCluster-v0",
-        partial(simulation.measure, "spotweave/MultiCluster-v0", "maf", 15_000, 80_000),
+        partial(simulation.measure_steps, "spotweave/MultiCluster-v0", "maf", 15_000, 80_000),
     ),
     Benchmark(
         "multicloud",
         "simulation of MultiCloud-v3",
-        partial(simulation.measure, "spotweave/MultiCloud-v3", "spot_fallback", 10_000, 100_000),
+        partial(simulation.measure_steps, "spotweave/MultiCloud-v3", "spot_fallback", 10_000, 100_000),
     ),
-    Benchmark("episodes", "whole episodes of MultiCloud-v3", episodes.measure),
-    Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
-    Benchmark("bag_executions", "executions of a bag of tasks", bag_executions.measure),
-    Benchmark("workflow_plans", "planning of a large workflow", workflow_plans.measure),
-    Benchmark("training", "training throughput", training.measure),
+    Benchmark("episodes", "whole episodes of MultiCloud-v3", simulation.measure_episodes),
+    Benchmark("federated_rounds", "simulation of federated rounds", simulation.measure_rounds),
+    Benchmark("bag_executions", "executions of a bag of tasks", simulation.measure_bags),
+    Benchmark("workflow_plans", "planning of a large workflow", simulation.measure_workflows),
+    Benchmark("training", "training throughput", learning.measure_throughput),
     Benchmark("scaling", "training on more workers", scaling.measure, long=True),
-    Benchmark("inference", "decision latency", inference.measure),
+    Benchmark("inference", "decision latency", learning.measure_decisions),
     Benchmark("decisions", "decisions of the policy server", decisions.measure),
     Benchmark("brokers", "brokers between federated clients and their server", brokers.measure),
     Benchmark("aws_reconcile", "AWS provider at 1,000 instances", aws_reconcile.measure),
@@ -63,7 +56,7 @@ BENCHMARKS = (
     Benchmark("month", "a month of the live loop, 5,000 jobs", month.measure, long=True),
     Benchmark("memory", "memory of a training run", memory.measure),
     Benchmark("initial_mapping", "initial mapping of federated learning", initial_mapping.measure),
-    Benchmark("paper_schedule", "the paper's whole training schedule", paper_schedule.measure, long=True),
+    Benchmark("paper_schedule", "the paper's whole training schedule", memory.measure_schedule, long=True),
 )
 
 

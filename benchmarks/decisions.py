@@ -14,8 +14,7 @@ import httpx
 import numpy as np
 import psutil
 
-from benchmarks.alone import ROOT
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import ROOT, Measurement
 
 OFFERS = 20
 TASKS = 50

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from agents.federated.mapping.initial import map_initially
-from benchmarks.machine import one_core
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, one_core
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
 from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks.alone import run_alone
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, run_alone
 from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,

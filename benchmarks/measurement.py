@@ -1,9 +1,25 @@
-"""One measured number, its bar, and how far it is from it."""
+"""What benchmarks share: a measured number and its bar, one core, a process of its own, the machine."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -50,3 +66,68 @@ class Benchmark:
     title: str
     measure: Callable[..., Iterator[Measurement]]
     long: bool = False
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Run on one core: the process is pinned to it where the system can, and torch uses one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    if cores is not None:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+        torch.set_num_threads(threads)
+
+
+def timed(work: Callable[..., Result], *arguments: Any) -> tuple[Result, float]:
+    """What work gives, and the CPU seconds of one core that it takes: neighbours cost nothing."""
+    with one_core():
+        started = time.process_time()
+        result = work(*arguments)
+        return result, time.process_time() - started
+
+
+def describe() -> dict[str, object]:
+    """What a reader must know to compare numbers of two machines."""
+    packages = ("numpy", "numba", "torch", "gymnasium")
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def _cpu_name() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def run_alone(module: str, *arguments: object) -> Any:
+    """What `python -m MODULE ARGUMENTS` prints as JSON, on one thread of BLAS and torch.
+
+    Raises:
+        ValueError: if it fails, with the last line of its errors.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"{module} could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
+    return json.loads(done.stdout)

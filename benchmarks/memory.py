@@ -1,4 +1,4 @@
-"""Peak memory of a training command, measured from outside."""
+"""Peak memory of training commands, measured from outside, and how long they take."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.alone import ROOT
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import ROOT, Measurement
 
 POLL_S = 0.05
 SMALLEST = (
@@ -71,3 +70,23 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     _, peak = run_training("+env=multicloud", "trainer=quick", *(SMALLEST if smallest else ()))
     note = "training/train.py +env=multicloud trainer=quick, all processes"
     yield Measurement("memory of training", peak / 2**30, "GiB", bar=2.0, higher_is_better=False, note=note)
+
+
+def measure_schedule(*, smallest: bool = False) -> Iterator[Measurement]:
+    """The schedule of Liu 2022, chapter 5, by the clock: with validation, without the table at the end."""
+    overrides: tuple[str, ...] = (
+        "+env=multicluster",
+        "agent=rl_lsfc",
+        "trainer=paper",
+        "trainer.test_episodes=0",
+    )
+    if smallest:
+        overrides += (*SMALLEST, "env.n_jobs=20")
+    seconds, peak = run_training(*overrides)
+    note = f"training/train.py {' '.join(overrides)}"
+    yield Measurement(
+        "paper's schedule", seconds / 60, "minutes", bar=10.0, higher_is_better=False, note=note
+    )
+    yield Measurement(
+        "paper's schedule: memory", peak / 2**30, "GiB", bar=2.0, higher_is_better=False, note=note
+    )

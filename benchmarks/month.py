@@ -20,9 +20,8 @@ import psutil
 import structlog
 from sqlalchemy import create_engine, inspect, text
 
-from benchmarks.alone import run_alone
 from benchmarks.loop import offer, scheduler_of
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, run_alone
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer
 from deploy.model.clock import VirtualClock
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming

@@ -23,8 +23,7 @@ import psutil
 from numpy.typing import NDArray
 
 from agents.named import named_rule
-from benchmarks.alone import run_alone
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, run_alone
 from envs.bags_episodes import BagsConfig, build_bags
 from training.engines.engine import Engine, Given, LocalEngine, Result
 from training.engines.ray_cluster import RayEngine

@@ -1,4 +1,4 @@
-"""Steps per second of a registered environment with a rule: one copy, and 64 copies in one call."""
+"""How fast worlds are simulated, and executions of plans."""
 
 from __future__ import annotations
 
@@ -11,22 +11,41 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from agents.bags.schedulers import Hads
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.rules import make_rule
-from benchmarks.machine import one_core
-from benchmarks.measurement import Measurement
-from envs.environments import register
+from agents.stored import policy_file
+from agents.workflows.planners import plan_workflow
+from benchmarks.measurement import Measurement, one_core, timed
+from envs.environments import ENVIRONMENTS, register
+from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.scenarios import SCENARIOS, drawn
+from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
+from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.federations.rounds.world import play as play_rounds
 from envs.simulation.snapshot import Observation
+from envs.simulation.streams import Streams
+from envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
+from training.checkpoint import load_policy
+from training.evaluation.episodes import Suite, run_suite
+from training.markets import market_config
+from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 
 COPIES = 64
 REPEATS = 5
 REPEAT_S = 1.5
 """CPU seconds of one repeat; the median repeat counts. Warm-up (compilation) comes before the first."""
+RULE_BAR_MS, POLICY_BAR_MS = 5.0, 8.0
+EXECUTIONS = APPLICATIONS = 1000
+STEPS = 1200
+"""About: this draw has somewhat more than 1,000."""
+CLUSTERS = 20
 
 
-def measure(
+def measure_steps(
     env_id: str, rule: str, single_bar: float, vector_bar: float, *, smallest: bool = False
 ) -> Iterator[Measurement]:
-    """Both forms of one environment. The rule's own time and resets are included in every step."""
+    """One copy of an environment, and 64 copies in one call; the rule's time and resets are included."""
     title = env_id.removeprefix("spotweave/")
     register()
     note = f"{rule} decides, resets included, per CPU second of one core"
@@ -97,3 +116,102 @@ def _vector(env_id: str, rule: str) -> Callable[[float], int]:
         return steps
 
     return play
+
+
+def measure_episodes(*, smallest: bool = False) -> Iterator[Measurement]:
+    """Whole episodes in the default market, which is what learning is bought with; the draws are included.
+
+    The strongest rule and the released policy play 64 episodes at the same time.
+    """
+    world = ENVIRONMENTS["multicloud"].build(market_config("default"), COPIES)
+    released = load_policy(policy_file("multicloud"), world.spec)
+    suite = Suite("benchmark", "validation", 0, 2 if smallest else 4 * COPIES)
+    for policy, bar_ms in ((make_rule("expected_cost"), RULE_BAR_MS), (released, POLICY_BAR_MS)):
+        run_suite(world, policy, Suite("warm-up", "validation", 1, 2))  # compiles
+        results, spent_s = timed(run_suite, world, policy, suite)
+        decisions = sum(result.decisions for result in results) / len(results)
+        yield Measurement(
+            f"{policy.name}, an episode",
+            1000.0 * spent_s / len(results),
+            "ms",
+            bar_ms,
+            higher_is_better=False,
+            note=f"{decisions:.0f} decisions, draws and metrics included, per CPU second of one core",
+        )
+
+
+def measure_bags(*, smallest: bool = False) -> Iterator[Measurement]:
+    """The job ED200 under HADS while its spot VMs hibernate and resume; the plan is made beforehand."""
+    plan, scenario = starting_plan("ED200"), SCENARIOS["sc_4"]
+    executions = 2 if smallest else EXECUTIONS
+
+    def run(seeds: range) -> None:
+        for seed in seeds:
+            Execution(plan, ENVIRONMENT, drawn(scenario, seed), Hads()).run()
+
+    run(range(executions, executions + 1))
+    _, seconds = timed(run, range(executions))
+    yield Measurement(
+        f"{executions:,} executions of 200 tasks on 16 spot VMs",
+        seconds,
+        "s",
+        60.0,
+        higher_is_better=False,
+        note=f"HADS decides, scenario sc_4; {executions / seconds:.0f} per CPU second of one core",
+    )
+
+
+def application() -> Application:
+    """8 clients over two zones with prices that change, and interruptions every six hours on average."""
+    offers = tuple(
+        Offer(
+            f"zone {zone} spot",
+            f"zone {zone}",
+            Market.SPOT,
+            Tariff(
+                [3600 * hour for hour in range(48)], [0.35 + 0.01 * ((hour + zone) % 7) for hour in range(48)]
+            ),
+            mean_time_to_interruption_s=6 * 3600.0,
+        )
+        for zone in range(2)
+    )
+    clients = tuple(
+        Client(f"client {k}", 900.0 * 0.7**k, 900.0 * 0.7**k + 130.0, 180.0, (0, 1), budget_usd=50.0)
+        for k in range(8)
+    )
+    return Application("benchmark", 30, clients, offers, epoch_cv=0.01, spin_up_cv=0.1)
+
+
+def measure_rounds(*, smallest: bool = False) -> Iterator[Measurement]:
+    """Applications of 30 synchronous rounds with 8 clients under FedCostAware."""
+    example, policy = application(), FedCostAware()
+    applications = 2 if smallest else APPLICATIONS
+    play_rounds(example, policy, applications)
+    _, seconds = timed(lambda: [play_rounds(example, policy, seed) for seed in range(applications)])
+    yield Measurement(
+        f"{applications:,} federated applications, 30 rounds, 8 clients",
+        seconds,
+        "s",
+        30.0,
+        higher_is_better=False,
+        note="FedCostAware decides; changing prices, interruptions and budgets; CPU seconds of one core",
+    )
+
+
+def measure_workflows(*, smallest: bool = False) -> Iterator[Measurement]:
+    """Planning a workflow of 1,000 steps on 20 clusters by annealing, with all checks."""
+    random = Streams(0).generator("job_sizes")
+    platform = drawn_platform(CLUSTERS, random)
+    small = family_workflow("montage", 50, random, ("cluster-1",))
+    large = small if smallest else family_workflow("montage", STEPS, random, ("cluster-1",))
+    workflow = scaled(large, platform, 60.0, 1.0)
+    plan_workflow("annealing", small, platform)
+    _, seconds = timed(plan_workflow, "annealing", workflow, platform)
+    yield Measurement(
+        f"a plan of {len(workflow.steps):,} steps on {CLUSTERS} clusters",
+        seconds,
+        "s",
+        5.0,
+        higher_is_better=False,
+        note="Montage, annealing with its default settings, one core",
+    )

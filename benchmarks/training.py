@@ -1,4 +1,4 @@
-"""Training throughput: decisions and gradient steps per second of the default agents."""
+"""Decisions and gradient steps per second in training, and how long one decision takes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 
 import torch
 
-from benchmarks.measurement import Measurement
+from agents.named import named_rule, rules_of
+from benchmarks.measurement import Measurement, one_core
 from envs.environments import ENVIRONMENTS
-from envs.simulation.world import BatchWorld
+from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import agent_settings, compose_values, typed, world_config
+from training.evaluation.episodes import measure_latency
 from training.settings import TrainerSettings
 from training.trainers.build import build_trainer
 from training.trainers.monte_carlo import MonteCarloTrainer
+from training.trainers.spot import SpotTrainer
 from training.trainers.trainer import Task, Trainer
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
+DECISIONS = 1000
 SMALLEST = ("trainer=quick", "trainer.validation_episodes=1")
 
 
@@ -43,7 +47,7 @@ def world_of(env: str) -> BatchWorld:
     return ENVIRONMENTS[env].build(ENVIRONMENTS[env].members_of(config, "validation")[0], 1)
 
 
-def measure(*, smallest: bool = False) -> Iterator[Measurement]:
+def measure_throughput(*, smallest: bool = False) -> Iterator[Measurement]:
     """Whole rounds (play, label, learn) of each world's default agent, by the clock, on all cores."""
     for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent, *(SMALLEST if smallest else ()))
@@ -65,3 +69,21 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
         rate = GRADIENT_STEPS / (time.perf_counter() - started)
         note = f"batches of {trainer.settings.batch_size}"
         yield Measurement(f"{name}: learning", rate, "gradient steps/s", note=note)
+
+
+def measure_decisions(*, smallest: bool = False) -> Iterator[Measurement]:
+    """One observation at a time: each world's default agent, untrained (which takes as long), and a rule."""
+    decisions = 3 if smallest else DECISIONS
+    key = EpisodeKey(seed=0, split="validation", index=0)
+    for env, entry in ENVIRONMENTS.items():
+        trainer = untrained(env, entry.default_agent)
+        if isinstance(trainer, SpotTrainer):
+            trainer.round()  # before that there is no table of choices to look up
+        world = world_of(env)
+        for policy in (trainer.policy, named_rule(rules_of(env)[-1])):
+            with one_core():
+                latency = measure_latency(world, policy, key, decisions=decisions)
+            name = f"{policy.name} on {env}: one decision"
+            note = f"batch 1, {latency.decisions} decisions"
+            yield Measurement(f"{name}, p50", latency.p50_ms, "ms", higher_is_better=False, note=note)
+            yield Measurement(f"{name}, p99", latency.p99_ms, "ms", higher_is_better=False, note=note)
