@@ -10,7 +10,7 @@ from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS
 from tests.training.federated.commands import printed, table
-from tests.training.test_bags_simulate import map_file
+from tests.training.test_bags import map_file
 from training.bags.playing import OnePlan, play, unplanned
 from training.bags.simulating import execute
 from training.studies.bags import table_ours
