@@ -13,6 +13,7 @@ from deploy.model.jobs import Resources
 from deploy.model.tasks import Phase
 from deploy.runners.base import RunnerError
 from deploy.runners.flower.training import MAX_FRUITLESS
+from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedNode, Stage
 from tests.deploy.runners.flower.world import job_spec
 
@@ -187,7 +188,8 @@ def test_a_server_app_reaches_gpus_where_its_job_asks_for_some(
     monkeypatch.setattr("deploy.node.gpus._DEV", tmp_path)
     stage.runner._settings = replace(stage.settings, server_gpus=(1,))
     stage.spec = stage.spec.model_copy(update={"resources": Resources(gpus=asked)})
-    stage.until_running()
+    stage.ensure("a")
+    wait_until(lambda: stage.phases() and stage.played.starts)
     assert [path.name for path in stage.played.devices] == reached
 
 
