@@ -134,6 +134,11 @@ class GpuWatch:
             self._closed.wait(_EVERY_S)
 
 
+def uvm_is_loaded() -> bool:
+    """Whether the file is there that CUDA makes where it may, and in a sandbox may not."""
+    return (_DEV / "nvidia-uvm").exists()
+
+
 def device_files(minors: Iterable[int]) -> tuple[Path, ...]:
     """What a process must open to use these GPUs."""
     names = [f"nvidia{minor}" for minor in minors]

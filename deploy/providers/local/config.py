@@ -11,7 +11,7 @@ from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 from deploy.model.gpus import MOST_GPUS, is_model
 from deploy.model.instances import Market
 from deploy.node.api import GpuStatus
-from deploy.node.gpus import GpuWatch, Seen
+from deploy.node.gpus import GpuWatch, Seen, uvm_is_loaded
 from deploy.providers.base import Provider
 from deploy.providers.config import Finding, Place, ProviderConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
@@ -161,8 +161,13 @@ class LocalConfig(ProviderConfig):
         for lacks in problems:
             remedy = "mend that (docs/gpu.md), or take gpus out of the offers"
             yield Finding("GPUs", "missing", f"{lacks}: {remedy}")
-        if not problems and seen is not None:
+        if problems or seen is None:
+            return
+        if uvm_is_loaded():
             yield Finding("GPUs", "right", f"{seen}, driver {seen.gpus[0].driver}")
+        else:
+            remedy = "run `nvidia-modprobe -c0 -u`, after each start of this machine"
+            yield Finding("GPUs", "missing", f"no job could use CUDA: there is no /dev/nvidia-uvm; {remedy}")
 
     def looks_after(self, region: str) -> bool:
         """Always: what was started is in the state folder, whatever its region is called now."""

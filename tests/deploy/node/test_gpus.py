@@ -176,17 +176,23 @@ def test_an_offer_with_more_gpus_than_the_machine_is_not_available(
 
 
 @pytest.mark.parametrize(
-    ("missing_driver", "told"),
+    ("driver", "uvm", "told"),
     [
-        (True, "local GPUs: an instance has 1 GPU, this machine no GPU (no working NVIDIA driver: "),
-        (False, ""),
+        (False, True, "an instance has 1 GPU, this machine no GPU (no working NVIDIA driver: "),
+        (True, False, "no job could use CUDA: there is no /dev/nvidia-uvm; run `nvidia-modprobe -c0 -u`"),
+        (True, True, ""),
     ],
 )
-def test_a_machine_without_its_gpus_is_not_served(two_t4: FakeNvml, missing_driver: bool, told: str) -> None:
-    two_t4.missing = missing_driver
+def test_a_machine_without_its_gpus_is_not_served(
+    two_t4: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: bool, uvm: bool, told: str
+) -> None:
+    two_t4.missing = not driver
+    monkeypatch.setattr(module, "_DEV", tmp_path)
+    if uvm:
+        (tmp_path / "nvidia-uvm").touch()
     found = missing(DeploymentConfig.load(ROOT / "configs" / "deploy" / "demo_gpu.yaml"))
-    assert found.startswith(told)
-    assert bool(found) is missing_driver
+    assert found.startswith(f"local GPUs: {told}" if told else "")
+    assert bool(found) is bool(told)
     assert "\n" not in found
 
 
