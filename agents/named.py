@@ -19,71 +19,55 @@ class QuestionRule(NamedTuple):
 
     Attributes:
         environment: where it can play.
+        policy: `MODULE:NAME` of what makes it.
         title: what tables call it.
         source: where it is described.
-        policy: `MODULE:NAME` of what makes it.
     """
 
     environment: str
+    policy: str
     title: str
     source: str
-    policy: str
 
 
+_ROUNDS = "agents.federated.rules"
+_STEPS = "agents.workflows.online.rules"
 QUESTION_RULES = {
     "round_cost": QuestionRule(
         "federated",
+        f"{_ROUNDS}.round_cost:RoundCost",
         "Expected cost of rounds",
         "Spotweave: late starts, two epochs on one instance",
-        "agents.federated.rules.round_cost:RoundCost",
     ),
     "fed_cost_aware": QuestionRule(
-        "federated",
-        "FedCostAware",
-        "Sinha 2025, Listing 1",
-        "agents.federated.rules.fed_cost_aware:FedCostAware",
+        "federated", f"{_ROUNDS}.fed_cost_aware:FedCostAware", "FedCostAware", "Sinha 2025, Listing 1"
     ),
     "always_spot": QuestionRule(
-        "federated",
-        "Always on, spot",
-        "Sinha 2025, Table I",
-        "agents.federated.rules.always_on:always_spot",
+        "federated", f"{_ROUNDS}.always_on:always_spot", "Always on, spot", "Sinha 2025, Table I"
     ),
     "always_on_demand": QuestionRule(
-        "federated",
-        "Always on, on demand",
-        "Sinha 2025, Table I",
-        "agents.federated.rules.always_on:always_on_demand",
+        "federated", f"{_ROUNDS}.always_on:always_on_demand", "Always on, on demand", "Sinha 2025, Table I"
     ),
     "bag_cost": QuestionRule(
-        "bags",
-        "Expected cost of a bag's tasks",
-        "Spotweave, docs/bag-plans.md",
-        "agents.bags.cost:BagCost",
+        "bags", "agents.bags.cost:BagCost", "Expected cost of a bag's tasks", "Spotweave, docs/bag-plans.md"
     ),
     "heft_on_demand": QuestionRule(
-        "workflows",
-        "HEFT on demand",
-        "Topcuoglu, Hariri and Wu 2002, step by step",
-        "agents.workflows.online.rules:HeftOnDemand",
+        "workflows", f"{_STEPS}:HeftOnDemand", "HEFT on demand", "Topcuoglu, Hariri and Wu 2002, step by step"
     ),
     "heft_spot": QuestionRule(
         "workflows",
+        f"{_STEPS}:HeftSpot",
         "HEFT on spot",
         "Topcuoglu, Hariri and Wu 2002, step by step; falls back to on demand",
-        "agents.workflows.online.rules:HeftSpot",
     ),
     "cheapest_place": QuestionRule(
-        "workflows",
-        "Cheapest place",
-        "common practice",
-        "agents.workflows.online.rules:CheapestPlace",
+        "workflows", f"{_STEPS}:CheapestPlace", "Cheapest place", "common practice"
     ),
     "workflow_cost": QuestionRule(
         "workflows",
+        f"{_STEPS}:WorkflowCost",
         "Expected cost of a workflow's steps",
         "Spotweave, docs/environments.md",
-        "agents.workflows.online.rules:WorkflowCost",
     ),
 }
 """In the order of tables."""

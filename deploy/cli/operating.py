@@ -36,16 +36,13 @@ TOKENS = typer.Typer(
 CLOUDS = typer.Typer(
     name="clouds", no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
 )
-EMULATORS = typer.Typer(
-    name="emulate", no_args_is_help=True, help="A cloud on this machine, for tests and rehearsals: aws, gcp."
-)
 
 
 def mount(app: typer.Typer, panel: str) -> None:
     """Add the commands to `spotweave`."""
-    for command in (serve, check, backup, restore, record):
+    for command in (serve, check, backup, restore, record, emulate):
         app.command(rich_help_panel=panel)(command)
-    for group in (TOKENS, CLOUDS, EMULATORS):
+    for group in (TOKENS, CLOUDS):
         app.add_typer(group, rich_help_panel=panel)
 
 
@@ -166,29 +163,16 @@ def sweep_clouds(
     clouds.sweep(config, yes=yes, as_json=as_json)
 
 
-@EMULATORS.command("aws")
-def emulate_aws(
+def emulate(
+    cloud: Annotated[str, typer.Argument(help="aws or gcp")],
     config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5555,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one; else 5555, or 5556")
+    ] = None,
 ) -> None:
-    """Emulate AWS on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
-    _emulate("aws", config, port)
-
-
-@EMULATORS.command("gcp")
-def emulate_gcp(
-    config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5556,
-) -> None:
-    """Emulate Google Cloud on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
-    _emulate("gcp", config, port)
-
-
-def _emulate(cloud: str, config: Path, port: int) -> None:
+    """Emulate a cloud on this machine until SIGINT or SIGTERM, for tests and rehearsals."""
     if importlib.util.find_spec("moto") is None:
         raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
-    from deploy.emulator import __main__ as emulator
+    from deploy.emulator.server import serve as serve_cloud
 
-    code = emulator.main([cloud, "--config", str(config), "--port", str(port)])
-    if code:
-        raise typer.Exit(code)
+    serve_cloud(cloud, config, port if port is not None else 5556 if cloud == "gcp" else 5555)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from werkzeug.serving import make_server
 
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.emulator import Emulator, load
 from deploy.emulator.faults import FaultConfig, LostAnswerError
 from deploy.emulator.ledger import total_usd
-from deploy.yamlfile import terse_mistake
+from deploy.yamlfile import ConfigError, terse_mistake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -198,3 +200,30 @@ class Control:
             if getattr(given, name) is not None:
                 setattr(pool, name, getattr(given, name))
         return {name: getattr(pool, name) for name in names}
+
+
+def serve(cloud: str, path: Path, port: int) -> None:
+    """Emulate a cloud on this machine until SIGTERM or SIGINT, and print how programs find it.
+
+    Args:
+        cloud: one of `deploy.emulator.emulator.CLOUDS`.
+        path: its configuration.
+        port: on 127.0.0.1; 0: a free one.
+
+    Raises:
+        ConfigError: one line; nothing is left then.
+    """
+    emulator = load(cloud, path)
+    try:
+        server = Server(emulator, port=port)
+    except OSError as error:
+        emulator.close()
+        raise ConfigError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}") from error
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    server.start()
+    name, url = next(iter(emulator.environment(server.url).items()))
+    print(f"{name}={url}", flush=True)
+    stopping.wait()
+    server.close()

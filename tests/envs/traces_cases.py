@@ -63,7 +63,9 @@ def imported(source_format: str, *sources: Path, options: str = "") -> tuple[Mar
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     """The one line of a command that has to fail."""
-    assert main([str(word) for word in words]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert ended.value.code == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ")

@@ -20,7 +20,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
     outcome = command()
     assert outcome.code == 2
     assert "  env=multicloud " in outcome.err
-    assert "+env=multicluster " in outcome.err
+    assert "  env=multicluster " in outcome.err
     assert "Traceback" not in outcome.err
     assert command("seed=3").err == outcome.err
 

@@ -18,9 +18,9 @@ import yaml
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from deploy.emulator.__main__ import main
-from deploy.emulator.server import Server
+from deploy.emulator.server import Server, serve
 from deploy.providers.aws.check import check
+from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.traces import START_S
 
@@ -450,12 +450,10 @@ def test_the_control_interface_on_a_socket(cloud: Cloud) -> None:
         ({"gp3_usd_gib_month": {"us-west-2": 0.08}}, "gp3_usd_gib_month has no us-east-1"),
     ],
 )
-def test_a_mistake_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
-) -> None:
+def test_a_mistake_is_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     path = tmp_path / "aws.yaml"
     path.write_text(yaml.safe_dump({"pools": [POOL], "images": [{"image_id": IMAGE}], **changes}))
-    assert main(["aws", "--config", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert said in error
+    with pytest.raises(ConfigError) as refused:
+        serve("aws", path, 0)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
