@@ -21,7 +21,7 @@ from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.objects.location import Objects, ObjectsError
-from deploy.runners.bag.plan import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
+from deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError, log_name
 from deploy.runners.nodes import connect, end_process, known_process

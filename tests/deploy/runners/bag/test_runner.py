@@ -15,7 +15,7 @@ import pytest
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.bag.plan import PLAN, Plan
+from deploy.runners.bag.process import PLAN, Plan
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
 from deploy.runners.base import RunnerError
@@ -192,16 +192,6 @@ def test_every_interval_a_checkpoint_and_a_failing_one_is_told_and_does_not_coun
         stopped = story.report(at)
         assert (stopped.phase, stopped.message) == (Phase.LOST, "it was stopped")
         assert stopped.saved >= report.saved
-
-
-def test_an_attempt_that_was_stopped_before_it_began_never_begins(tmp_path: Path) -> None:
-    story = Story(tmp_path, spec(["true"]))
-    with AgentProcess(tmp_path) as agent:
-        at = story.on(agent)
-        story.stop(at)
-        story.start(agent)
-        assert story.report(at).phase is Phase.LOST
-        assert agent.client.status().processes == ()
 
 
 def test_a_checkpoint_that_is_too_large_is_not_kept_and_said_so(tmp_path: Path) -> None:

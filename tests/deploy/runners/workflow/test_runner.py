@@ -189,15 +189,6 @@ def test_an_interrupted_step_starts_over_elsewhere(story: Story, nodes: Nodes) -
     assert not story.kept("s", "sum").exists()
 
 
-def test_a_step_that_was_stopped_before_it_began_never_begins(story: Story) -> None:
-    with AgentProcess(story.folder) as agent:
-        at = story.on(agent, "split", "n")
-        story.stop(at)
-        assert story.report(at).phase is Phase.LOST
-        assert not agent.client.status().processes
-    assert not story.kept("n", "parts").exists()
-
-
 def test_a_step_that_does_not_write_its_file_has_failed_and_runs_again(story: Story) -> None:
     (story.workdir / "split.py").write_text("open('ran', 'a').write('x')")
     with AgentProcess(story.folder) as agent:
