@@ -21,20 +21,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from envs.simulation.workflows import model
 from envs.simulation.workflows.checks import require_runnable, require_sound
-from envs.simulation.workflows.model import (
-    Cluster,
-    Divisible,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Stays,
-    Step,
-    Workflow,
-    WorkflowError,
-)
+from envs.simulation.workflows.model import WorkflowError
 from spotweave.documents import Number, Positive, StrictModel, checked
 
 Some = Annotated[int, Field(ge=1)]
@@ -44,7 +33,7 @@ Names = tuple[str, ...]
 class _File(StrictModel):
     gb: Number
     at: Names = ()
-    stays: bool | Stays = Stays.FREE
+    stays: bool | model.Stays = model.Stays.FREE
 
 
 class _Stage(StrictModel):
@@ -67,10 +56,10 @@ class _Profile(StrictModel):
             raise ValueError(f"expected either stages or run_s, {which} of them is given")
         return self
 
-    def built(self) -> Profile:
+    def built(self) -> model.Profile:
         """As the simulation has it."""
-        stages = tuple(Stage(**dict(stage)) for stage in self.stages or ())
-        return Profile(stages, self.sample_gb, self.run_s or {}, self.executors, self.memory_gib)
+        stages = tuple(model.Stage(**dict(stage)) for stage in self.stages or ())
+        return model.Profile(stages, self.sample_gb, self.run_s or {}, self.executors, self.memory_gib)
 
 
 class _Divisible(StrictModel):
@@ -98,9 +87,9 @@ class _Link(StrictModel):
     gb_s: Positive
     latency_s: Number = 0.0
 
-    def built(self) -> Link:
+    def built(self) -> model.Link:
         """As the simulation has it."""
-        return Link(self.gb_s, self.latency_s)
+        return model.Link(self.gb_s, self.latency_s)
 
 
 class _Pair(_Link):
@@ -120,26 +109,26 @@ class _Workflow(StrictModel):
     network: _Network
 
 
-def workflow_of(document: object) -> tuple[Workflow, Platform]:
+def workflow_of(document: object) -> tuple[model.Workflow, model.Platform]:
     """The workflow and the clusters that a parsed workflow file describes, checked.
 
     Raises:
         WorkflowError: one line that names the field, its value and what is expected.
     """
     found = checked(_Workflow, document, WorkflowError)
-    workflow = Workflow(
+    workflow = model.Workflow(
         found.name,
         tuple(_file(name, entry) for name, entry in found.files.items()),
         tuple(_step(name, entry) for name, entry in found.steps.items()),
         found.deadline_s,
     )
-    clusters = tuple(Cluster(name, **dict(entry)) for name, entry in found.clusters.items())
-    platform = Platform(clusters, found.network.built(), _pairs(found))
+    clusters = tuple(model.Cluster(name, **dict(entry)) for name, entry in found.clusters.items())
+    platform = model.Platform(clusters, found.network.built(), _pairs(found))
     require_runnable(require_sound(workflow), platform)
     return workflow, platform
 
 
-def workflow_document(workflow: Workflow, platform: Platform) -> dict[str, Any]:
+def workflow_document(workflow: model.Workflow, platform: model.Platform) -> dict[str, Any]:
     """What `workflow_of` reads back as the same workflow and clusters."""
     deadline = {} if workflow.deadline_s is None else {"deadline_s": workflow.deadline_s}
     pairs = [{"between": sorted(pair), **_given(link)} for pair, link in platform.pairs.items()]
@@ -153,21 +142,21 @@ def workflow_document(workflow: Workflow, platform: Platform) -> dict[str, Any]:
     }
 
 
-def _file(name: str, entry: _File) -> File:
+def _file(name: str, entry: _File) -> model.File:
     stays = entry.stays
     if isinstance(stays, bool):
-        stays = Stays.CLUSTER if stays else Stays.FREE
-    return File(name, entry.gb, entry.at, stays)
+        stays = model.Stays.CLUSTER if stays else model.Stays.FREE
+    return model.File(name, entry.gb, entry.at, stays)
 
 
-def _step(name: str, entry: _Step) -> Step:
+def _step(name: str, entry: _Step) -> model.Step:
     part = entry.divisible
-    divisible = None if part is None else Divisible(part.part_gb, part.collect.built())
-    return Step(name, entry.built(), entry.reads, entry.writes, entry.clusters, divisible)
+    divisible = None if part is None else model.Divisible(part.part_gb, part.collect.built())
+    return model.Step(name, entry.built(), entry.reads, entry.writes, entry.clusters, divisible)
 
 
-def _pairs(found: _Workflow) -> dict[frozenset[str], Link]:
-    pairs: dict[frozenset[str], Link] = {}
+def _pairs(found: _Workflow) -> dict[frozenset[str], model.Link]:
+    pairs: dict[frozenset[str], model.Link] = {}
     for k, pair in enumerate(found.network.pairs):
         owner, between = f"network.pairs.{k}.between", frozenset(pair.between)
         for name in pair.between:
@@ -181,7 +170,7 @@ def _pairs(found: _Workflow) -> dict[frozenset[str], Link]:
     return pairs
 
 
-def _step_document(step: Step) -> dict[str, Any]:
+def _step_document(step: model.Step) -> dict[str, Any]:
     found = _given(step) | _profile_document(step.profile)
     del found["profile"]
     if step.divisible is not None:
@@ -190,7 +179,7 @@ def _step_document(step: Step) -> dict[str, Any]:
     return found
 
 
-def _profile_document(profile: Profile) -> dict[str, Any]:
+def _profile_document(profile: model.Profile) -> dict[str, Any]:
     stages = {"stages": [_given(stage) for stage in profile.stages]} if profile.stages else {}
     return _given(profile) | stages
 
