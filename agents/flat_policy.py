@@ -12,16 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.policy import Policy
-from envs.simulation.snapshot import (
-    N_CLUSTER_FIELDS,
-    N_JOB_FIELDS,
-    N_PAIR_FIELDS,
-    Observation,
-)
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, FloatArray, Observation
 
 # The one way from an observation to the flat vector that library agents see.
 
-Floats = NDArray[np.float32]
 CLIP = 6.0
 """Standardised features are cut off here, as inside our own networks."""
 _SMALLEST_STD = 1e-6
@@ -55,7 +49,7 @@ def _pool(moments: NDArray[np.float64], n_jobs: int, n_clusters: int) -> NDArray
     return np.concatenate(parts)
 
 
-def signed_log_features(observations: Observation, n_jobs: int) -> Floats:
+def signed_log_features(observations: Observation, n_jobs: int) -> FloatArray:
     """(n, D) sign(x) log(1 + |x|) of clusters, jobs, pairs and mask, for the first `n_jobs` jobs.
 
     The occupation history is left out (its mean is a column of `clusters`): it would be most of the vector.
@@ -72,7 +66,7 @@ def signed_log_features(observations: Observation, n_jobs: int) -> Floats:
         observations["action_mask"][:, : n_jobs * n_targets].astype(np.float32),
     )
     flat = np.concatenate([part.reshape(part.shape[0], -1) for part in parts], axis=1)
-    logs: Floats = np.copysign(np.log1p(np.abs(flat)), flat)
+    logs: FloatArray = np.copysign(np.log1p(np.abs(flat)), flat)
     return logs
 
 
@@ -91,11 +85,11 @@ class Flattening:
 
     n_jobs: int
     n_clusters: int
-    mean: Floats
-    std: Floats
+    mean: FloatArray
+    std: FloatArray
 
     @classmethod
-    def fit(cls, features: Floats, n_jobs: int, n_clusters: int, pooled: bool = False) -> Flattening:
+    def fit(cls, features: FloatArray, n_jobs: int, n_clusters: int, pooled: bool = False) -> Flattening:
         """Statistics of `signed_log_features` rows (n, D).
 
         Args:
@@ -121,10 +115,10 @@ class Flattening:
         """Actions on the jobs shown: the first of the world's own numbers, in order."""
         return self.n_jobs * (self.n_clusters + 1)
 
-    def features(self, observations: Observation) -> Floats:
+    def features(self, observations: Observation) -> FloatArray:
         """(n, D) for observations with one leading axis n."""
         scaled = (signed_log_features(observations, self.n_jobs) - self.mean) / self.std
-        clipped: Floats = np.clip(scaled, -CLIP, CLIP)
+        clipped: FloatArray = np.clip(scaled, -CLIP, CLIP)
         return clipped
 
     def mask(self, observations: Observation) -> NDArray[np.bool_]:
@@ -206,11 +200,7 @@ class FlatPolicy(Policy):
     """
 
     def __init__(
-        self,
-        network: FlatNetwork,
-        flattening: Flattening,
-        name: str,
-        device: torch.device | str = "cpu",
+        self, network: FlatNetwork, flattening: Flattening, name: str, device: torch.device | str = "cpu"
     ) -> None:
         self.name = name
         self.device = torch.device(device)

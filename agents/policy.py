@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Category, Observation, take_rows
 
 
@@ -27,10 +27,10 @@ class Policy(ABC):
         """Start an episode in a lane: forget the lane's memory and restart its own random stream."""
 
     @abstractmethod
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for observations with a leading axis of n; row k belongs to lane lanes[k]."""
 
-    def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_lanes(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for the rows `lanes` of observations of all lanes, as a world shows them."""
         return self.act_batch(take_rows(observations, lanes), lanes)
 
@@ -63,7 +63,7 @@ class ByKind(Policy):
         self.others.begin(lane, seed)
         self.federated.begin(lane, seed)
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions."""
         federated = observations["jobs"][..., col.CATEGORY] == Category.FEDERATED
         actions = np.empty(len(federated), np.int64)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from envs.simulation.snapshot import FloatArray
+
 BOUND = 6.0
 """Bound of every column in its own unit."""
 
@@ -26,10 +27,10 @@ class Question(NamedTuple):
     valid: NDArray[np.bool_]
     cost: NDArray[np.float64]
     unit: NDArray[np.float64]
-    task: Floats
-    choice: Floats
+    task: FloatArray
+    choice: FloatArray
 
 
-def bounded(columns: NDArray[np.float64]) -> Floats:
+def bounded(columns: NDArray[np.float64]) -> FloatArray:
     """Columns as a network reads them."""
     return np.clip(columns, -BOUND, BOUND).astype(np.float32)

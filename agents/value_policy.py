@@ -13,6 +13,7 @@ from torch import Tensor
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.policy import Policy
 from envs.simulation import columns as col
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation
 
 # Policies whose values have components, which can be weighed otherwise without training again.
@@ -31,7 +32,7 @@ class WeighedPolicy(Policy):
         """Change the weights. Raises ValueError for another number of them, or one that is not finite."""
 
     @abstractmethod
-    def value_table(self, observations: Observation) -> NDArray[np.float64]:
+    def value_table(self, observations: Observation) -> Floats:
         """(n, J', C + 1, K) components in physical units; NaN for choices that the policy did not weigh."""
 
 
@@ -74,11 +75,7 @@ class ValuePolicy(WeighedPolicy):
     """
 
     def __init__(
-        self,
-        network: ValueNetwork,
-        weights: Sequence[float],
-        name: str,
-        device: torch.device | str = "cpu",
+        self, network: ValueNetwork, weights: Sequence[float], name: str, device: torch.device | str = "cpu"
     ) -> None:
         self.name = name
         self.device = torch.device(device)
@@ -95,7 +92,7 @@ class ValuePolicy(WeighedPolicy):
         """(K,) scalarisation weights."""
         return tuple(self.weights.tolist())
 
-    def value_table(self, observations: Observation) -> NDArray[np.float64]:
+    def value_table(self, observations: Observation) -> Floats:
         """(n, J', C + 1, K) values in physical units."""
         return self.component_values(observations).cpu().numpy().astype(np.float64)
 
@@ -107,7 +104,7 @@ class ValuePolicy(WeighedPolicy):
         return self.network.values(to_input(observations, self.device, present))
 
     @torch.inference_mode()
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """The valid choice with the largest scalarised value, per row."""
         scores = (self.component_values(observations) @ self.weights).flatten(1)
         mask = observations["action_mask"][:, : scores.shape[1]] > 0
@@ -123,7 +120,7 @@ def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(device)
 
 
-def _first_best(scores: Tensor, among: Tensor) -> NDArray[np.int64]:
+def _first_best(scores: Tensor, among: Tensor) -> Ints:
     best = scores.masked_fill(~among, -torch.inf).argmax(dim=1)
     return best.cpu().numpy().astype(np.int64)
 

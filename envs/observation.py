@@ -9,6 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
@@ -112,7 +113,7 @@ class MaskedMultiDiscrete(spaces.MultiDiscrete):
         return int(self.np_random.choice(valid)) if len(valid) else 0
 
 
-def checked_actions(given: object, n: int) -> NDArray[np.int64]:
+def checked_actions(given: object, n: int) -> Ints:
     """(n,) actions as whoever steps an environment may give them: integers, or an array of them.
 
     Shapes (n,) and (n, 1) are taken; for one action also ().

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Floats, StepSeries
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 
@@ -35,7 +35,7 @@ BAND_HEIGHT = 0.82
 MAX_BANDS = 16
 """With more clusters than this, those that were never used are left out (and the title says how many)."""
 
-Line = NDArray[np.float64]
+Line = Floats
 
 
 def executor_rows(segments: Iterable[Segment]) -> list[tuple[Segment, int, int]]:
@@ -158,12 +158,7 @@ def _bands_to_show(timeline: Timeline) -> list[int]:
 
 
 def _draw_band(
-    axes: Axes,
-    timeline: Timeline,
-    cluster: int,
-    bottom: float,
-    window: tuple[float, float],
-    per_unit: float,
+    axes: Axes, timeline: Timeline, cluster: int, bottom: float, window: tuple[float, float], per_unit: float
 ) -> None:
     """Draw one cluster between `bottom` and `bottom` + BAND_HEIGHT."""
     start, end = window

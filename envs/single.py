@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from envs.episodes import EpisodeCounter
 from envs.observation import MaskedDiscrete, checked_actions, observation_space
+from envs.simulation.series import Bools
 from envs.simulation.snapshot import Observation
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import BatchWorld
@@ -113,7 +114,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             return None
         return self._picture()
 
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Bools:
         """(n_actions,) which actions are valid now, as MaskablePPO of sb3-contrib asks for it."""
         return self._mask().astype(np.bool_)
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.availability import generate_availability, poisson_parameters
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.spot.job import Habits, JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
@@ -177,12 +177,6 @@ class RecordedJobs:
         return ("spot",) if self.rules.one_zone else self.recorded
 
     @property
-    def regions(self) -> tuple[int, ...]:
-        """Numbers of their regions."""
-        names = [zone[:-1] for zone in self.zones]
-        return tuple(sorted(set(names)).index(name) for name in names)
-
-    @property
     def most_ticks(self) -> int:
         """Ticks of the latest deadline."""
         hours = self.config.deadline_h
@@ -190,9 +184,7 @@ class RecordedJobs:
         return int(most_s // self.rules.tick_s) + 1
 
     @cached_property
-    def _series(
-        self,
-    ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]]:
+    def _series(self) -> dict[str, tuple[Ints, Bools, Ints, Floats]]:
         """By zone: times and values of availability, times and values of the price."""
         found = {}
         for zone in self.recorded:
@@ -205,9 +197,7 @@ class RecordedJobs:
             )
         return found
 
-    def looked_up(
-        self, zone: str, times_s: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    def looked_up(self, zone: str, times_s: Ints) -> tuple[Bools, Floats]:
         """Availability and price of a zone at some times, seconds of the recording."""
         up_times, up, price_times, price = self._series[zone]
         rows = np.searchsorted(up_times, times_s, side="right") - 1
@@ -262,9 +252,7 @@ class RecordedJobs:
             habits = self._habits(has_spot, streams)
         return SpotJob(has_spot, price, ON_DEMAND_USD_HOUR, work_s, tick_s, restart_s, start_s, habits)
 
-    def _poisson(
-        self, zones: tuple[str, ...], times_s: NDArray[np.int64], streams: Streams
-    ) -> NDArray[np.bool_]:
+    def _poisson(self, zones: tuple[str, ...], times_s: Ints, streams: Streams) -> Bools:
         """(N, Z) drawn availability."""
         law = poisson_parameters(self.config.up_h * 3600, self.config.down_h * 3600)
         horizon_s = len(times_s) * self.rules.tick_s
@@ -273,7 +261,7 @@ class RecordedJobs:
         rows = [series.values[np.searchsorted(series.times_s, times_s, side="right") - 1] for series in drawn]
         return np.stack(rows, axis=1) > 0
 
-    def _habits(self, has_spot: NDArray[np.bool_], streams: Streams) -> Habits:
+    def _habits(self, has_spot: Bools, streams: Streams) -> Habits:
         """Launches and notices, drawn for every tick and zone."""
         config, (n, n_zones) = self.config, has_spot.shape
         launches = streams.generator("launches")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.episodes import EpisodeCounter
 from envs.observation import MaskedDiscrete, MaskedMultiDiscrete, checked_actions, observation_space
+from envs.simulation.series import Bools
 from envs.simulation.snapshot import Observation
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.single import was_truncated
@@ -129,7 +130,7 @@ class WorldVectorEnv(VectorEnv[Observation, Actions, NDArray[Any]]):
         infos["_action_mask"] = np.ones(self.num_envs, np.bool_)
         return self._observation(), rewards, dones & ~truncations, truncations, infos
 
-    def _finish(self, ended: list[int], dones: NDArray[np.bool_], metrics: dict[str, Any]) -> dict[str, Any]:
+    def _finish(self, ended: list[int], dones: Bools, metrics: dict[str, Any]) -> dict[str, Any]:
         """Put the end of the old episodes into the infos and begin the next ones."""
         final = np.full(self.num_envs, None, object)
         for lane in ended:

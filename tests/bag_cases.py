@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from envs.simulation.bags.model import Bag, Environment, Task, VmType
@@ -9,6 +11,16 @@ from envs.simulation.bags.model import Bag, Environment, Task, VmType
 SLOW = VmType("slow", 1, 4.0, 0.9, 0.3)
 FAST = VmType("fast", 1, 4.0, 1.8, 0.6)
 BURST = VmType("burst", 2, 4.0, 0.8, None, burstable=True, cpu_credit_rate_hour=24.0, baseline=0.5)
+
+
+DRAWN: dict[str, st.SearchStrategy[Any]] = {
+    "count": st.integers(4, 40),
+    "longest_s": st.integers(20, 400),
+    "stretch": st.floats(1.1, 6.0),
+    "rates": st.tuples(st.floats(0, 30), st.floats(0, 30)),
+    "seed": st.integers(0, 10_000),
+}
+"""A bag's tasks, a deadline, and how often spot VMs hibernate and resume."""
 
 
 def bag_of(*tasks: tuple[float, float], speeds: dict[str, float] | None = None) -> Bag:

@@ -53,11 +53,7 @@ class GivenJobs:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        return tuple(f"zone {z}" for z in range(self.jobs[0].has_spot.shape[1]))
-
-    @property
-    def regions(self) -> tuple[int, ...]:
-        return tuple(range(len(self.zones)))
+        return tuple(f"zone {z}a" for z in range(self.jobs[0].has_spot.shape[1]))
 
     @property
     def most_ticks(self) -> int:

@@ -19,12 +19,7 @@ from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market.config import OfferConfig
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import (
-    FULLY_SENSITIVE,
-    REFERENCE_HETERO,
-    Category,
-    Observation,
-)
+from envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation
 from tests.deploy.scheduler.cases import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story

@@ -6,17 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from envs.simulation.workflows.model import (
-    Cluster,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Stays,
-    Step,
-    Workflow,
-)
+from envs.simulation.workflows import model
 from tests.envs.checks import put
 
 # Two private halves are summed where they lie, and joined at the centre.
@@ -78,39 +68,47 @@ EDGES = {
 }
 
 
-def topcuoglu() -> tuple[Workflow, Platform]:
+def topcuoglu() -> tuple[model.Workflow, model.Platform]:
     """The example of HEFT's and CPOP's publication; 1 GB takes 1 s."""
-    files = {(a, b): File(f"{a}-{b}", float(gb)) for a, ends in EDGES.items() for b, gb in ends.items()}
+    files = {(a, b): model.File(f"{a}-{b}", float(gb)) for a, ends in EDGES.items() for b, gb in ends.items()}
     steps = tuple(
-        Step(
+        model.Step(
             str(i),
-            Profile(run_s={f"p{k}": float(row[i - 1]) for k, row in enumerate(RUN_S, start=1)}),
+            model.Profile(run_s={f"p{k}": float(row[i - 1]) for k, row in enumerate(RUN_S, start=1)}),
             tuple(file.name for (_, b), file in files.items() if b == i),
             tuple(file.name for (a, _), file in files.items() if a == i),
         )
         for i in range(1, 11)
     )
-    return Workflow("figure 2", tuple(files.values()), steps), Platform(
-        tuple(Cluster(f"p{k}", 1) for k in (1, 2, 3)), Link(1)
+    return model.Workflow("figure 2", tuple(files.values()), steps), model.Platform(
+        tuple(model.Cluster(f"p{k}", 1) for k in (1, 2, 3)), model.Link(1)
     )
 
 
 @st.composite
-def drawn(draw: st.DrawFn, most_steps: int = 8, most_clusters: int = 3) -> tuple[Workflow, Platform]:
+def drawn(
+    draw: st.DrawFn, most_steps: int = 8, most_clusters: int = 3
+) -> tuple[model.Workflow, model.Platform]:
     """A random graph whose first file may be private, on clusters of one to three executors."""
     n = draw(st.integers(1, most_steps))
     clusters = tuple(
-        Cluster(f"c{k}", draw(st.integers(1, 3)), draw(st.sampled_from((0.5, 1.0, 2.0))), region=f"r{k % 2}")
+        model.Cluster(
+            f"c{k}", draw(st.integers(1, 3)), draw(st.sampled_from((0.5, 1.0, 2.0))), region=f"r{k % 2}"
+        )
         for k in range(draw(st.integers(1, most_clusters)))
     )
     edges = [(i, j) for i in range(n) for j in range(i + 1, n) if draw(st.booleans())]
-    files = [File("in", draw(st.sampled_from((0.0, 4.0))), ("c0",), draw(st.sampled_from(tuple(Stays))))]
-    files += [File(f"{i}-{j}", draw(st.sampled_from((0.0, 1.0, 5.0)))) for i, j in edges]
+    files = [
+        model.File(
+            "in", draw(st.sampled_from((0.0, 4.0))), ("c0",), draw(st.sampled_from(tuple(model.Stays)))
+        )
+    ]
+    files += [model.File(f"{i}-{j}", draw(st.sampled_from((0.0, 1.0, 5.0)))) for i, j in edges]
     steps = tuple(
-        Step(
+        model.Step(
             f"s{i}",
-            Profile(
-                (Stage(draw(st.integers(1, 4)), draw(st.sampled_from((0.0, 2.0, 3.5))), 1.0),),
+            model.Profile(
+                (model.Stage(draw(st.integers(1, 4)), draw(st.sampled_from((0.0, 2.0, 3.5))), 1.0),),
                 executors=draw(st.sampled_from((None, 1))),
             ),
             (*(("in",) if draw(st.booleans()) else ()), *(f"{a}-{b}" for a, b in edges if b == i)),
@@ -118,4 +116,4 @@ def drawn(draw: st.DrawFn, most_steps: int = 8, most_clusters: int = 3) -> tuple
         )
         for i in range(n)
     )
-    return Workflow("drawn", tuple(files), steps), Platform(clusters, Link(1.0, 0.5))
+    return model.Workflow("drawn", tuple(files), steps), model.Platform(clusters, model.Link(1.0, 0.5))

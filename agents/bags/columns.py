@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from agents.bags.cost import BagParameters, Choices, weigh
-from agents.question import Floats, Question, bounded
+from agents.question import Question, bounded
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import FloatArray, Observation
 
 TASK_FEATURES = (
     "start",
@@ -39,7 +39,7 @@ CHOICE_FEATURES = (
 N_TASK, N_CHOICE = len(TASK_FEATURES), len(CHOICE_FEATURES)
 
 
-def describe(observations: Observation, choices: Choices) -> tuple[Floats, Floats]:
+def describe(observations: Observation, choices: Choices) -> tuple[FloatArray, FloatArray]:
     """(n, N_TASK) columns of each task and (n, C + 1, N_CHOICE) of each of its choices.
 
     Times are in units of a launch, or of the task's work where that is longer; money in what the task costs

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import Observation
 
-Floats = NDArray[np.float64]
 _HOUR_S = 3600.0
 
 
@@ -42,7 +41,7 @@ class Choices:
         time_usd_s: (n,) USD that a second of makespan costs.
     """
 
-    valid: NDArray[np.bool_]
+    valid: Bools
     cost: Floats
     unit: Floats
     end_s: Floats
@@ -110,7 +109,7 @@ class BagCost(Policy):
     def __init__(self, parameters: BagParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else BagParameters()
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions.
 
         Raises:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.bags.draft import Draft
 from envs.simulation.bags.model import Bag, Environment, Market, Task, Vm, VmType
 from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.plan import Plan
+from envs.simulation.series import Floats
 
 
 def plan_min_min(bag: Bag, environment: Environment, deadline_s: float, d_spot_s: float) -> Plan:
@@ -50,7 +50,7 @@ def plan_greedily(bag: Bag, environment: Environment, deadline_s: float, d_spot_
     return draft.plan()
 
 
-def _by_completion(draft: Draft, best: Callable[[NDArray[np.float64]], np.intp]) -> Plan:
+def _by_completion(draft: Draft, best: Callable[[Floats], np.intp]) -> Plan:
     """Among equal completion times the first task takes its cheapest VM."""
     tasks = draft.bag.tasks
     vms = sorted(draft.environment.spot(), key=lambda vm: vm.usd_hour)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.bags.draft import Draft
 from agents.bags.heuristics import by_memory, plan_primarily
@@ -16,6 +15,7 @@ from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Marke
 from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.outcome import fitness_scales
 from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
+from envs.simulation.series import Floats, Ints
 from envs.simulation.streams import Streams
 
 # The inner loop of the local search: tasks move to one VM, the best plan on the way is kept. Compiled.
@@ -36,17 +36,17 @@ class Fleet(NamedTuple):
         time_scale: weight of a second of makespan in the fitness.
     """
 
-    duration_s: NDArray[np.float64]
-    memory_mb: NDArray[np.float64]
-    cores: NDArray[np.int64]
-    capacity_mb: NDArray[np.float64]
-    usd_s: NDArray[np.float64]
+    duration_s: Floats
+    memory_mb: Floats
+    cores: Ints
+    capacity_mb: Floats
+    usd_s: Floats
     cost_scale: float
     time_scale: float
 
 
 @njit(cache=True, error_model="numpy")
-def end_s(fleet: Fleet, vm: int, allocation: NDArray[np.int64]) -> float:
+def end_s(fleet: Fleet, vm: int, allocation: Ints) -> float:
     """When a VM has run the tasks allocated to it, each on the core free first; inf if one is too large.
 
     As `envs.simulation.bags.plan.Occupancy` does it.
@@ -74,9 +74,7 @@ def end_s(fleet: Fleet, vm: int, allocation: NDArray[np.int64]) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _start_s(
-    placed: NDArray[np.float64], free: float, duration: float, memory: float, capacity: float
-) -> float:
+def _start_s(placed: Floats, free: float, duration: float, memory: float, capacity: float) -> float:
     """The earliest start from `free` on at which memory suffices throughout; it frees as tasks end."""
     best = np.inf
     for k in range(-1, len(placed)):
@@ -87,7 +85,7 @@ def _start_s(
 
 
 @njit(cache=True, error_model="numpy")
-def _peak_mb(placed: NDArray[np.float64], start: float, end: float) -> float:
+def _peak_mb(placed: Floats, start: float, end: float) -> float:
     """The most memory in use at once between two times; it grows only where a task starts."""
     peak = 0.0
     for k in range(-1, len(placed)):
@@ -103,7 +101,7 @@ def _peak_mb(placed: NDArray[np.float64], start: float, end: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def fitness(fleet: Fleet, ends: NDArray[np.float64], limit_s: NDArray[np.float64]) -> float:
+def fitness(fleet: Fleet, ends: Floats, limit_s: Floats) -> float:
     """Eq. 8.8: inf if a VM ends at its limit or later, else weighted cost and makespan.
 
     Args:
@@ -122,13 +120,7 @@ def fitness(fleet: Fleet, ends: NDArray[np.float64], limit_s: NDArray[np.float64
 
 
 @njit(cache=True, error_model="numpy")
-def walk(
-    fleet: Fleet,
-    allocation: NDArray[np.int64],
-    moves: NDArray[np.int64],
-    destination: int,
-    limit_s: NDArray[np.float64],
-) -> NDArray[np.int64]:
+def walk(fleet: Fleet, allocation: Ints, moves: Ints, destination: int, limit_s: Floats) -> Ints:
     """Lines 4 to 15 of Algorithm 10: the best allocation among the given one and those after each move.
 
     Args:
@@ -184,11 +176,7 @@ PUBLISHED = SearchSettings()
 
 
 def plan_by_search(
-    bag: Bag,
-    environment: Environment,
-    deadline_s: float,
-    seed: int = 0,
-    settings: SearchSettings = PUBLISHED,
+    bag: Bag, environment: Environment, deadline_s: float, seed: int = 0, settings: SearchSettings = PUBLISHED
 ) -> Plan:
     """Part 1 of Algorithm 9 without its relaxing perturbation: every task on a spot VM ends by D_spot.
 
@@ -252,15 +240,13 @@ class Search:
                 best, best_at = allocation, iteration
         return self._plan(best)
 
-    def _local_search(
-        self, allocation: NDArray[np.int64], selected: list[int], limit_s: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def _local_search(self, allocation: Ints, selected: list[int], limit_s: Floats) -> Ints:
         """Algorithm 10. Where swap_rate * |B| is no whole number, it is rounded up."""
         settings = self._settings
         count = math.ceil(settings.swap_rate * len(self._tasks))
         destination = int(self._random.choice(selected))
         moves = self._random.integers(len(self._tasks), size=settings.max_attempt * count)
-        best: NDArray[np.int64] = walk(self._fleet, allocation, moves, destination, limit_s)
+        best: Ints = walk(self._fleet, allocation, moves, destination, limit_s)
         return best
 
     def _arrays(self) -> Fleet:
@@ -278,16 +264,16 @@ class Search:
             time_scale=time_scale,
         )
 
-    def _limits(self, d_spot_s: float) -> NDArray[np.float64]:
+    def _limits(self, d_spot_s: float) -> Floats:
         """[V] what each VM must stay below."""
         deadline_s = self._start.deadline_s
         return np.array([d_spot_s if vm.market == Market.SPOT else deadline_s for vm in self._vms])
 
-    def _fitness(self, allocation: NDArray[np.int64], limit_s: NDArray[np.float64]) -> float:
+    def _fitness(self, allocation: Ints, limit_s: Floats) -> float:
         ends = np.array([end_s(self._fleet, vm, allocation) for vm in range(len(self._vms))])
         return float(fitness(self._fleet, ends, limit_s))
 
-    def _plan(self, allocation: NDArray[np.int64]) -> Plan:
+    def _plan(self, allocation: Ints) -> Plan:
         start = self._start
         draft = Draft(start.bag, self._environment, start.deadline_s, start.d_spot_s)
         for task, vm in zip(self._tasks, allocation.tolist(), strict=True):

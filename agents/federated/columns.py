@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from agents.federated.cost import Choices, RoundParameters, weigh
-from agents.question import BOUND, Floats, Question, bounded
+from agents.question import BOUND, Question, bounded
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import FloatArray, Observation
 
 TASK_FEATURES = (
     "owes",
@@ -49,7 +49,7 @@ N_TASK = len(TASK_FEATURES)
 N_CHOICE = len(CHOICE_FEATURES)
 
 
-def describe(observations: Observation, choices: Choices) -> tuple[Floats, Floats]:
+def describe(observations: Observation, choices: Choices) -> tuple[FloatArray, FloatArray]:
     """(n, N_TASK) columns of each task and (n, C + 1, N_CHOICE) of each of its choices.
 
     Times are in units of what a start takes (launch and cold extra), money in what it costs.

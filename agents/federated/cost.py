@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.round_estimates import slack_s
+from envs.simulation.series import Bools, Floats
 from envs.simulation.snapshot import FloatArray, Observation
 
-Floats = NDArray[np.float64]
 LARGE = 1e6
 """USD of a choice that is not valid."""
 BEGIN_S, FINISH_S, EARLY_S, LATE_S, START_S = range(5)
@@ -74,7 +73,7 @@ class Choices:
         start_s: (n, C) launch and cold extra.
     """
 
-    valid: NDArray[np.bool_]
+    valid: Bools
     cost: Floats
     unit: Floats
     begin_s: Floats

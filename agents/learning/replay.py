@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.networks.base import NetworkInput
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 
@@ -92,7 +93,7 @@ class DecisionReplay:
         """Decisions held."""
         return min(self._added, self.capacity)
 
-    def add(self, **columns: NDArray[Any]) -> NDArray[np.int64]:
+    def add(self, **columns: NDArray[Any]) -> Ints:
         """Append n decisions whose worth is not known yet; returns their ids (n,) for `fill`."""
         n = len(columns["targets"])
         ids = self._added + np.arange(n)
@@ -102,7 +103,7 @@ class DecisionReplay:
         self._added += n
         return ids
 
-    def fill(self, ids: NDArray[np.int64], values: NDArray[np.floating[Any]]) -> None:
+    def fill(self, ids: Ints, values: NDArray[np.floating[Any]]) -> None:
         """Supplement the values (n, K) of decisions added before; those overwritten since are skipped."""
         kept = ids >= self._added - self.capacity
         self._columns["values"][ids[kept] % self.capacity] = values[kept]
@@ -111,9 +112,7 @@ class DecisionReplay:
         """Uniformly drawn decisions: inputs with B = n and J = 1, chosen clusters (n,), values (n, K)."""
         return self.rows(self.rng.integers(0, self.size, n), device)
 
-    def rows(
-        self, rows: NDArray[np.int64], device: torch.device
-    ) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
+    def rows(self, rows: Ints, device: torch.device) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
         """The decisions at the given places of the ring."""
         seen = {name: torch.from_numpy(array[rows]).to(device) for name, array in self._columns.items()}
         inputs = NetworkInput(

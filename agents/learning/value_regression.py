@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.policy import Policy
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Observation, take_rows
 
 
@@ -116,13 +116,8 @@ class GuidedExploration:
         self.rng = rng
 
     def choose(
-        self,
-        policy: Policy,
-        observations: Observation,
-        lanes: NDArray[np.int64],
-        epsilon_1: float,
-        epsilon_2: float,
-    ) -> NDArray[np.int64]:
+        self, policy: Policy, observations: Observation, lanes: Ints, epsilon_1: float, epsilon_2: float
+    ) -> Ints:
         """(n,) valid actions for n rows of observations."""
         n = len(lanes)
         explores = self.rng.random(n) < epsilon_1

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.rules import expected_cost
 from agents.rules.choice import row_of
 from agents.rules.expectation import ExpectedCostParameters, interruption_rate
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import FloatArray, Observation, ObservationArrays, arrays_of
 
 MOST = 1.0e4
@@ -31,7 +31,7 @@ class Appraisal(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _appraise(batch: ObservationArrays, parameters: NDArray[np.float64], out: Appraisal) -> None:
+def _appraise(batch: ObservationArrays, parameters: Floats, out: Appraisal) -> None:
     n_clusters = batch.clusters.shape[1]
     usd = np.empty(n_clusters + 1)
     for k in range(out.usd.shape[0]):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.rules.choice import urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def score(
-    obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]
-) -> tuple[float, float]:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> tuple[float, float]:
     """The most urgent job goes to the offer with the smallest COST_USD among those that it fits in.
 
     Where it fits nowhere, the cheapest place to queue is taken.

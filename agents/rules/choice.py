@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.rules.compiled import compiled
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 NO_ACTION = -1
@@ -27,7 +27,7 @@ _LEHMER_MULTIPLIER = 48271.0
 
 
 @compiled
-def draw(memory: NDArray[np.float64]) -> float:
+def draw(memory: Floats) -> float:
     """Next number of the lane's own stream, in (0, 1).
 
     Lehmer's generator with multiplier 48271 modulo 2^31 - 1: each product stays below 2^47, so float64 holds
@@ -38,7 +38,7 @@ def draw(memory: NDArray[np.float64]) -> float:
 
 
 @compiled
-def begin_memory(memory: NDArray[np.float64], seed: int) -> None:
+def begin_memory(memory: Floats, seed: int) -> None:
     """Start an episode: memory (MEMORY_SIZE,) depends on the seed only.
 
     The seed goes through the splitmix64 finaliser first, so that neighbouring seeds give unrelated streams.

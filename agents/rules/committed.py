@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import largest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 
@@ -38,7 +36,7 @@ class CommittedParameters(RuleParameters):
 
 
 @compiled
-def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """Executors that the job on the cluster costs, less those that stay free there.
 
     cost = shortage * SHORTAGE + no_fit * [free < peak request] - FREE_AHEAD
@@ -56,7 +54,7 @@ def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: N
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The largest job goes where `committed_cost` is smallest: small ones find room afterwards too."""
     return -committed_cost(obs, job, cluster, parameters)
 

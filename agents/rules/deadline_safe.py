@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import load, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -38,7 +36,7 @@ class DeadlineSafeParameters(RuleParameters):
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where improper * IH + no_fit * [no fit] + ratio * exec / std + load is least."""
     cost = parameters[0] * obs.pairs[job, cluster, col.IMPROPER] + load(obs, job, cluster)
     cost += parameters[2] * obs.pairs[job, cluster, col.EXECUTION_RATIO]

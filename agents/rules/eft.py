@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import load, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -30,7 +28,7 @@ class EftParameters(RuleParameters):
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where finish ratio + no_fit * [does not fit now] + load * load is smallest.
 
     The finish ratio is the execution ratio, stretched by launch and transfer where there are any.

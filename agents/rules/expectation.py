@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.rules.compiled import compiled
 from agents.rules.parameters import RuleParameters
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 (
@@ -120,7 +120,7 @@ def poisson_tail(mean: float, allowed: float) -> float:
 
 
 @compiled
-def interruption_rate(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+def interruption_rate(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
     if obs.clusters[cluster, col.IS_SPOT] == 0.0:
         return 0.0
@@ -134,7 +134,7 @@ def interruption_rate(obs: ObservationArrays, cluster: int, parameters: NDArray[
 
 
 @compiled
-def down_time(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+def down_time(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """Expected seconds until an offer that is down returns.
 
     The mean down-time follows from its up-ratio and mean up-spell; the longer it has been down, the longer it
@@ -156,7 +156,7 @@ def down_time(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float
 
 
 @compiled
-def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
     if obs.clusters[cluster, col.AVAILABLE] == 0.0:
         return float(parameters[PATIENCE] * down_time(obs, cluster, parameters))
@@ -215,7 +215,7 @@ def undone_s(obs: ObservationArrays, job: int, cluster: int, notice: float) -> f
 
 @compiled
 def expected_parts(
-    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
+    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: Floats
 ) -> tuple[float, float, float, float]:
     """What to expect of the job on the cluster if it gets there after `wait_s` seconds.
 
@@ -273,14 +273,14 @@ def expected_parts(
 
 
 @compiled
-def owned_price(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+def owned_price(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """USD that an executor-hour of a cluster is worth to other jobs."""
     busy = float(obs.clusters[cluster, col.MEAN_OCCUPATION])
     return float(parameters[OWNED] * busy ** parameters[OWNED_POWER])
 
 
 @compiled
-def miss_price(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> float:
+def miss_price(obs: ObservationArrays, job: int, parameters: Floats) -> float:
     """USD of a missed deadline of the job (streaming: of a batch)."""
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
     return float(parameters[BATCH_MISS] if streaming else parameters[MISS])
@@ -292,7 +292,7 @@ def total_usd(
     job: int,
     cluster: int,
     parts: tuple[float, float, float, float],
-    parameters: NDArray[np.float64],
+    parameters: Floats,
 ) -> float:
     """USD of what `expected_parts` gave."""
     usd = parts[0]
@@ -303,8 +303,6 @@ def total_usd(
 
 
 @compiled
-def expected_usd(
-    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
-) -> float:
+def expected_usd(obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: Floats) -> float:
     """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds."""
     return total_usd(obs, job, cluster, expected_parts(obs, job, cluster, wait_s, parameters), parameters)

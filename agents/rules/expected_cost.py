@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
@@ -25,15 +24,14 @@ from agents.rules.expectation import (
 )
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 _ROUNDS = RoundParameters()
 
 
 @compiled
-def waiting_option(
-    obs: ObservationArrays, job: int, parameters: NDArray[np.float64]
-) -> tuple[float, int, float]:
+def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tuple[float, int, float]:
     """What "none for now" comes to: staying where it runs, or the cheapest place to be had later.
 
     Returns:
@@ -64,9 +62,7 @@ def waiting_option(
 
 
 @njit(cache=True, error_model="numpy")
-def choices_usd(
-    obs: ObservationArrays, job: int, parameters: NDArray[np.float64], usd: NDArray[np.float64]
-) -> None:
+def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Floats) -> None:
     """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
 
     What a task that trains in rounds is expected to cost is said in `agents.federated.cost`.
@@ -86,7 +82,7 @@ def choices_usd(
 
 
 @njit(cache=True, error_model="numpy")
-def choose_for(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> int:
+def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     """A job goes where its expected total is smallest; "none" if waiting costs less."""
     n_clusters = obs.clusters.shape[0]
     usd = np.full(n_clusters + 1, np.inf)
@@ -109,7 +105,7 @@ def choose_for(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]
 
 
 @njit(cache=True, error_model="numpy")
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """What `choose_for` says of the most urgent job."""
     job = urgent_job(obs)
     return choose_for(obs, job, parameters) if job >= 0 else NO_ACTION

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, is_open, mean_available, mean_request
 from agents.rules.compiled import compiled
@@ -13,6 +12,7 @@ from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -42,9 +42,7 @@ def smallest_with_deadline(obs: ObservationArrays) -> int:
 
 
 @compiled
-def score(
-    obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]
-) -> tuple[float, float]:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> tuple[float, float]:
     """The job goes where most executors are free, never where its peak does not fit now, if avoidable.
 
     Free = now * (capacity - used - halted) + (1 - now) * (1 - mean occupation) * capacity.

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, keep_idle, stays
 from agents.rules.compiled import OPTIONS, Kernel
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import FloatArray, MaskArray, ObservationArrays
 
 
@@ -91,9 +91,7 @@ worst: Any = 0.0
 keeps_idle = False
 
 
-def _choose_scored(
-    obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]
-) -> int:
+def _choose_scored(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     job = pick_job(obs)
     if job < 0:
         return NO_ACTION
@@ -114,8 +112,8 @@ def _answer(
     jobs: FloatArray,
     pairs: FloatArray,
     mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
+    memory: Floats,
+    parameters: Floats,
 ) -> int:
     obs = ObservationArrays(clusters, occupation, jobs, pairs, mask)
     action: int = choose(obs, memory, parameters)
@@ -130,11 +128,11 @@ def _answer_rows(
     jobs: FloatArray,
     pairs: FloatArray,
     mask: MaskArray,
-    rows: NDArray[np.int64],
-    lanes: NDArray[np.int64],
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-    actions: NDArray[np.int64],
+    rows: Ints,
+    lanes: Ints,
+    memory: Floats,
+    parameters: Floats,
+    actions: Ints,
 ) -> None:
     for k in range(rows.shape[0]):
         r = rows[k]

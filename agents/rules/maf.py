@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import mean_available, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where (1 - RO) * CAP / ER is largest.
 
     RO is the mean occupation of the latest 100 steps, CAP the capacity now (elastic part included), ER the

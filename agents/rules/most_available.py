@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import largest_job, mean_available, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import LIU_4, Rule, register
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The job goes to the cluster with most executors available on average (latest 100 steps)."""
     return mean_available(obs, cluster)
 

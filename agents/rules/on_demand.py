@@ -5,18 +5,16 @@ The reference that spot savings are usually given against ("Can't Be Late", NSDI
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import SAFE, any_offer, cheapest_offer
 from agents.rules.registry import MARKET, Rule, register
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job goes to the cheapest safe offer: on demand, or an owned cluster with room."""
     job = urgent_job(obs)
     if job < 0:

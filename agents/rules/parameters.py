@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from envs.simulation.series import Floats
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class RuleParameters:
         """Names of the parameters, in the order of `vector()`."""
         return tuple(field.name for field in fields(cls))
 
-    def vector(self) -> NDArray[np.float64]:
+    def vector(self) -> Floats:
         """(P,) float64 values in the order of `names()`."""
         return np.array([getattr(self, name) for name in self.names()], np.float64)
 

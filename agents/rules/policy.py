@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
 from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
 from agents.rules.compiled import Kernel
 from agents.rules.kernels import answers
 from agents.rules.parameters import RuleParameters
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation, contiguous
 
 _SEED_BITS = (1 << 63) - 1
@@ -33,8 +33,8 @@ class RulePolicy(Policy):
         self.name = name
         self._answer, self._answer_rows = answers(choose, keeps_idle)
         self.parameters = parameters
-        self.vector: NDArray[np.float64] = parameters.vector()
-        self.memory: NDArray[np.float64] = np.empty((0, MEMORY_SIZE), np.float64)
+        self.vector: Floats = parameters.vector()
+        self.memory: Floats = np.empty((0, MEMORY_SIZE), np.float64)
         self._grow(1)
 
     def _grow(self, lanes: int) -> None:
@@ -55,7 +55,7 @@ class RulePolicy(Policy):
         self._grow(lane + 1)
         begin_memory(self.memory[lane], seed & _SEED_BITS)
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for observations with a leading axis of n.
 
         Raises:
@@ -67,7 +67,7 @@ class RulePolicy(Policy):
             raise ValueError(f"got {n} observations and lanes of shape {lanes.shape}, expected ({n},)")
         return self._choose(observations, np.arange(n), lanes)
 
-    def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_lanes(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for the rows `lanes` of the observations, which are not copied.
 
         Raises:
@@ -76,9 +76,7 @@ class RulePolicy(Policy):
         lanes = np.ascontiguousarray(lanes, np.int64)
         return self._choose(observations, lanes, lanes)
 
-    def _choose(
-        self, observations: Observation, rows: NDArray[np.int64], lanes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _choose(self, observations: Observation, rows: Ints, lanes: Ints) -> Ints:
         actions = np.empty(len(lanes), np.int64)
         if len(lanes) == 0:
             return actions

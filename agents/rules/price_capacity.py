@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import NO_ACTION, is_valid, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, is_kind, spot_while_it_lasts
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -52,7 +50,7 @@ def pool_depth(obs: ObservationArrays, job: int, cluster: int, typical_up_s: flo
 
 
 @compiled
-def deepest_offer(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> int:
+def deepest_offer(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     """The deepest opportunistic offer among those that cost nearly as little as the cheapest, or -1."""
     cheapest = cheapest_offer(obs, job, OPPORTUNISTIC)
     if cheapest < 0:
@@ -74,7 +72,7 @@ def deepest_offer(obs: ObservationArrays, job: int, parameters: NDArray[np.float
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job takes a deep pool among the cheapest spot offers; without slack, a safe offer."""
     job = urgent_job(obs)
     if job < 0:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import NO_ACTION, draw, flat_action, is_open, is_valid, stays
 from agents.rules.compiled import compiled
 from agents.rules.registry import LIU_4, Rule, register
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """A random open job goes to a random valid cluster; both draws come from the lane's memory."""
     n_clusters = obs.clusters.shape[0]
     n_open = 0

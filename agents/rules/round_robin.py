@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import M_POINTER, NO_ACTION, flat_action, is_valid, smallest_job, stays
 from agents.rules.compiled import compiled
 from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The smallest job goes to the next valid cluster in turn; the first one of an episode is random."""
     n_clusters = obs.clusters.shape[0]
     job = smallest_job(obs)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import NO_ACTION, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import MARKET, Rule, register
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -27,7 +25,7 @@ class SpotFallbackParameters(RuleParameters):
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job takes the cheapest spot offer; without slack for an interruption, a safe one.
 
     A job on spot capacity is moved to a safe offer while that still meets its deadline. If no spot offer is

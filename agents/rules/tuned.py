@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import load, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 
@@ -46,7 +44,7 @@ class TunedParameters(RuleParameters):
 
 
 @compiled
-def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The weighted cost of a job on a cluster.
 
     cost = improper * IH * executions + ratio * exec / std + load * l
@@ -64,7 +62,7 @@ def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: NDArr
 
 
 @compiled
-def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where its weighted cost (`tuned_cost`) is smallest."""
     return -tuned_cost(obs, job, cluster, parameters)
 

@@ -20,9 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import (
@@ -38,6 +35,7 @@ from agents.rules.offers import (
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 
@@ -66,7 +64,7 @@ def is_behind(obs: ObservationArrays, job: int, ahead_s: float) -> bool:
 
 
 @compiled
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job, by the rules above; "none" leaves it waiting or where it runs."""
     job = urgent_job(obs)
     if job < 0:

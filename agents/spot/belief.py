@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.rules.compiled import compiled
-
-Floats = NDArray[np.float64]
+from envs.simulation.series import Floats
 
 MEMORY = 8
 UP = 0  # 1 if the zone has spot now; in the last row, how many zones have

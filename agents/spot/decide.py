@@ -11,18 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rules.compiled import compiled
-from agents.spot.belief import (
-    PRICE,
-    UP,
-    bucket,
-    dot,
-    logistic,
-    set_features,
-    zone_features,
-)
+from agents.spot.belief import PRICE, UP, bucket, dot, logistic, set_features, zone_features
+from envs.simulation.series import Floats
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, is_guaranteed, is_spot_safe
-
-Floats = NDArray[np.float64]
 
 
 @compiled

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.settings import SpotSettings
 from agents.spot.belief import (
@@ -23,8 +22,7 @@ from agents.spot.belief import (
 from agents.spot.decide import best_zone, state_of
 from agents.spot.model import Beliefs, SpotModel
 from agents.spot.plan import plan
-
-Floats = NDArray[np.float64]
+from envs.simulation.series import Bools, Floats, Ints
 
 PENALTY = 1.0
 """Ridge penalty of the regressions."""
@@ -59,7 +57,7 @@ def _features(has_spot: Floats, price: Floats, tick_s: float) -> tuple[Floats, F
 @njit(cache=True, error_model="numpy")
 def _walk(
     has_spot: Floats, price: Floats, tick_s: float, going: Floats, coming: Floats, risk: float
-) -> tuple[NDArray[np.int64], Floats, Floats]:
+) -> tuple[Ints, Floats, Floats]:
     """For every tick: best zone (-1: none), its hazard, and the chance that any zone has spot next."""
     n, n_zones = has_spot.shape
     memory = np.zeros((n_zones + 1, MEMORY))
@@ -81,7 +79,7 @@ def _walk(
     return zone, hazard, back
 
 
-def logistic_fit(features: Floats, happened: NDArray[np.bool_]) -> Floats:
+def logistic_fit(features: Floats, happened: Bools) -> Floats:
     """(F,) weights of a logistic regression with a small ridge penalty, by Newton's method."""
     weights = np.zeros(features.shape[1])
     weights[0] = np.log((happened.mean() + 1e-6) / (1 - happened.mean() + 1e-6))
@@ -110,8 +108,8 @@ def fit(
     n_going, n_coming, n_quality = shape
     seen = [_features(part.has_spot, part.price, float(tick_s)) for part in stretches]
     rows: list[Floats] = []
-    ups: list[NDArray[np.bool_]] = []
-    nexts: list[NDArray[np.bool_]] = []
+    ups: list[Bools] = []
+    nexts: list[Bools] = []
     set_rows: list[Floats] = []
     goods: list[Floats] = []
     ahead = QUALITY_S // tick_s

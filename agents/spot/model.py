@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from envs.simulation.series import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SpotModel:
     """
 
     beliefs: Beliefs
-    restarts_s: NDArray[np.int64]
+    restarts_s: Ints
     table: NDArray[np.uint8]
     work_step_s: int
 

@@ -11,20 +11,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from envs.simulation.series import Floats
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
-
-Floats = NDArray[np.float64]
 
 
 @njit(cache=True, error_model="numpy")
 def plan(
-    n_work: int,
-    n_slack: int,
-    restart: float,
-    price: Floats,
-    goes_on: Floats,
-    interrupted: Floats,
-    step: int,
+    n_work: int, n_slack: int, restart: float, price: Floats, goes_on: Floats, interrupted: Floats, step: int
 ) -> NDArray[np.uint8]:
     """The best choice everywhere.
 

@@ -11,10 +11,9 @@ from agents.spot.belief import FEATURES, MEMORY, TICKS, remember
 from agents.spot.decide import best_zone, proposal_of, state_of
 from agents.spot.model import SpotModel
 from envs.simulation import columns as col
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import FloatArray, Observation
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
-
-Floats = NDArray[np.float64]
 
 
 class SpotPolicy(Policy):
@@ -36,7 +35,7 @@ class SpotPolicy(Policy):
         """Start an episode in a lane: forget its zones."""
         self._memory.pop(lane, None)
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for observations with a leading axis of n.
 
         Raises:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
 from agents.rules import make_rule
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import Observation, take_rows
-
-Floats = NDArray[np.float64]
 
 NEUTRAL = 0.5
 """Success rate of a zone that was never probed."""
@@ -77,7 +75,7 @@ class RankedUniformProgress(Policy):
         self._lanes.pop(lane, None)
         self._rule.begin(lane, seed)
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for observations with a leading axis of n."""
         rows = [
             self._decide(lane, take_rows(observations, np.array([row])))
@@ -110,7 +108,7 @@ class RankedUniformProgress(Policy):
                 known.looks[z].append(bool(up[z]))  # each zone that was tried in vain, and the last one
         return action
 
-    def _look(self, known: _Lane, age_s: float, interruptions: int, up: NDArray[np.bool_]) -> None:
+    def _look(self, known: _Lane, age_s: float, interruptions: int, up: Bools) -> None:
         if interruptions > known.interruptions:
             known.interruptions = interruptions
             known.looks[known.zone].append(False)

@@ -21,10 +21,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation import columns as col
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import FloatArray, Observation
 
 MARGIN_USD_HOUR = 0.5
@@ -155,7 +155,7 @@ class SkyNomadPolicy(Policy):
         """Start an episode in a lane: forget its zones."""
         self._zones.pop(lane, None)
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions for observations with a leading axis of n."""
         rows = [
             self._decide(

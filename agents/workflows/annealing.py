@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.workflows.lists import least_tail_s, plan_by_cpop, plan_by_heft, plans_on_fewer
 from agents.workflows.solution import (
@@ -20,6 +19,7 @@ from agents.workflows.solution import (
     followers,
     graph_of,
 )
+from envs.simulation.series import Floats, Ints
 from envs.simulation.streams import Streams
 from envs.simulation.workflows.plan import work_space
 from envs.simulation.workflows.problem import Problem, arrival_s, occupy
@@ -86,14 +86,8 @@ ROUNDING_S = 1e-9
 
 @njit(cache=True, error_model="numpy")
 def anneal(
-    problem: Problem,
-    graph: Graph,
-    tail_s: NDArray[np.float64],
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    heat_s: NDArray[np.float64],
-    draws: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    problem: Problem, graph: Graph, tail_s: Floats, cluster: Ints, order: Ints, heat_s: Floats, draws: Floats
+) -> tuple[Ints, Ints]:
     """The best schedule met.
 
     Args:
@@ -142,13 +136,13 @@ def anneal(
 @njit(cache=True, error_model="numpy")
 def finish_within_s(
     problem: Problem,
-    tail_s: NDArray[np.float64],
+    tail_s: Floats,
     limit_s: float,
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    free_s: NDArray[np.float64],
-    start_s: NDArray[np.float64],
-    end_s: NDArray[np.float64],
+    cluster: Ints,
+    order: Ints,
+    free_s: Floats,
+    start_s: Floats,
+    end_s: Floats,
 ) -> float:
     """As `running.simulate`, but infinite, and cut short, if it comes out as more than `limit_s`."""
     free_s[:] = 0.0
@@ -168,13 +162,7 @@ def finish_within_s(
 
 
 @njit(cache=True, error_model="numpy")
-def critical_steps(
-    problem: Problem,
-    cluster: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-    end_s: NDArray[np.float64],
-    found: NDArray[np.int64],
-) -> int:
+def critical_steps(problem: Problem, cluster: Ints, start_s: Floats, end_s: Floats, found: Ints) -> int:
     """Fill in the steps on a longest path through a schedule, the last first, and give their number.
 
     Before each comes the one whose file arrives last if the step starts then, else one that ends where and

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.workflows.solution import Solution, by_start, followers
+from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.problem import Problem, arrival_s
 
 
@@ -76,7 +76,7 @@ def plan_by_cpop(problem: Problem) -> Solution:
     return _inserted(problem, np.array(sequence), only)
 
 
-def upward_rank_s(problem: Problem) -> NDArray[np.float64]:
+def upward_rank_s(problem: Problem) -> Floats:
     """[N] rank_u, Eq. 7: mean seconds from a step's start to the end of all."""
     mean_s = mean_run_s(problem)
     rank = mean_s.copy()
@@ -87,7 +87,7 @@ def upward_rank_s(problem: Problem) -> NDArray[np.float64]:
     return rank
 
 
-def downward_rank_s(problem: Problem) -> NDArray[np.float64]:
+def downward_rank_s(problem: Problem) -> Floats:
     """[N] rank_d, Eq. 9: mean seconds from the start of all to a step's start."""
     mean_s = mean_run_s(problem)
     rank = np.zeros(len(mean_s))
@@ -98,7 +98,7 @@ def downward_rank_s(problem: Problem) -> NDArray[np.float64]:
     return rank
 
 
-def least_tail_s(problem: Problem) -> NDArray[np.float64]:
+def least_tail_s(problem: Problem) -> Floats:
     """[N] seconds that pass at least from each step's end to the end of all, files moving in no time."""
     fastest_s, tail_s = problem.run_s.min(axis=1), np.zeros(len(problem.topological))
     for step in problem.topological[::-1]:
@@ -107,10 +107,10 @@ def least_tail_s(problem: Problem) -> NDArray[np.float64]:
     return tail_s
 
 
-def mean_run_s(problem: Problem) -> NDArray[np.float64]:
+def mean_run_s(problem: Problem) -> Floats:
     """[N] mean over the clusters that may run each step, Eq. 2."""
     finite = np.isfinite(problem.run_s)
-    mean: NDArray[np.float64] = np.where(finite, problem.run_s, 0.0).sum(axis=1) / finite.sum(axis=1)
+    mean: Floats = np.where(finite, problem.run_s, 0.0).sum(axis=1) / finite.sum(axis=1)
     return mean
 
 
@@ -121,7 +121,7 @@ def _mean_moving_s(problem: Problem, pair: int) -> float:
     return float(problem.latency_s.sum() + problem.gb[pair] * problem.s_gb.sum()) / pairs
 
 
-def _inserted(problem: Problem, sequence: NDArray[np.int64], only: NDArray[np.int64]) -> Solution:
+def _inserted(problem: Problem, sequence: Ints, only: Ints) -> Solution:
     n = len(sequence)
     cluster, start_s = np.zeros(n, np.int64), np.zeros(n)
     insert(problem, sequence, only, cluster, start_s)
@@ -129,13 +129,7 @@ def _inserted(problem: Problem, sequence: NDArray[np.int64], only: NDArray[np.in
 
 
 @njit(cache=True, error_model="numpy")
-def insert(
-    problem: Problem,
-    sequence: NDArray[np.int64],
-    only: NDArray[np.int64],
-    cluster: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-) -> None:
+def insert(problem: Problem, sequence: Ints, only: Ints, cluster: Ints, start_s: Floats) -> None:
     """Put each step, one after the other, where it ends first; idle times before placed steps are used.
 
     Args:
@@ -166,13 +160,7 @@ def insert(
 
 @njit(cache=True, error_model="numpy")
 def _gap_s(
-    problem: Problem,
-    step: int,
-    there: int,
-    placed: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-    end_s: NDArray[np.float64],
-    ready_s: float,
+    problem: Problem, step: int, there: int, placed: Ints, start_s: Floats, end_s: Floats, ready_s: float
 ) -> float:
     """The earliest start from `ready_s` on at which executors suffice until the step's end."""
     # Executors come free only where a step ends.
@@ -188,13 +176,7 @@ def _gap_s(
 
 @njit(cache=True, error_model="numpy")
 def _peak(
-    problem: Problem,
-    there: int,
-    placed: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-    end_s: NDArray[np.float64],
-    at_s: float,
-    run_s: float,
+    problem: Problem, there: int, placed: Ints, start_s: Floats, end_s: Floats, at_s: float, run_s: float
 ) -> int:
     """Peak number of executors in use within a span of seconds; usage rises only where a step starts."""
     peak = 0

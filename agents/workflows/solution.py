@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.plan import work_space
 from envs.simulation.workflows.problem import Problem, arrival_s, simulate
 
@@ -20,8 +20,8 @@ class Solution(NamedTuple):
         order: [N] steps.
     """
 
-    cluster: NDArray[np.int64]
-    order: NDArray[np.int64]
+    cluster: Ints
+    order: Ints
 
 
 def finish_s(problem: Problem, solution: Solution) -> float:
@@ -30,7 +30,7 @@ def finish_s(problem: Problem, solution: Solution) -> float:
     return float(simulate(problem, *solution, work_space(problem), np.zeros(n), np.zeros(n)))
 
 
-def by_start(problem: Problem, cluster: NDArray[np.int64], start_s: NDArray[np.float64]) -> Solution:
+def by_start(problem: Problem, cluster: Ints, start_s: Floats) -> Solution:
     """The solution of a schedule: clusters take their steps by start."""
     position, key_s = np.empty(len(start_s), np.int64), start_s.copy()
     for place, step in enumerate(problem.topological):
@@ -52,12 +52,7 @@ def followers(problem: Problem) -> list[list[int]]:
 
 @njit(cache=True, error_model="numpy")
 def earliest_s(
-    problem: Problem,
-    step: int,
-    cluster: NDArray[np.int64],
-    end_s: NDArray[np.float64],
-    free_s: NDArray[np.float64],
-    start_s: NDArray[np.float64],
+    problem: Problem, step: int, cluster: Ints, end_s: Floats, free_s: Floats, start_s: Floats
 ) -> None:
     """Fill in job_st of Eq. 3.3 for each cluster; infinite where it may not run the step.
 
@@ -100,10 +95,10 @@ class Graph(NamedTuple):
         cluster: [N, C] those clusters, the first `choices[i]` of each row.
     """
 
-    first: NDArray[np.int64]
-    follower: NDArray[np.int64]
-    choices: NDArray[np.int64]
-    cluster: NDArray[np.int64]
+    first: Ints
+    follower: Ints
+    choices: Ints
+    cluster: Ints
 
 
 def graph_of(problem: Problem) -> Graph:
@@ -123,13 +118,7 @@ def graph_of(problem: Problem) -> Graph:
 
 @njit(cache=True, error_model="numpy")
 def change(
-    problem: Problem,
-    graph: Graph,
-    critical: NDArray[np.int64],
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    position: NDArray[np.int64],
-    draw: NDArray[np.float64],
+    problem: Problem, graph: Graph, critical: Ints, cluster: Ints, order: Ints, position: Ints, draw: Floats
 ) -> bool:
     """Put a step, and perhaps its neighbours, on another cluster, or elsewhere in the order.
 
@@ -175,13 +164,13 @@ def change(
 
 
 @njit(cache=True, error_model="numpy")
-def _take_along(problem: Problem, step: int, here: int, there: int, cluster: NDArray[np.int64]) -> None:
+def _take_along(problem: Problem, step: int, here: int, there: int, cluster: Ints) -> None:
     if cluster[step] == here and problem.executors[step, there] > 0:
         cluster[step] = there
 
 
 @njit(cache=True, error_model="numpy")
-def _move(order: NDArray[np.int64], position: NDArray[np.int64], step: int, place: int) -> None:
+def _move(order: Ints, position: Ints, step: int, place: int) -> None:
     """Put a step at a place in the order; those in between close up."""
     now = position[step]
     towards = 1 if place > now else -1

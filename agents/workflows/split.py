@@ -132,11 +132,7 @@ def _of_share(profile: Profile, share: float) -> Profile:
 
 
 def _combine(
-    workflow: Workflow,
-    platform: Platform,
-    divided: set[str],
-    settings: SplitSettings,
-    most_blocks: float,
+    workflow: Workflow, platform: Platform, divided: set[str], settings: SplitSettings, most_blocks: float
 ) -> Workflow | None:
     """Lines 13 to 17 for the first step for which they hold; None if there is none."""
     files, written = files_by_name(workflow), writers(workflow)

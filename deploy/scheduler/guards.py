@@ -117,7 +117,7 @@ class Guards:
             gain_usd, cost_usd = move_usd(*row[:3], ids.index(need.here), place, facts)
         if kept == place:
             return Outcome(goes_to, "", gain_usd, cost_usd)
-        if safety_net(*row, place, facts, self.rules) != place:
+        if safety_net(*row, place, self.rules) != place:
             return Outcome(goes_to, net_words(row, need, ids, chosen))
         if gain_usd is not None and facts.start_usd[place] <= left_usd:
             words = f"it stays: moving gains {gain_usd:.4f} USD, the switch costs {cost_usd:.4f} USD"

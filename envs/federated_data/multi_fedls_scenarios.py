@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from envs.documents.federations import read_application, read_clouds
 from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.federated_data.rounds_scenarios import ScenarioError
+from envs.federated_data.rounds_scenarios import ScenarioError, made_of
 from envs.simulation.federations.application import FlApplication
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Placement
@@ -238,22 +238,12 @@ def _conditions(scenario: _Scenario, deployment: Deployment) -> Conditions:
     for name in scenario.cold_s:
         clouds.require_vm_type("cold_s", name)
     given = scenario.checkpoints
-    return Conditions(
-        revocation_mean_s=scenario.revocation_mean_s,
-        spin_up_s=scenario.spin_up_s,
-        cold_s=scenario.cold_s,
-        checkpoints=None if given is None else Checkpoints(**given.model_dump()),
-        degradations=tuple(
-            degradation for item in scenario.degradations for degradation in _degradations(item, deployment)
-        ),
-        messages_billed=scenario.messages_billed,
-        closing_s=scenario.closing_s,
-        spin_up_billed=scenario.spin_up_billed,
-        spin_up_interrupted=scenario.spin_up_interrupted,
-        revocations_per_task=scenario.revocations_per_task,
-        epoch_cv=scenario.epoch_cv,
-        run_cv=scenario.run_cv,
-        spin_up_cv=scenario.spin_up_cv,
+    degradations = [item for each in scenario.degradations for item in _degradations(each, deployment)]
+    return made_of(
+        scenario,
+        Conditions,
+        checkpoints=None if given is None else made_of(given, Checkpoints),
+        degradations=tuple(degradations),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -19,6 +20,8 @@ PREFIX = "fedcostaware_"
 """Prefix of the files of the four data sets of Sinha 2025."""
 PREFIXES = {"rounds": PREFIX, "multi_fedls": "multi_fedls_"}
 """By the kind of their scenarios; the rest of a file's name is the scenario's."""
+
+Made = TypeVar("Made")
 
 
 class ScenarioError(ValueError):
@@ -158,19 +161,11 @@ def _application(scenario: _Scenario) -> Application:
             raise ScenarioError(
                 f"an interruption names client {interruption.client!r}: expected one of {', '.join(index)}"
             )
-    return Application(
-        name=scenario.name,
-        rounds=scenario.rounds,
+    return made_of(
+        scenario,
+        Application,
         clients=tuple(_client(client, in_zone) for client in scenario.clients),
         offers=tuple(offers),
-        aggregation_s=scenario.aggregation_s,
-        start_together=scenario.start_together,
-        checkpoint_s=scenario.checkpoint_s,
-        epoch_cv=scenario.epoch_cv,
-        spin_up_cv=scenario.spin_up_cv,
-        billing_minimum_s=scenario.billing_minimum_s,
-        free_first_s=scenario.free_first_s,
-        server_usd_hour=scenario.server_usd_hour,
         interruptions=tuple(Interruption(index[item.client], item.time_s) for item in scenario.interruptions),
     )
 
@@ -215,11 +210,10 @@ def _client(client: _Client, in_zone: Mapping[str, list[int]]) -> Client:
             raise ScenarioError(
                 f"client {client.name!r} names zone {zone!r}: expected one of {', '.join(in_zone)}"
             )
-    return Client(
-        name=client.name,
-        epoch_warm_s=client.epoch_warm_s,
-        epoch_cold_s=client.epoch_cold_s,
-        spin_up_s=client.spin_up_s,
-        offers=tuple(offer for zone in zones for offer in in_zone[zone]),
-        budget_usd=client.budget_usd,
-    )
+    return made_of(client, Client, offers=tuple(offer for zone in zones for offer in in_zone[zone]))
+
+
+def made_of(part: StrictModel, made: type[Made], **others: Any) -> Made:
+    """A dataclass of a part's fields that have the same names, and of others."""
+    names = {item.name for item in fields(made)} & type(part).model_fields.keys()  # type: ignore[arg-type]
+    return made(**{name: getattr(part, name) for name in names} | others)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Ints
 from envs.simulation.world import WorldError
 
 PATTERNS = ("uniform", "bernoulli", "beta", "poisson", "trace")
@@ -87,7 +87,7 @@ class ArrivalConfig:
                 )
 
 
-def draw_intervals(config: ArrivalConfig, n: int, generator: np.random.Generator) -> NDArray[np.int64]:
+def draw_intervals(config: ArrivalConfig, n: int, generator: np.random.Generator) -> Ints:
     """(n,) intervals between arriving groups, the first counted from time 0 (not for "trace").
 
     Sources: Liu 2022, section 4.3 "Job Arriving Patterns" (eq. 4.4, 4.5).
@@ -105,7 +105,7 @@ def draw_intervals(config: ArrivalConfig, n: int, generator: np.random.Generator
     raise WorldError(f"arrival pattern {config.pattern!r} has no intervals to draw")
 
 
-def draw_arrivals(config: ArrivalConfig, n_jobs: int, generator: np.random.Generator) -> NDArray[np.int64]:
+def draw_arrivals(config: ArrivalConfig, n_jobs: int, generator: np.random.Generator) -> Ints:
     """(n_jobs,) arrival times, not decreasing. The number of draws depends on `n_jobs` only.
 
     Args:

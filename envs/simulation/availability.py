@@ -20,9 +20,8 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.simulation.streams import exp
 
 
@@ -33,7 +32,7 @@ class SpellLaw(Protocol):
     def mean_s(self) -> float:
         """Expected length."""
 
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
         """(n,) independent lengths."""
 
     def sample_residual(self, rng: np.random.Generator) -> float:
@@ -74,7 +73,7 @@ class LognormalMixture:
         return [float(c.weight * math.exp(c.log_mean + c.log_sigma**2 / 2)) for c in self.components]
 
     @cached_property
-    def _columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _columns(self) -> tuple[Floats, Floats, Floats]:
         """Upper edges of all weights but the last, log_means and log_sigmas."""
         edges = np.cumsum([c.weight for c in self.components])[:-1]
         return (
@@ -83,7 +82,7 @@ class LognormalMixture:
             np.array([c.log_sigma for c in self.components]),
         )
 
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
         """(n,) independent lengths, seconds."""
         edges, log_means, log_sigmas = self._columns
         which = edges.searchsorted(rng.random(n), side="right")
@@ -111,7 +110,7 @@ class Exponential:
         if not (np.isfinite(self.mean_s) and self.mean_s > 0):
             raise ValueError(f"the mean of an exponential spell must be positive seconds: got {self.mean_s}")
 
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
         """(n,) independent lengths, seconds."""
         return rng.exponential(self.mean_s, n)
 
@@ -219,7 +218,7 @@ def generate_availability(
     ]
 
 
-def _on_at(rng: np.random.Generator, process: OnOff | None, ticks_s: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _on_at(rng: np.random.Generator, process: OnOff | None, ticks_s: Ints) -> Bools:
     """(T,) whether a stationary alternating process is on at each tick."""
     if process is None:
         return np.ones(len(ticks_s), dtype=np.bool_)
@@ -242,6 +241,6 @@ def _on_at(rng: np.random.Generator, process: OnOff | None, ticks_s: NDArray[np.
     return np.repeat((np.arange(len(lengths)) % 2 == 0) == starts_on, lengths)
 
 
-def _compress(ticks_s: NDArray[np.int64], on: NDArray[np.bool_]) -> StepSeries:
+def _compress(ticks_s: Ints, on: Bools) -> StepSeries:
     rows = np.concatenate([[0], np.flatnonzero(on[1:] != on[:-1]) + 1])
     return StepSeries(ticks_s[rows], on[rows].astype(np.float64))

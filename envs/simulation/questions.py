@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import empty_observation
 from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
@@ -84,9 +84,7 @@ class QuestionWorld(ABC, Generic[Lane]):
             self._lanes[number] = self._begin(key, number)
             self._go_on(number, None)
 
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def step(self, actions: Ints, active: Bools | None = None) -> tuple[Floats, Bools]:
         """Take one decision in every active lane: (reward (N,), done (N,)).
 
         Raises:
@@ -101,27 +99,27 @@ class QuestionWorld(ABC, Generic[Lane]):
             done[number] = lane.asked is None
         return rewards, done
 
-    def decided_jobs(self) -> NDArray[np.int64]:
+    def decided_jobs(self) -> Ints:
         """(N,) task that the latest step decided about; -1 where none."""
         return np.array([NO_TASK if lane is None else lane.decided for lane in self._lanes], np.int64)
 
-    def marks(self) -> NDArray[np.float64]:
+    def marks(self) -> Floats:
         """(N, K) value components so far, in per cent."""
         nothing = (0.0,) * len(self.spec.components)
         return np.array([nothing if lane is None else self._components(lane) for lane in self._lanes])
 
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, lane: int, jobs: Ints, marks: Floats) -> Floats:
         """(D, K) minus what was added to each component after each decision."""
-        after: NDArray[np.float64] = marks - np.array(self._components(self._lane(lane)))
+        after: Floats = marks - np.array(self._components(self._lane(lane)))
         return after
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    def copy_lanes(self, sources: Ints, targets: Ints) -> None:
         """Make lane targets[k] an exact copy of lane sources[k]."""
         copied = [(self._lane(number).key, list(self._lane(number).actions)) for number in sources.tolist()]
         for (key, actions), number in zip(copied, targets.tolist(), strict=True):
             self._replay(number, key, actions)
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+    def limit_arrivals(self, lanes: Ints, further: int) -> None:
         """Do nothing: all work is there from the beginning."""
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.market.compiled import inner
+from envs.simulation.series import Floats
 
-Times = NDArray[np.float64]
+Times = Floats
 
 COLD_S, WARM_S, SPIN_UP_S, EPOCH_ERROR_S = range(4)
 N_TIMES = 4

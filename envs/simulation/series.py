@@ -1,4 +1,4 @@
-"""Piecewise-constant series in time: prices and availability."""
+"""Arrays of numbers, and piecewise-constant series in time: prices and availability."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class Polarity(Enum):
@@ -25,8 +29,8 @@ class StepSeries:
         values: (n,) float64, finite.
     """
 
-    times_s: NDArray[np.int64]
-    values: NDArray[np.float64]
+    times_s: Ints
+    values: Floats
 
     def __post_init__(self) -> None:
         if self.times_s.ndim != 1 or self.times_s.shape != self.values.shape or not len(self.times_s):

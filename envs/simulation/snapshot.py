@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Ints
 
 FloatArray = NDArray[np.float32]
 MaskArray = NDArray[np.int8]
@@ -80,9 +81,7 @@ class ObservationArrays(NamedTuple):
     mask: MaskArray
 
 
-def contiguous(
-    observation: Observation,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, MaskArray]:
+def contiguous(observation: Observation) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, MaskArray]:
     """The arrays of an observation or of a batch in the order of `ObservationArrays`."""
     return (
         np.ascontiguousarray(observation["clusters"], np.float32),
@@ -186,7 +185,7 @@ def empty_observation(n_jobs: int, n_clusters: int, batch: tuple[int, ...] = ())
     }
 
 
-def take_rows(observations: Observation, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Observation:
+def take_rows(observations: Observation, rows: Ints | Bools | slice) -> Observation:
     """Some rows of a batch of observations: copies, views for a slice, the batch itself for all."""
     if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
         return observations

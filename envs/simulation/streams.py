@@ -11,7 +11,8 @@ import zlib
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+
+from envs.simulation.series import Floats
 
 StreamName = Literal[
     "arrivals",
@@ -36,7 +37,7 @@ STREAM_NAMES: tuple[StreamName, ...] = get_args(StreamName)
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-def exp(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def exp(values: Floats) -> Floats:
     """The exponential of each value, of any shape, by the C library.
 
     `np.exp` has code of its own for some processors (AVX-512), whose last bit may differ.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import Observation
 from envs.simulation.streams import Split
 
@@ -80,22 +83,20 @@ class BatchWorld(Protocol):
     def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
         """Start the episode keys[k] in lane lanes[k] (all lanes if None) and show its first decision."""
 
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def step(self, actions: Ints, active: Bools | None = None) -> tuple[Floats, Bools]:
         """Take one decision in every active lane: (reward (N,), done (N,)). Inactive lanes give 0, True.
 
         Raises:
             ValueError: for an action outside the mask of its lane (named, with the lane and the reason).
         """
 
-    def decided_jobs(self) -> NDArray[np.int64]:
+    def decided_jobs(self) -> Ints:
         """(N,) job number that the latest `step` decided in each lane, -1 where none."""
 
-    def marks(self) -> NDArray[np.float64]:
+    def marks(self) -> Floats:
         """(N, M) running totals of the decided job, taken just before the latest action was applied."""
 
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, lane: int, jobs: Ints, marks: Floats) -> Floats:
         """(D, K) Monte-Carlo value components of D decisions of a finished episode (from `jobs`, `marks`)."""
 
     def metrics(self, lane: int) -> Mapping[str, float]:
@@ -104,16 +105,87 @@ class BatchWorld(Protocol):
     def fingerprint(self, key: EpisodeKey) -> str:
         """SHA-256 of everything random in an episode (workload, prices, availability): what suites hash."""
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    def copy_lanes(self, sources: Ints, targets: Ints) -> None:
         """Make lane targets[k] an exact copy of lane sources[k]: same past, same future."""
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+    def limit_arrivals(self, lanes: Ints, further: int) -> None:
         """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended."""
 
 
-def checked_lanes(
-    actions: NDArray[np.int64], active: NDArray[np.bool_] | None, mask: NDArray[np.int8]
-) -> list[int]:
+class CompiledWorld(ABC):
+    """What worlds whose lanes are stepped by compiled code do alike; see `BatchWorld`."""
+
+    spec: WorldSpec
+    observation: Observation
+
+    def __init__(self, n_lanes: int) -> None:
+        if n_lanes < 1:
+            raise WorldError(f"a world needs at least one lane, got n_lanes={n_lanes}")
+        self.n_lanes = n_lanes
+        self._everyone = np.ones(n_lanes, np.bool_)
+
+    @abstractmethod
+    def _begin(self, key: EpisodeKey, lane: int) -> None:
+        """Draw an episode and show its first decision."""
+
+    @abstractmethod
+    def _step(self, actions: Ints, active: Bools, rewards: Floats, done: Bools) -> int:
+        """Step the lanes; the first lane that cannot take its action (nothing changes then), else -1."""
+
+    @abstractmethod
+    def _ended(self, lane: int) -> bool: ...
+
+    @abstractmethod
+    def _why_masked(self, cluster: int) -> str:
+        """Why a job that is shown may not take a column."""
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        """Start the episode keys[k] in lane lanes[k] (all lanes if None) and show its first decision."""
+        chosen = range(self.n_lanes) if lanes is None else lanes
+        if len(keys) != len(chosen):
+            raise ValueError(f"{len(keys)} episode keys for {len(chosen)} lanes: give one per lane")
+        for key, lane in zip(keys, chosen, strict=True):
+            self._begin(key, lane)
+
+    def step(self, actions: Ints, active: Bools | None = None) -> tuple[Floats, Bools]:
+        """Take one decision in every active lane: (reward (N,), done (N,)). Inactive lanes give 0, True.
+
+        Raises:
+            ValueError: for an action outside the mask of its lane, or a lane that has ended; nothing changes.
+        """
+        rewards, done = np.empty(self.n_lanes, np.float64), np.empty(self.n_lanes, np.bool_)
+        failed = self._step(actions, self._everyone if active is None else active, rewards, done)
+        if failed >= 0:
+            raise ValueError(self._refusal(failed, int(actions[failed])))
+        return rewards, done
+
+    def _free_slot(self, lane: int, slots: Ints) -> int:
+        """A slot that no other lane plays (copies share slots, so one of N is always free)."""
+        others = set(np.delete(slots, lane).tolist())
+        own = int(slots[lane])
+        if own >= 0 and own not in others:
+            return own
+        return next(slot for slot in range(self.n_lanes) if slot not in others)
+
+    def _require_done(self, lane: int) -> None:
+        if not self._ended(lane):
+            raise ValueError(f"the episode in lane {lane} has not ended: values and metrics come at its end")
+
+    def _refusal(self, lane: int, action: int) -> str:
+        """Why a lane cannot take an action, in one line."""
+        if self._ended(lane):
+            return f"lane {lane} has ended: reset it, or leave it out with `active`"
+        if not 0 <= action < self.spec.n_actions:
+            return f"action {action} of lane {lane} is outside 0..{self.spec.n_actions - 1}"
+        position, cluster = divmod(action, self.spec.n_clusters + 1)
+        shown = np.count_nonzero(self.observation["jobs"][lane, :, col.PRESENT])
+        reason = f"position {position} holds no job ({shown} jobs are shown)"
+        if position < shown:
+            reason = self._why_masked(cluster)
+        return f"action {action} of lane {lane} is invalid: {reason}; choose where action_mask is 1"
+
+
+def checked_lanes(actions: Ints, active: Bools | None, mask: NDArray[np.int8]) -> list[int]:
     """The lanes that take a decision.
 
     Args:

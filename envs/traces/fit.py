@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from envs.simulation.availability import (
@@ -19,7 +18,7 @@ from envs.simulation.availability import (
     SpellParameters,
     generate_availability,
 )
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
 from envs.traces.storage import TraceError, write_file
 
@@ -146,7 +145,7 @@ def _fit_group(bundle: TraceBundle, zones: Sequence[str], within: float, across:
     regions = [f"region-{k // 3}" for k in range(9)]
     grid_s = np.arange(0, 45 * DAY_S, bundle.tick_s)
 
-    def distance(theta: NDArray[np.float64]) -> float:
+    def distance(theta: Floats) -> float:
         params = _assemble(start_up, start_down, shares, theta)
         # The same seeds at every step make the distance a function of theta alone; several worlds, since one
         # world sees few of the common shocks.
@@ -201,10 +200,7 @@ def shares_for(mean: float, within: float, across: float) -> tuple[float, float,
 
 
 def _assemble(
-    up: LognormalMixture,
-    down: LognormalMixture,
-    shares: tuple[float, float, float],
-    theta: NDArray[np.float64],
+    up: LognormalMixture, down: LognormalMixture, shares: tuple[float, float, float], theta: Floats
 ) -> SpellParameters:
     """Spell laws with the wanted shares; theta bends the directly fitted mixtures and sets the shocks.
 
@@ -238,12 +234,12 @@ def _shifted(mixture: LognormalMixture, short: float, long: float, odds: float =
     )
 
 
-def _sample(series: StepSeries, grid_s: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _sample(series: StepSeries, grid_s: Ints) -> Bools:
     rows = np.searchsorted(series.times_s, grid_s, side="right") - 1
     return np.asarray(series.values[np.maximum(rows, 0)] > 0.5)
 
 
-def _train_states(bundle: TraceBundle, zones: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _train_states(bundle: TraceBundle, zones: Sequence[str]) -> tuple[Bools, Floats]:
     """(Z, T) states at each tick of the train days, and their (Z, Z) correlations."""
     start, end = SPLIT_DAYS["train"]
     grid_s = np.arange(start * DAY_S, end * DAY_S, bundle.tick_s)
@@ -256,7 +252,7 @@ def _train_states(bundle: TraceBundle, zones: Sequence[str]) -> tuple[NDArray[np
     return states, np.atleast_2d(np.corrcoef(states))
 
 
-def _spells(states: NDArray[np.bool_], on: bool) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _spells(states: Bools, on: bool) -> tuple[Floats, Bools]:
     """Lengths in ticks of the spells in one state, and which of them touch an end of the record."""
     lengths, censored = [], []
     for row in states:
@@ -269,15 +265,13 @@ def _spells(states: NDArray[np.bool_], on: bool) -> tuple[NDArray[np.float64], N
     return np.concatenate(lengths).astype(np.float64), np.concatenate(censored)
 
 
-def _profile(spells_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def _profile(spells_s: Floats) -> Floats:
     """Logarithms of quantiles and of the mean; what the generator has to reproduce."""
     return np.asarray(np.log(np.append(np.quantile(spells_s, _QUANTILES), spells_s.mean())))
 
 
 def _fit_mixture(
-    logs: NDArray[np.float64],
-    censored: NDArray[np.bool_] | None = None,
-    bounds: tuple[float, float] | None = None,
+    logs: Floats, censored: Bools | None = None, bounds: tuple[float, float] | None = None
 ) -> LognormalMixture:
     """Two lognormal components by maximum likelihood, the shorter first.
 
@@ -288,12 +282,12 @@ def _fit_mixture(
     """
     cut = np.zeros(len(logs), dtype=bool) if censored is None else censored
 
-    def unpack(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    def unpack(theta: Floats) -> tuple[Floats, ...]:
         weight = 0.02 + 0.96 / (1 + np.exp(-theta[0]))
         means = np.array([theta[1], theta[1] + np.exp(theta[2])])
         return np.array([weight, 1 - weight]), means, np.clip(np.exp(theta[3:5]), *_SIGMA_BOUNDS)
 
-    def loss(theta: NDArray[np.float64]) -> float:
+    def loss(theta: Floats) -> float:
         weights, means, sigmas = unpack(theta)
         # Inputs repeat (ticks, whole seconds), so the likelihood is taken once per distinct value.
         density = (weights * stats.norm.pdf(points[:, None], means, sigmas)).sum(axis=1)

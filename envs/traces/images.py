@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.series import Ints
+
 DIGITS_TRAINING = 1500
 """Number of training images: the first of the package's 2,000 digits; the others are for tests."""
 
@@ -32,13 +34,13 @@ class Images(NamedTuple):
     """
 
     training: NDArray[np.float32]
-    training_labels: NDArray[np.int64]
+    training_labels: Ints
     test: NDArray[np.float32]
-    test_labels: NDArray[np.int64]
+    test_labels: Ints
     what: str
 
 
-def load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def load_digits() -> tuple[NDArray[np.float32], Ints]:
     """The 2,000 handwritten digits (MNIST) of the package: images (2000, 28, 28), 0 to 1; labels (2000,)."""
     with files("envs.traces").joinpath("data/digits.npz").open("rb") as file, np.load(file) as stored:
         return (stored["images"] / 255.0).astype(np.float32), stored["labels"].astype(np.int64)
@@ -84,7 +86,7 @@ def _idx_file(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
-def _mnist(folder: Path, part: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _mnist(folder: Path, part: str) -> tuple[NDArray[np.float32], Ints]:
     images = _idx(folder, f"{part}-images-idx3-ubyte", 3)
     labels = _idx(folder, f"{part}-labels-idx1-ubyte", 1)
     if len(images) != len(labels):
@@ -108,7 +110,7 @@ def _idx(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=head).reshape(sizes)
 
 
-def _cifar(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _cifar(path: Path) -> tuple[NDArray[np.float32], Ints]:
     """The binary version: rows of a label and 3 x 32 x 32 bytes."""
     if not path.is_file():
         raise ValueError(

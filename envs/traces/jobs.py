@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Ints
 from envs.traces.market import JOB_FORMAT, number
 from envs.traces.storage import TraceError, read_csv, read_json
 
@@ -31,9 +31,9 @@ class JobTrace:
 
     source: str
     licence: str
-    arrival_s: NDArray[np.int64]
-    duration_s: NDArray[np.int64]
-    executors: NDArray[np.int64]
+    arrival_s: Ints
+    duration_s: Ints
+    executors: Ints
 
 
 def load_jobs(path: str | Path) -> JobTrace:

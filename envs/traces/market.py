@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.series import OfferTrace, Polarity, StepSeries
+from envs.simulation.series import Bools, Floats, Ints, OfferTrace, Polarity, StepSeries
 from envs.traces.storage import TraceError, read_csv, read_json
 
 FORMAT = "spotweave-market-trace"
@@ -78,9 +78,9 @@ class MarketTrace:
     """
 
     meta: MarketMeta
-    times_s: NDArray[np.int64]
-    available: NDArray[np.bool_] | None
-    price_usd_hour: NDArray[np.float64] | None
+    times_s: Ints
+    available: Bools | None
+    price_usd_hour: Floats | None
 
     def offer_trace(
         self, price_usd_hour: StepSeries | None = None, availability: StepSeries | None = None
@@ -162,11 +162,7 @@ def trace_files(trace: MarketTrace) -> dict[str, str]:
 
 
 def check_rows(
-    where: str,
-    lines: list[int],
-    times_s: list[int],
-    prices: list[float] | None,
-    meta: MarketMeta,
+    where: str, lines: list[int], times_s: list[int], prices: list[float] | None, meta: MarketMeta
 ) -> None:
     """What every market trace must hold, wherever it came from: rising times, no gap, possible prices.
 
@@ -354,6 +350,6 @@ def _moved(trace: MarketTrace, start: datetime) -> MarketTrace:
     return replace(trace, meta=replace(trace.meta, start_utc=start), times_s=trace.times_s + offset_s)
 
 
-def _compressed(times_s: NDArray[np.int64], values: NDArray[np.float64]) -> StepSeries:
+def _compressed(times_s: Ints, values: Floats) -> StepSeries:
     kept = np.concatenate([[True], values[1:] != values[:-1]])
     return StepSeries(times_s[kept], values[kept])

@@ -19,6 +19,7 @@ from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
+from tests.bag_cases import DRAWN
 from tests.envs.bag_cases import (
     BURST,
     ONE_CORE,
@@ -209,14 +210,7 @@ def has_twins(plan: Plan, environment: Environment) -> bool:
 
 @pytest.mark.real
 @settings(max_examples=60, deadline=None)
-@given(
-    count=st.integers(4, 40),
-    longest_s=st.integers(20, 400),
-    stretch=st.floats(1.1, 6.0),
-    rates=st.tuples(st.floats(0, 30), st.floats(0, 30)),
-    cycle_s=st.sampled_from([60.0, 900.0]),
-    seed=st.integers(0, 10_000),
-)
+@given(**DRAWN, cycle_s=st.sampled_from([60.0, 900.0]))
 def test_no_deadline_is_missed_however_vms_hibernate(
     count: int, longest_s: int, stretch: float, rates: tuple[float, float], cycle_s: float, seed: int
 ) -> None:

@@ -9,19 +9,9 @@ import numpy as np
 
 from envs.simulation.market.config import Market, OfferConfig
 from envs.simulation.series import StepSeries
+from envs.simulation.workflows import model
 from envs.simulation.workflows.episodes.case import Case, Conditions, Quotes
 from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.workflows.model import (
-    Cluster,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Stays,
-    Step,
-    Workflow,
-)
 from envs.simulation.workflows.problem import problem_of
 from envs.simulation.world import EpisodeKey
 
@@ -56,33 +46,36 @@ OFFERS = (
 )
 
 
-def step(name: str, run_s: float, reads: Sequence[str], writes: Sequence[str] = ()) -> Step:
+def step(name: str, run_s: float, reads: Sequence[str], writes: Sequence[str] = ()) -> model.Step:
     """On one executor."""
-    return Step(name, Profile((Stage(1, run_s),), executors=1), tuple(reads), tuple(writes))
+    return model.Step(name, model.Profile((model.Stage(1, run_s),), executors=1), tuple(reads), tuple(writes))
 
 
-def chain(deadline_s: float = 10_000.0, stays: Stays = Stays.FREE) -> Workflow:
+def chain(deadline_s: float = 10_000.0, stays: model.Stays = model.Stays.FREE) -> model.Workflow:
     """600 s, then 300 s; 1 GB lies in region a, 1 GB is between them."""
-    return Workflow(
+    return model.Workflow(
         "chain",
-        (File("in", 1.0, (OFFERS[OWNED].name,), stays), File("between", 1.0)),
+        (model.File("in", 1.0, (OFFERS[OWNED].name,), stays), model.File("between", 1.0)),
         (step("first", 600, ["in"], ["between"]), step("second", 300, ["between"])),
         deadline_s,
     )
 
 
-def fan(count: int, deadline_s: float = 10_000.0) -> Workflow:
+def fan(count: int, deadline_s: float = 10_000.0) -> model.Workflow:
     """`count` steps of 600 s that read the same file of region a."""
     steps = tuple(step(f"s{k}", 600, ["in"]) for k in range(count))
-    return Workflow("fan", (File("in", 1.0, (OFFERS[OWNED].name,)),), steps, deadline_s)
+    return model.Workflow("fan", (model.File("in", 1.0, (OFFERS[OWNED].name,)),), steps, deadline_s)
 
 
 def case_of(
-    workflow: Workflow, actual: Sequence[float] | None = None, ends_s: Sequence[tuple[int, int, int]] = ()
+    workflow: model.Workflow,
+    actual: Sequence[float] | None = None,
+    ends_s: Sequence[tuple[int, int, int]] = (),
 ) -> Case:
     """An episode; `ends_s` has (place, from, until) when a spot offer is away."""
-    platform = Platform(
-        tuple(Cluster(one.name, one.quota, 1.0, region=one.region) for one in OFFERS), Link(0.1, 10.0)
+    platform = model.Platform(
+        tuple(model.Cluster(one.name, one.quota, 1.0, region=one.region) for one in OFFERS),
+        model.Link(0.1, 10.0),
     )
     quotes = []
     for c, usd_hour in enumerate(PRICES_USD_HOUR):

@@ -16,20 +16,8 @@ from envs.documents.bags import (
     read_job,
     read_map,
 )
+from envs.simulation.bags import model
 from envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
-from envs.simulation.bags.model import (
-    SPEEDS,
-    TABLE_7_1,
-    TABLE_9_1,
-    TABLE_9_7,
-    BagError,
-    Environment,
-    Market,
-    Mode,
-    Task,
-    Vm,
-    VmType,
-)
 from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
 from tests.bag_cases import BURST, SLOW, bag_of
 from tests.envs.checks import put, refused
@@ -76,21 +64,21 @@ def test_the_files_of_figure_4_5(tmp_path: Path) -> None:
     environment = read_environment(write(tmp_path / "env.json", PRICED))
     c3, t3 = environment.types
     # The prices of c3.large are those of Table 9.1.
-    assert c3 == VmType("c3.large", 2, 3.75, 0.105, 0.0299)
-    assert t3 == VmType("t3.xlarge", 4, 16.0, 0.1664, None, True, 96.0, 0.3)
+    assert c3 == model.VmType("c3.large", 2, 3.75, 0.105, 0.0299)
+    assert t3 == model.VmType("t3.xlarge", 4, 16.0, 0.1664, None, True, 96.0, 0.3)
     bag = read_job(write(tmp_path / "job.json", JOB), environment)
     assert (bag.id, bag.name, bag.description) == (10, "Test", "A synthetic job")
     runtimes_s = {"c3.large": 167.0, "t3.xlarge": 119.0}
-    assert bag.tasks == tuple(Task(name, "sh exec.sh 400", 10.060959, runtimes_s) for name in "012")
+    assert bag.tasks == tuple(model.Task(name, "sh exec.sh 400", 10.060959, runtimes_s) for name in "012")
 
 
 def test_a_map_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    environment = Environment(TABLE_9_1)
-    bag = published_job("J60", TABLE_9_1)
+    environment = model.Environment(model.TABLE_9_1)
+    bag = published_job("J60", model.TABLE_9_1)
     first = PlannedTask(bag.tasks[0], 1, 0.0, bag.tasks[0].runtime_s["c3.large"] * 1.1, 131.5)
     one = Plan(
         type(bag)(1, "one", "", bag.tasks[:1]),
-        (PlannedVm(Vm(TABLE_9_1[0], Market.SPOT, 3), (first,)),),
+        (PlannedVm(model.Vm(model.TABLE_9_1[0], model.Market.SPOT, 3), (first,)),),
         2700.0,
         1900.0,
         900.0,
@@ -100,9 +88,9 @@ def test_a_map_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_map(write(tmp_path / "map.json", document), one.bag, environment) == one
     # An edited map is checked again.
     document["vms"][0]["tasks"][0]["end_s"] += 1
-    with pytest.raises(BagError, match=r"map.json: the plan cannot be carried out: task 0 .* runs"):
+    with pytest.raises(model.BagError, match=r"map.json: the plan cannot be carried out: task 0 .* runs"):
         read_map(write(tmp_path / "map.json", document), one.bag, environment)
-    with pytest.raises(BagError, match="job_id is 1, expected 7"):
+    with pytest.raises(model.BagError, match="job_id is 1, expected 7"):
         read_map(tmp_path / "map.json", type(bag)(7, "one", "", bag.tasks[:1]), environment)
 
 
@@ -179,19 +167,19 @@ BAD_JOBS: list[tuple[Any, str]] = [
 def test_a_mistake_in_a_file_is_one_line(tmp_path: Path, name: str, document: Any, message: str) -> None:
     environment = read_environment(write(tmp_path / "good.json", PRICED))
     file = write(tmp_path / name, document)
-    with refused(BagError, message, str(file)):
+    with refused(model.BagError, message, str(file)):
         read_environment(file) if name == "env.json" else read_job(file, environment)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BagError, match=r"cannot read .*none\.json: No such file or directory"):
+    with pytest.raises(model.BagError, match=r"cannot read .*none\.json: No such file or directory"):
         read_environment(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("name", TABLE_7_2)
 def test_a_published_job_keeps_table_7_2(name: str) -> None:
     profile = TABLE_7_2[name]
-    bag = published_job(name, TABLE_7_1, seed=3)
+    bag = published_job(name, model.TABLE_7_1, seed=3)
     runtime_s = np.array([task.runtime_s["c3.large"] for task in bag.tasks])
     memory_mb = np.array([task.memory_mb for task in bag.tasks])
     assert len(bag.tasks) == profile.tasks
@@ -202,25 +190,25 @@ def test_a_published_job_keeps_table_7_2(name: str) -> None:
         assert values.min() == spread.least
         assert values.max() == spread.largest
         assert values.mean() == pytest.approx(spread.mean, abs=rounding)
-    assert published_job(name, TABLE_7_1, seed=3) == bag
-    assert published_job(name, TABLE_7_1, seed=4) != bag
+    assert published_job(name, model.TABLE_7_1, seed=3) == bag
+    assert published_job(name, model.TABLE_7_1, seed=4) != bag
     # 40.73 Gflops on two cores against 22.09.
     assert bag.tasks[0].runtime_s["c4.large"] == pytest.approx(runtime_s[0] * 22.09 / 40.73)
 
 
 def test_jobs_need_published_speeds() -> None:
-    bag = uniform_job(30, 5, 15, TABLE_9_1)
+    bag = uniform_job(30, 5, 15, model.TABLE_9_1)
     assert {task.runtime_s["c3.large"] for task in bag.tasks} <= set(map(float, range(5, 16)))
-    assert SPEEDS["t3.large"] == pytest.approx(167 / 119)
-    with pytest.raises(BagError, match=r"the speed of 'c5\.xlarge' is not published"):
-        uniform_job(3, 5, 15, TABLE_9_7[2:3])
-    with pytest.raises(BagError, match="there is no job 'J61': use J60, J80, J100, ED200"):
-        published_job("J61", TABLE_7_1)
+    assert model.SPEEDS["t3.large"] == pytest.approx(167 / 119)
+    with pytest.raises(model.BagError, match=r"the speed of 'c5\.xlarge' is not published"):
+        uniform_job(3, 5, 15, model.TABLE_9_7[2:3])
+    with pytest.raises(model.BagError, match="there is no job 'J61': use J60, J80, J100, ED200"):
+        published_job("J61", model.TABLE_7_1)
 
 
-TWO_CORES = VmType("slow", 2, 4.0, 0.9, 0.36)
-ENVIRONMENT = Environment((TWO_CORES, BURST), checkpoint_overhead=0.0)
-SPOT = Vm(TWO_CORES, Market.SPOT, 1)
+TWO_CORES = model.VmType("slow", 2, 4.0, 0.9, 0.36)
+ENVIRONMENT = model.Environment((TWO_CORES, BURST), checkpoint_overhead=0.0)
+SPOT = model.Vm(TWO_CORES, model.Market.SPOT, 1)
 
 
 def plan_of(*placed: tuple[int, int, float, float], memory_mb: float = 1000.0) -> Plan:
@@ -247,7 +235,7 @@ def test_a_core_waits_for_memory_as_in_figure_4_1() -> None:
 
 def test_memory_must_last_until_the_end_of_a_task() -> None:
     # Core 0 runs 3000 MB from 50 s on: 2000 MB fit before it, but not for longer than 50 s.
-    occupancy = Occupancy(VmType("three", 3, 4.0, 1.0))
+    occupancy = Occupancy(model.VmType("three", 3, 4.0, 1.0))
     occupancy.place(0, 3000, 50, 80)
     assert occupancy.earliest(2000, 50) == (1, 0)
     assert occupancy.earliest(2000, 51) == (1, 80)
@@ -256,7 +244,7 @@ def test_memory_must_last_until_the_end_of_a_task() -> None:
 def test_cost_makespan_and_slack() -> None:
     # A spot VM until 40 s at 0.36 USD/hour: 0.004 USD. One on standby for a cycle of 900 s at 0.8: 0.2 USD.
     plan = plan_of((0, 0, 0, 40), (1, 1, 0, 30))
-    standby = PlannedVm(Vm(BURST, Market.ON_DEMAND, 1), (), Mode.BASELINE)
+    standby = PlannedVm(model.Vm(BURST, model.Market.ON_DEMAND, 1), (), model.Mode.BASELINE)
     plan = replace(plan, vms=(*plan.vms, standby))
     assert plan.cost_usd == pytest.approx(0.204)
     assert (plan.makespan_s, plan.slack_s) == (40, 160)
@@ -264,21 +252,23 @@ def test_cost_makespan_and_slack() -> None:
 
 
 def test_durations_with_checkpoints_and_in_baseline_mode() -> None:
-    environment = Environment((TWO_CORES, BURST))
+    environment = model.Environment((TWO_CORES, BURST))
     task = bag_of((10, 100)).tasks[0]
     assert environment.duration_s(task, SPOT) == pytest.approx(110)
-    assert environment.duration_s(task, Vm(TWO_CORES, Market.ON_DEMAND, 1)) == 100
+    assert environment.duration_s(task, model.Vm(TWO_CORES, model.Market.ON_DEMAND, 1)) == 100
     # Half a vCPU takes twice as long.
-    assert environment.duration_s(task, Vm(BURST, Market.ON_DEMAND, 1), Mode.BASELINE) == 200
+    assert (
+        environment.duration_s(task, model.Vm(BURST, model.Market.ON_DEMAND, 1), model.Mode.BASELINE) == 200
+    )
 
 
 def test_the_sets_of_vms() -> None:
-    environment = Environment((SLOW, BURST), max_per_type_and_market=2)
+    environment = model.Environment((SLOW, BURST), max_per_type_and_market=2)
     assert [vm.name for vm in environment.spot()] == ["slow spot 1", "slow spot 2"]
     assert [vm.name for vm in environment.on_demand()] == ["slow on-demand 1", "slow on-demand 2"]
     assert [vm.name for vm in environment.burstable()] == ["burst on-demand 1", "burst on-demand 2"]
-    with pytest.raises(BagError, match="'burst' has no spot price"):
-        Vm(BURST, Market.SPOT, 1).usd_hour  # noqa: B018
+    with pytest.raises(model.BagError, match="'burst' has no spot price"):
+        model.Vm(BURST, model.Market.SPOT, 1).usd_hour  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -310,13 +300,13 @@ def test_a_task_that_is_missing_or_runs_for_the_wrong_time_is_found() -> None:
     assert violations(missing, ENVIRONMENT) == ["task 1 runs 0 times, expected once"]
     short = replace(plan, vms=(replace(vm, tasks=(vm.tasks[0], replace(vm.tasks[1], end_s=29))),))
     assert violations(short, ENVIRONMENT) == ["task 1 on slow spot 1: runs 29 s, expected 30 s"]
-    with pytest.raises(BagError, match="cannot be carried out: task 1 runs 0 times"):
+    with pytest.raises(model.BagError, match="cannot be carried out: task 1 runs 0 times"):
         require_possible(missing, ENVIRONMENT)
 
 
 def test_too_many_vms_are_found() -> None:
     plan = plan_of((0, 0, 0, 40))
-    idle = [PlannedVm(Vm(BURST, Market.ON_DEMAND, number), ()) for number in (1, 2)]
+    idle = [PlannedVm(model.Vm(BURST, model.Market.ON_DEMAND, number), ()) for number in (1, 2)]
     crowded = replace(plan, vms=(*plan.vms, *idle))
     few = replace(ENVIRONMENT, max_per_type_and_market=1)
     assert violations(crowded, few) == ["2 on-demand VMs of type burst, at most 1 may run"]

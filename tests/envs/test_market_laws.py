@@ -97,8 +97,12 @@ def expected_rent(world: MarketWorld, timeline: Timeline, prices: tuple[StepSeri
     return total
 
 
-def check_books(world: MarketWorld, key: EpisodeKey, rewards: list[float]) -> None:
-    """What was paid is what the uptimes cost, and nothing is left behind."""
+def balanced(config: MarketWorldConfig, market: int, policy: int, none_share: float) -> MarketWorld:
+    """A world that was played: what was paid is what the uptimes cost, and nothing is left behind."""
+    key = EpisodeKey(market, "train", 0)
+    world = MarketWorld(config, random_market(market), record=True)
+    world.reset([key])
+    rewards = play(world, policy, none_share)
     lanes, metrics, timeline = world.lanes, world.metrics(0), world.timeline(0)
     assert (lanes.job[0, : lanes.lane[0, at.LIMIT], at.PHASE] == at.DONE).all()
     assert (lanes.offer[0, :, [at.USED, at.HALTED, at.PRESENT]] == 0).all()
@@ -114,15 +118,13 @@ def check_books(world: MarketWorld, key: EpisodeKey, rewards: list[float]) -> No
         assert used.values.max() <= offer.quota
         assert used.values[-1] == 0
     assert len(timeline.interruptions) == metrics["interruptions"]
+    return world
 
 
 @quick
 @given(seeds, seeds, st.floats(0.0, 0.7))
 def test_every_job_ends_once_and_the_books_balance(market: int, policy: int, none_share: float) -> None:
-    key = EpisodeKey(market, "train", 0)
-    world = MarketWorld(small_config(), random_market(market), record=True)
-    world.reset([key])
-    check_books(world, key, play(world, policy, none_share))
+    world = balanced(small_config(), market, policy, none_share)
     assert world.lanes.lane[0, at.CLOSED] == world.config.workload.jobs
     assert (world.lanes.job[0, :, at.EXECUTED] == world.episodes.job[0, :, at.EXECUTIONS]).all()
 
@@ -131,10 +133,7 @@ def test_every_job_ends_once_and_the_books_balance(market: int, policy: int, non
 @quick
 @given(seeds, seeds, st.floats(0.0, 0.7))
 def test_no_round_is_lost_and_the_books_balance(market: int, policy: int, none_share: float) -> None:
-    key = EpisodeKey(market, "train", 0)
-    world = MarketWorld(federated_config(), random_market(market), record=True)
-    world.reset([key])
-    check_books(world, key, play(world, policy, none_share))
+    world = balanced(federated_config(), market, policy, none_share)
     metrics, n = world.metrics(0), int(world.lanes.lane[0, at.LIMIT])
     jobs, episode = world.lanes.job[0, :n], world.episodes.job[0, :n]
     assert not world.truncated(0)

@@ -10,18 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.documents.workflows import workflow_of
-from envs.simulation.workflows.model import (
-    Cluster,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Stays,
-    Step,
-    Workflow,
-    WorkflowError,
-)
+from envs.simulation.workflows import model
 from envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
 from envs.simulation.workflows.problem import problem_of
 from tests.workflow_cases import GIS, drawn
@@ -48,12 +37,15 @@ def test_a_schedule_by_hand() -> None:
     assert plan_document(plan, "by hand")["finish_s"] == 63
 
 
-def executors_case(executors: tuple[int | None, ...]) -> tuple[Workflow, Platform]:
+def executors_case(executors: tuple[int | None, ...]) -> tuple[model.Workflow, model.Platform]:
     """Independent steps of 10 s of work for each executor they occupy, on one cluster of 4 executors."""
     steps = tuple(
-        Step(f"s{k}", Profile((Stage(n or 4, 10.0),), executors=n)) for k, n in enumerate(executors)
+        model.Step(f"s{k}", model.Profile((model.Stage(n or 4, 10.0),), executors=n))
+        for k, n in enumerate(executors)
     )
-    return Workflow("executors", (), steps), Platform((Cluster("only", 4),), Link(1.0))
+    return model.Workflow("executors", (), steps), model.Platform(
+        (model.Cluster("only", 4),), model.Link(1.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +70,7 @@ def test_steps_share_executors(executors: tuple[int | None, ...], starts_s: list
 @settings(max_examples=60, deadline=None)
 @given(drawn(), st.integers(0, 1000))
 def test_any_placement_on_allowed_clusters_can_be_carried_out(
-    case: tuple[Workflow, Platform], seed: int
+    case: tuple[model.Workflow, model.Platform], seed: int
 ) -> None:
     workflow, platform = case
     problem = problem_of(workflow, platform)
@@ -88,15 +80,17 @@ def test_any_placement_on_allowed_clusters_can_be_carried_out(
     assert violations(plan) == []
 
 
-def private_case() -> tuple[Workflow, Platform]:
+def private_case() -> tuple[model.Workflow, model.Platform]:
     """Private data at a slow cluster; every other one is a thousand times as fast."""
-    files = (File("private", 1.0, ("slow",), Stays.CLUSTER), File("sums", 0.1))
+    files = (model.File("private", 1.0, ("slow",), model.Stays.CLUSTER), model.File("sums", 0.1))
     steps = (
-        Step("sum", Profile((Stage(10, 10.0),)), ("private",), ("sums",)),
-        Step("report", Profile((Stage(10, 10.0),)), ("sums", "private")),
+        model.Step("sum", model.Profile((model.Stage(10, 10.0),)), ("private",), ("sums",)),
+        model.Step("report", model.Profile((model.Stage(10, 10.0),)), ("sums", "private")),
     )
-    fast = tuple(Cluster(f"fast-{k}", 10, 1000.0) for k in range(3))
-    return Workflow("private", files, steps), Platform((*fast, Cluster("slow", 1)), Link(1000.0))
+    fast = tuple(model.Cluster(f"fast-{k}", 10, 1000.0) for k in range(3))
+    return model.Workflow("private", files, steps), model.Platform(
+        (*fast, model.Cluster("slow", 1)), model.Link(1000.0)
+    )
 
 
 def test_a_plan_that_takes_private_data_elsewhere_is_refused() -> None:
@@ -111,15 +105,21 @@ def test_a_plan_that_takes_private_data_elsewhere_is_refused() -> None:
         broken = replace(at_home, placements=tuple(placements))
         assert f"step {placed.step} runs on fast-0, which may not run it" in violations(broken)
         assert "the private file private is moved to fast-0" in violations(broken)
-        with pytest.raises(WorkflowError, match="cannot be carried out"):
+        with pytest.raises(model.WorkflowError, match="cannot be carried out"):
             require_possible(broken)
 
 
 def test_data_that_stay_in_a_region_move_within_it_only() -> None:
-    files = (File("private", 2.0, ("a",), Stays.REGION),)
-    workflow = Workflow("regions", files, (Step("s", Profile((Stage(1, 1.0),)), ("private",)),))
-    clusters = (Cluster("a", 1, region="eu"), Cluster("b", 1, region="eu"), Cluster("c", 1, region="us"))
-    platform = Platform(clusters, Link(1.0))
+    files = (model.File("private", 2.0, ("a",), model.Stays.REGION),)
+    workflow = model.Workflow(
+        "regions", files, (model.Step("s", model.Profile((model.Stage(1, 1.0),)), ("private",)),)
+    )
+    clusters = (
+        model.Cluster("a", 1, region="eu"),
+        model.Cluster("b", 1, region="eu"),
+        model.Cluster("c", 1, region="us"),
+    )
+    platform = model.Platform(clusters, model.Link(1.0))
     problem = problem_of(workflow, platform)
     assert np.isfinite(problem.run_s).tolist() == [[True, True, False]]
     moved = plan_of(workflow, platform, problem, np.array([1]), np.array([0]))

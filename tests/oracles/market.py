@@ -13,20 +13,11 @@ from itertools import pairwise
 import numpy as np
 
 from envs.simulation import columns as col
+from envs.simulation import snapshot
 from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.source import MarketData
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import (
-    HISTORY_STEPS,
-    N_CLUSTER_FIELDS,
-    N_JOB_FIELDS,
-    N_PAIR_FIELDS,
-    Category,
-    Observation,
-    Snapshot,
-    encode,
-)
 
 PER_USD = 3_600_000_000
 MASK = 2**64 - 1
@@ -49,7 +40,7 @@ class Job:
     """A job and where it is: buffered, hibernated, queued, launching, setup, working, idle, moving, done."""
 
     number: int
-    category: Category
+    category: snapshot.Category
     executors: int
     arrival: int
     standard: int
@@ -99,7 +90,7 @@ class Job:
 
     @property
     def streaming(self) -> bool:
-        return self.category == Category.STREAMING
+        return self.category == snapshot.Category.STREAMING
 
     @property
     def running(self) -> bool:
@@ -109,7 +100,11 @@ class Job:
     @property
     def deadline(self) -> int | None:
         """The next moment at which a deadline of it may pass."""
-        if self.state == "done" or self.category == Category.GENERAL or self.judged >= self.executions:
+        if (
+            self.state == "done"
+            or self.category == snapshot.Category.GENERAL
+            or self.judged >= self.executions
+        ):
             return None
         return self.arrival + (self.judged + 1) * self.period + self.allowance
 
@@ -163,7 +158,7 @@ class MarketOracle:
         self.jobs = [
             Job(
                 number=j,
-                category=Category(int(jobs.category[j])),
+                category=snapshot.Category(int(jobs.category[j])),
                 executors=int(jobs.executors[j]),
                 arrival=int(jobs.arrival_s[j]),
                 standard=int(jobs.standard_s[j]),
@@ -328,7 +323,7 @@ class MarketOracle:
         for job in self.jobs:
             if job.state == "done":
                 continue
-            if job.category != Category.GENERAL:
+            if job.category != snapshot.Category.GENERAL:
                 left = job.executions - job.judged
                 job.misses += left
                 if job.streaming:
@@ -645,23 +640,23 @@ class MarketOracle:
             seconds += job.checkpoint_gb * slowness(checkpoint, region)
         return self.market.restart_s + math.ceil(seconds)
 
-    def observation(self) -> Observation:
+    def observation(self) -> snapshot.Observation:
         window = self.window
         n, c = len(window), len(self.pools)
-        clusters = np.zeros((c, N_CLUSTER_FIELDS), np.float32)
-        occupation = np.zeros((c, HISTORY_STEPS), np.float32)
-        jobs = np.zeros((n, N_JOB_FIELDS), np.float32)
-        pairs = np.zeros((n, c, N_PAIR_FIELDS), np.float32)
+        clusters = np.zeros((c, snapshot.N_CLUSTER_FIELDS), np.float32)
+        occupation = np.zeros((c, snapshot.HISTORY_STEPS), np.float32)
+        jobs = np.zeros((n, snapshot.N_JOB_FIELDS), np.float32)
+        pairs = np.zeros((n, c, snapshot.N_PAIR_FIELDS), np.float32)
         for k, pool in enumerate(self.pools):
             self._show_pool(k, pool, clusters[k])
-            latest = pool.samples[-HISTORY_STEPS:]
+            latest = pool.samples[-snapshot.HISTORY_STEPS :]
             if latest:
                 occupation[k, -len(latest) :] = np.array(latest, np.float32) / np.float32(pool.offer.quota)
         for k, job in enumerate(window):
             self._show_job(job, jobs[k])
             for o in range(c):
                 self._show_pair(job, o, pairs[k, o])
-        return encode(Snapshot(clusters, occupation, jobs, pairs, True), self.market.window)
+        return snapshot.encode(snapshot.Snapshot(clusters, occupation, jobs, pairs, True), self.market.window)
 
     def _show_pool(self, c: int, pool: Pool, row: np.ndarray) -> None:
         offer = pool.offer
@@ -713,7 +708,7 @@ class MarketOracle:
         )
         row[col.WAITED_S] = 0 if running else self.now - job.entered
         row[col.AGE_S] = self.now - job.arrival
-        if job.category != Category.GENERAL:
+        if job.category != snapshot.Category.GENERAL:
             row[col.SLACK_S] = self.slack(job)
             row[col.HAS_DEADLINE] = 1
         row[col.PROGRESS] = job.finished / job.executions if job.streaming else self.progress(job)
@@ -751,7 +746,7 @@ class MarketOracle:
                 work += job.frozen_left
         row[col.REQUEST] = row[col.PEAK_REQUEST] = job.executors
         row[col.EXECUTION_S] = work
-        row[col.DEADLINE_S] = self.slack(job) if job.category != Category.GENERAL else 0
+        row[col.DEADLINE_S] = self.slack(job) if job.category != snapshot.Category.GENERAL else 0
         row[col.EGRESS_USD] = self.egress(job, region, checkpoint) / PER_USD
         row[col.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump if running else 0)
         row[col.HERE] = here

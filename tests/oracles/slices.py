@@ -16,12 +16,7 @@ from envs.simulation import columns as col
 from envs.simulation.slices import observe
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.workload import Workload
-from envs.simulation.snapshot import (
-    N_CLUSTER_FIELDS,
-    N_JOB_FIELDS,
-    N_PAIR_FIELDS,
-    Category,
-)
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, Category
 
 
 @dataclass

@@ -34,8 +34,7 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
-from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, nearest_valid
-from training.adapters.masking import masked
+from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
 from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.episodes import Suite, run_suite

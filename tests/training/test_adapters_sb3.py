@@ -21,8 +21,7 @@ from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.adapters.build import make_library_trainer
-from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.masking import NEVER
+from training.adapters.flat_env import NEVER, FlatWorldEnv
 from training.adapters.sb3 import DQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_policy, save_state

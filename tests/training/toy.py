@@ -10,11 +10,7 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.snapshot import (
-    Category,
-    Observation,
-    empty_observation,
-)
+from envs.simulation.snapshot import Category, Observation, empty_observation
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldSpec
 

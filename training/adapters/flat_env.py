@@ -8,17 +8,20 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from agents.flat_policy import CLIP, Flattening, Floats, n_features, signed_log_features
+from agents.flat_policy import CLIP, Flattening, n_features, signed_log_features
 from agents.policy import Policy
+from envs.simulation.series import Bools
+from envs.simulation.snapshot import FloatArray
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import choose, policy_seed
 
 Info = dict[str, Any]
 
 
-def nearest_valid(action: int, mask: NDArray[np.bool_]) -> int:
+def nearest_valid(action: int, mask: Bools) -> int:
     """The action itself if it is valid, else the next valid one, counting on from it and round the end.
 
     A fixed function of the observation, so that for an agent that knows no masks an invalid action is simply
@@ -38,7 +41,7 @@ def nearest_valid(action: int, mask: NDArray[np.bool_]) -> int:
     return int(later[0] if len(later) else valid[0])
 
 
-class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+class FlatWorldEnv(gymnasium.Env[FloatArray, np.int64]):
     """One lane of a world with flat observations, and actions on the first jobs of the window.
 
     ## Action Space
@@ -93,9 +96,7 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._actions = np.zeros(self.world.n_lanes, np.int64)
         self._active = np.arange(self.world.n_lanes) == 0
 
-    def reset(
-        self, *, seed: int | None = None, options: Info | None = None
-    ) -> tuple[NDArray[np.float32], Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[FloatArray, Info]:
         """Start the next training episode, or with a seed the first one under that seed."""
         super().reset(seed=seed)
         if seed is not None:
@@ -105,7 +106,7 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._taken = []
         return self._features(), {}
 
-    def step(self, action: np.int64 | int) -> tuple[NDArray[np.float32], float, bool, bool, Info]:
+    def step(self, action: np.int64 | int) -> tuple[FloatArray, float, bool, bool, Info]:
         """Take one decision."""
         self._actions[0] = nearest_valid(int(action), self.action_masks())
         self._taken.append(int(self._actions[0]))
@@ -118,9 +119,9 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
             info["metrics"] = metrics
         return self._features(), float(rewards[0]) * self.reward_scale, done, False, info
 
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Bools:
         """(J' * (C + 1),) which actions are valid now (the name that sb3-contrib looks for)."""
-        valid: NDArray[np.bool_] = self.flattening.mask(self.world.observation)[0]
+        valid: Bools = self.flattening.mask(self.world.observation)[0]
         return valid
 
     def state_dict(self) -> Info:
@@ -139,8 +140,8 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self.stride = stride
         self._episode = self.first = first
 
-    def _features(self) -> NDArray[np.float32]:
-        features: NDArray[np.float32] = self.flattening.features(self.world.observation)[0]
+    def _features(self) -> FloatArray:
+        features: FloatArray = self.flattening.features(self.world.observation)[0]
         return features
 
 
@@ -185,7 +186,7 @@ def calibrate(
     )
 
 
-def _play(world: BatchWorld, policy: Policy, key: EpisodeKey, n_jobs: int) -> tuple[Floats, Floats]:
+def _play(world: BatchWorld, policy: Policy, key: EpisodeKey, n_jobs: int) -> tuple[FloatArray, FloatArray]:
     """(decisions, D) signed logarithms and (decisions,) rewards of one episode in lane 0."""
     lane = np.zeros(1, np.int64)
     active = np.zeros(world.n_lanes, np.bool_)
@@ -202,3 +203,24 @@ def _play(world: BatchWorld, policy: Policy, key: EpisodeKey, n_jobs: int) -> tu
         rewards.append(float(reward[0]))
         ended = bool(done[0])
     return np.stack(rows), np.array(rewards, np.float32)
+
+
+# Action masks for networks of libraries, read from the observation that the networks see anyway.
+
+NEVER = -1e8
+"""Score of an invalid action: finite, for an entropy shall stay a number."""
+
+
+def masked(scores: Tensor, features: Tensor, never: float = NEVER) -> Tensor:
+    """Scores (..., A) with those of invalid actions replaced; gradients reach the valid ones only.
+
+    Where nothing is valid, as an episode has ended or a sequence is padded, scores stay: nothing comes of
+    them, but libraries draw actions there too.
+
+    Args:
+        scores: of all actions.
+        features: (..., D) flat observations, whose last A numbers are the mask (`Flattening`).
+        never: what an invalid action gets.
+    """
+    valid = features[..., -scores.shape[-1] :] > 0
+    return torch.where(valid | ~valid.any(dim=-1, keepdim=True), scores, never)

@@ -32,8 +32,7 @@ from torch import Tensor, nn
 
 from agents.flat_policy import as_linears
 from envs.simulation.streams import Streams
-from training.adapters.flat_env import FlatWorldEnv, Info
-from training.adapters.masking import masked
+from training.adapters.flat_env import FlatWorldEnv, Info, masked
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.settings import ScheduleSettings
 

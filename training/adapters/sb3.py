@@ -15,8 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
 from agents.flat_policy import Layers, as_linears
-from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.masking import masked
+from training.adapters.flat_env import FlatWorldEnv, masked
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 
 _NEVER = 10**9

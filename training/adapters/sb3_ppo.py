@@ -10,7 +10,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from agents.flat_policy import as_linears
-from agents.set_network import SetNetwork
+from agents.library_policy import SetNetwork
 from training.adapters.sb3 import SB3Trainer, linears
 from training.adapters.trainer import LibraryTask
 

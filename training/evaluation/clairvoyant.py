@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
+from envs.simulation.series import Floats, Ints
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, EpisodeKey
@@ -83,9 +83,7 @@ class ClairvoyantPlanner:
             for lane, key in enumerate(keys)
         ]
 
-    def _look_ahead(
-        self, lanes: NDArray[np.int64], planned: NDArray[np.int64], first_copy: int, n_targets: int
-    ) -> NDArray[np.int64]:
+    def _look_ahead(self, lanes: Ints, planned: Ints, first_copy: int, n_targets: int) -> Ints:
         """The best action of each lane, given the base policy's."""
         world = self.world
         masks = world.observation["action_mask"]
@@ -111,7 +109,7 @@ class ClairvoyantPlanner:
                 highest[row], best[row] = value, action
         return best
 
-    def _roll_out(self, copies: NDArray[np.int64], first_actions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _roll_out(self, copies: Ints, first_actions: Ints) -> Floats:
         """(n,) returns of the copies from their first action to the end of their last job."""
         world = self.world
         active = np.zeros(world.n_lanes, np.bool_)

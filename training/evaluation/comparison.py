@@ -27,12 +27,7 @@ from training.evaluation.playing import (
     load_checkpoints,
 )
 from training.evaluation.report import record_timelines, verdict_sentence, write_report
-from training.evaluation.runs import (
-    Comparison,
-    compare_policies,
-    write_episodes,
-    write_summary,
-)
+from training.evaluation.runs import Comparison, compare_policies, write_episodes, write_summary
 from training.evaluation.tables import console, evaluation_table, paired_table
 from training.files import prepare_directory, write_text
 from training.progress import play_progress

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
 from envs.simulation.world import BatchWorld, EpisodeKey
@@ -128,7 +128,7 @@ def policy_seed(key: EpisodeKey) -> int:
     return Streams(episode_sequence(key.seed, key.split, key.index)).key("policy")
 
 
-def choose(policy: Policy, observation: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+def choose(policy: Policy, observation: Observation, lanes: Ints) -> Ints:
     """(n,) actions of `policy` for the rows `lanes` of a batched observation.
 
     Raises:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from envs.simulation.series import Ints
 from training.evaluation.statistics import FloatVector, as_sample
 
 
@@ -88,7 +89,7 @@ def liu_scores(
 
 def _metric_wins(
     misses: ArrayLike, other_misses: ArrayLike, delay: ArrayLike, other_delay: ArrayLike
-) -> NDArray[np.int64]:
+) -> Ints:
     samples = [as_sample(values, 1) for values in (misses, other_misses, delay, other_delay)]
     if len({len(sample) for sample in samples}) != 1:
         raise ValueError(f"expected the same episodes everywhere, got {[len(s) for s in samples]}")

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special, stats
+
+from envs.simulation.series import Floats, Ints
 
 LEVEL = 0.95
 RESAMPLES = 10_000
 BOOTSTRAP_SEED = 20_220_401
 
-FloatVector = NDArray[np.float64]
+FloatVector = Floats
 Statistic = Callable[[FloatVector], FloatVector]
 """Reduces the last axis."""
 
@@ -103,7 +105,7 @@ def _mean(sample: FloatVector) -> FloatVector:
 
 
 @functools.lru_cache(maxsize=4)
-def _resample_rows(n: int) -> NDArray[np.int64]:
+def _resample_rows(n: int) -> Ints:
     """(RESAMPLES, n) row numbers drawn with replacement: the same for every metric, so drawn once."""
     return np.random.default_rng(BOOTSTRAP_SEED).integers(0, n, (RESAMPLES, n))
 
@@ -220,7 +222,7 @@ def _checked_table(values: ArrayLike, least_seeds: int) -> FloatVector:
     return table
 
 
-def _resample_counts(n_seeds: int, n_episodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _resample_counts(n_seeds: int, n_episodes: int) -> tuple[Ints, Ints]:
     """How often each resample holds each seed (RESAMPLES, seeds) and each episode (RESAMPLES, episodes)."""
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), RESAMPLES)

@@ -108,11 +108,7 @@ DPI = 110
 
 
 def write_results(
-    out: Path,
-    outcomes: Mapping[str, Outcome],
-    reference: Outcome | None,
-    seed: int,
-    scenario: str,
+    out: Path, outcomes: Mapping[str, Outcome], reference: Outcome | None, seed: int, scenario: str
 ) -> list[Path]:
     """Write states.csv, bills.csv, costs.csv, the pictures of each policy, and summary.json last.
 

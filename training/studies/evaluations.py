@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
+from envs.simulation.series import Floats
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
 from training.files import prepare_directory, write_json
@@ -84,7 +84,7 @@ class Played:
     metrics: Mapping[str, Sequence[float]]
     decisions: Sequence[int]
 
-    def values(self, metric: str) -> NDArray[np.float64]:
+    def values(self, metric: str) -> Floats:
         """(episodes,) one metric."""
         return np.array(self.metrics[metric], np.float64)
 

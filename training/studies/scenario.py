@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats
 from envs.simulation.world import WorldSpec
 from training.evaluation.liu_scores import dominance, liu_scores
 from training.evaluation.statistics import (
@@ -24,7 +24,7 @@ from training.evaluation.statistics import (
 from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 
-Table = NDArray[np.float64]
+Table = Floats
 """(seeds, episodes)"""
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import UpdateError, UpdateId, Vector
+from envs.simulation.series import Floats
 
 RingVector = NDArray[np.uint64]
 FloatMask = Literal["positional", "distributional"]
@@ -73,7 +74,7 @@ def encode(values: Vector) -> RingVector:
     return fixed.astype(np.int64).view(np.uint64)
 
 
-def decode(values: RingVector) -> NDArray[np.float64]:
+def decode(values: RingVector) -> Floats:
     """The floats (d,) that `encode` made fixed-point numbers of."""
     return values.view(np.int64) / 2.0**FRACTION_BITS
 
@@ -98,7 +99,7 @@ def split(values: Vector, brokers: int) -> list[RingVector]:
 
 def split_floats(
     values: Vector, brokers: int, generator: np.random.Generator, mask: FloatMask = "positional"
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """Split an update (d,) into `brokers` float shards (d,), as the thesis describes in words.
 
     Every position goes to one broker at random (spl_j), then masks that sum to zero are added. Positional
@@ -151,7 +152,7 @@ def ring_sum(parts: Sequence[RingVector], weights: Sequence[int] | None = None) 
     return total
 
 
-def recover(components: Mapping[int, RingVector], brokers: int, total_weight: int) -> NDArray[np.float64]:
+def recover(components: Mapping[int, RingVector], brokers: int, total_weight: int) -> Floats:
     """The weighted mean U of Eq. 6.1, (d,), from the components of all brokers.
 
     Args:

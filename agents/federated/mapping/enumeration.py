@@ -6,10 +6,10 @@ import math
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.federated.mapping.problem import Candidate, MappingProblem
 from envs.simulation.federations.application import FederationError
+from envs.simulation.series import Bools, Ints
 
 MAX_PLACEMENTS = 5_000_000
 
@@ -79,7 +79,7 @@ def enumerate_placements(problem: MappingProblem, best: int = 1) -> list[Candida
     return candidates
 
 
-def _choices(size: int, usable: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _choices(size: int, usable: Bools) -> Ints:
     """[choices, V] every way to put `size` equal clients on the usable types."""
     types = np.flatnonzero(usable)
     ways = list(combinations_with_replacement(range(len(types)), size))

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.federations.model import Federation, Outcome, Placement
+from envs.simulation.series import Floats, Ints
 
 TOLERANCE = 1e-11
 """Objectives (which are about 0 to 1) that differ by less are equal."""
 
-Counts = NDArray[np.int64]
+Counts = Ints
 """[G + 1, V] how many of each group are on each type; the last row is the server's."""
 
 
@@ -37,7 +38,7 @@ class Quota:
     owner: str
     what: str
     limit: int
-    amounts: NDArray[np.float64]
+    amounts: Floats
 
 
 @dataclass(frozen=True)

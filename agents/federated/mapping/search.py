@@ -1,7 +1,7 @@
 """Branch and bound over the server's region and the round's time: the exact solver of the initial mapping.
 
 Eq. 6.3-6.19 multiply the clients' choice by the server's (6.5, 6.17) and by the round's time (6.4). What
-these factors depend on is branched on, which leaves a linear program (`mapping_quotas`):
+these factors depend on is branched on, which leaves a linear program (`quotas`):
 
 - Servers of one region with the same aggregation time see the same round times; they are a family.
 - The optimal time of a round is the time of some client on some type, so it is one of finitely many. A node
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, MappingProblem
 from agents.federated.mapping.quotas import Costs, QuotaProgram
+from envs.simulation.series import Bools, Floats
 
 _REMEMBERED = 6
 """Lagrange multipliers kept; each costs a pass over the types per node."""
@@ -69,9 +69,9 @@ class _Family:
 
     region: int
     aggregation_s: float
-    servers: NDArray[np.bool_]
-    base_s: NDArray[np.float64]
-    times_s: NDArray[np.float64]
+    servers: Bools
+    base_s: Floats
+    times_s: Floats
 
 
 class _Node(NamedTuple):
@@ -113,7 +113,7 @@ class Search:
         self._excluded = [candidate.counts for candidate in excluded]
         self._excluded_keys = {counts.tobytes() for counts in self._excluded}
         self._until = None if time_limit_s is None else time.monotonic() + time_limit_s
-        self._multipliers: list[NDArray[np.float64]] = []
+        self._multipliers: list[Floats] = []
         self._heap: list[_Node] = []
         self._numbers = 0
         self._best: Candidate | None = None
@@ -166,7 +166,7 @@ class Search:
         self._numbers += 1
         heapq.heappush(self._heap, _Node(objective, usd, self._numbers, family, first, last))
 
-    def _window(self, family: _Family, first: int, last: int) -> tuple[float, Costs, NDArray[np.bool_]]:
+    def _window(self, family: _Family, first: int, last: int) -> tuple[float, Costs, Bools]:
         """Shortest time of the window; costs of a task then; [G + 1, V] types within its longest time."""
         federation = self._federation
         seconds = float(family.times_s[first] + family.aggregation_s)
@@ -174,7 +174,7 @@ class Search:
         costs = Costs(self._client_rates * seconds + messages, self._server_rates * seconds)
         return seconds, costs, np.vstack([family.base_s <= family.times_s[last], family.servers])
 
-    def _bound(self, costs: Costs, allowed: NDArray[np.bool_]) -> float:
+    def _bound(self, costs: Costs, allowed: Bools) -> float:
         """A lower bound on the USD of a round: the best of all known prices of the quotas, and of none."""
         problem = self._problem
         best = -np.inf
@@ -270,7 +270,7 @@ class Search:
         left = self._best.outcome.objective + 10 * TOLERANCE - (1 - alpha) * seconds / federation.t_max
         return float(left * federation.cost_max / alpha)
 
-    def _cheapest(self, family: _Family, costs: Costs, allowed: NDArray[np.bool_]) -> Counts:
+    def _cheapest(self, family: _Family, costs: Costs, allowed: Bools) -> Counts:
         """Every task on its cheapest type; a client, among equally cheap ones, where it ends first."""
         problem = self._problem
         priced = np.where(allowed[:-1], costs.client, np.inf)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.federated.renting import rent_now
 from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import Market
+from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.decisions import Answer, Placement, Question
 from envs.simulation.federations.rounds.running import RunningApplication
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Observation
 
 _OTHER_MARKET_USD_HOUR = 1e6
@@ -33,7 +32,7 @@ class AlwaysOn(Policy):
         self.name = f"always_{market.name.lower()}"
         self._market = market
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions."""
         return kept_or_cheapest(observations, self._market is Market.SPOT)
 
@@ -53,7 +52,7 @@ always_spot = partial(AlwaysOn, Market.SPOT)
 always_on_demand = partial(AlwaysOn, Market.ON_DEMAND)
 
 
-def kept_or_cheapest(observations: Observation, spot: bool) -> NDArray[np.int64]:
+def kept_or_cheapest(observations: Observation, spot: bool) -> Ints:
     """(n,) the own offer of a task that has one, else the cheapest valid one of the market, else none."""
     clusters, pairs = observations["clusters"], observations["pairs"][:, 0]
     n_offers = clusters.shape[1]
@@ -66,3 +65,44 @@ def kept_or_cheapest(observations: Observation, spot: bool) -> NDArray[np.int64]
     best = cost.argmin(1)
     found = np.isfinite(cost[np.arange(len(cost)), best])
     return np.asarray(np.where(found, best, n_offers), np.int64)
+
+
+# Where an instance is rented: the cheapest available offer that a client, or the server, may use.
+
+RETRY_S = 60
+"""Where nothing is available, the next try is so much later."""
+
+
+def cheapest_offer(view: RunningApplication, client: int, market: Market) -> int | None:
+    """The available offer of this market with the lowest price now; the first of equals. None without any."""
+    offers = [
+        offer
+        for offer in view.member(client).allowed
+        if view.offers[offer].market == market and view.available(offer)
+    ]
+    return min(offers, key=view.usd_hour, default=None)
+
+
+def rent_now(view: RunningApplication, client: int, market: Market) -> Placement:
+    """Start on the cheapest available offer, or try again a little later.
+
+    Raises:
+        ValueError: if the client may rent nothing on this market at all.
+    """
+    offer = cheapest_offer(view, client, market)
+    return Placement(offer) if offer is not None else rent_at(view, client, market, view.now_s + RETRY_S)
+
+
+def rent_at(view: RunningApplication, client: int, market: Market, start_s: float) -> Placement:
+    """Be off until `start_s`; where to start is decided then, at the prices of then. Raises as `rent_now`."""
+    for offer in view.member(client).allowed:
+        if view.offers[offer].market == market:
+            return Placement(offer, start_s)
+    raise ValueError(
+        f"{_who(view, client)} may rent no {market.name.lower().replace('_', '-')} offer: "
+        f"give it one, or choose another policy"
+    )
+
+
+def _who(view: RunningApplication, client: int) -> str:
+    return "the server" if client == SERVER else f"client {view.clients[client].name}"

@@ -17,10 +17,8 @@ time times the current price) are what a public implementation does. The thresho
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.federated.renting import cheapest_offer, rent_at, rent_now
-from agents.federated.rules.always_on import AlwaysOn, kept_or_cheapest
+from agents.federated.rules.always_on import AlwaysOn, cheapest_offer, kept_or_cheapest, rent_at, rent_now
 from agents.policy import Policy
 from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import SERVER, Market
@@ -36,6 +34,7 @@ from envs.simulation.federations.rounds.decisions import (
 from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Observation
 
 CALIBRATION_ROUNDS = 2
@@ -86,7 +85,7 @@ class FedCostAware(Policy):
 
     # From an observation.
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions."""
         job = observations["jobs"][:, 0].astype(np.float64)
         spin_up_s = observations["clusters"][..., col.LAUNCH_S].max(1).astype(np.float64)

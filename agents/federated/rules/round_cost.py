@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.federated.cost import RoundParameters, weigh
 from agents.policy import Policy
+from envs.simulation.series import Ints
 from envs.simulation.snapshot import Observation
 
 
@@ -18,7 +18,7 @@ class RoundCost(Policy):
     def __init__(self, parameters: RoundParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else RoundParameters()
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions: the cheapest choices."""
         choices = weigh(observations, self.parameters)
         return np.asarray(choices.cost.argmin(1), np.int64)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.federated.mapping.initial import map_initially
-from agents.federated.renting import RETRY_S
+from agents.federated.rules.always_on import RETRY_S
 from agents.federated.schedulers.observing import moved, select_instance
 from envs.simulation.federations import model
 from envs.simulation.federations.model import Federation

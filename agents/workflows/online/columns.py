@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.question import Floats, Question, bounded
+from agents.question import Question, bounded
 from agents.workflows.online.cost import Choices, WorkflowParameters, seen, weigh
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import FloatArray, Observation
 
 STEP_FEATURES = (
     "idle",
@@ -43,7 +43,7 @@ CHOICE_FEATURES = (
 N_STEP, N_CHOICE = len(STEP_FEATURES), len(CHOICE_FEATURES)
 
 
-def describe(choices: Choices) -> tuple[Floats, Floats]:
+def describe(choices: Choices) -> tuple[FloatArray, FloatArray]:
     """(n, N_STEP) columns of each step and (n, C + 1, N_CHOICE) of each of its choices.
 
     Times are in units of a launch and the step's run; money in what the step costs where it is cheapest.

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import Observation
 
 # What the rules for workflows share: one step or one idle instance is asked about at a time.
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 HOUR_S = 3600.0
 
 
@@ -65,7 +63,7 @@ class WorkflowRule(Policy):
     def ranking(self, shown: Seen) -> Floats:
         """(n, C + 1): the valid answer with the least value is taken."""
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
         """(n,) flat actions.
 
         Raises:

@@ -6,8 +6,9 @@ from abc import abstractmethod
 
 import numpy as np
 
-from agents.workflows.online.cost import Bools, Floats, Seen, WorkflowParameters, WorkflowRule, weigh
+from agents.workflows.online.cost import Seen, WorkflowParameters, WorkflowRule, weigh
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats
 
 # Greedy: each step at once where it costs least.
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.bags.model import SPEEDS, Bag, BagError, Environment, Task, VmType
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import Changes, Scenario
+from envs.simulation.series import Floats
 from envs.simulation.streams import Streams
 from envs.simulation.world import EpisodeKey
 
@@ -140,7 +140,7 @@ def uniform_job(
     return _bag(f"{tasks} tasks", description, runtime_s, memory_mb, types)
 
 
-def _drawn(spread: Spread, count: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _drawn(spread: Spread, count: int, random: np.random.Generator) -> Floats:
     """[count] values with this least, mean and largest, in random order."""
     width = spread.largest - spread.least
     share = (spread.mean - spread.least) / width
@@ -152,13 +152,7 @@ def _drawn(spread: Spread, count: int, random: np.random.Generator) -> NDArray[n
     return random.permutation(values)
 
 
-def _bag(
-    name: str,
-    description: str,
-    runtime_s: NDArray[np.float64],
-    memory_mb: NDArray[np.float64],
-    types: Sequence[VmType],
-) -> Bag:
+def _bag(name: str, description: str, runtime_s: Floats, memory_mb: Floats, types: Sequence[VmType]) -> Bag:
     for vm_type in types:
         if vm_type.name not in SPEEDS:
             raise BagError(f"the speed of {vm_type.name!r} is not published: use {', '.join(SPEEDS)}")

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.federations.application import FederationError, FlApplication
 from envs.simulation.federations.clouds import Clouds, Market
+from envs.simulation.series import Floats
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -109,7 +109,7 @@ class Federation:
         )
         price = np.array([provider.transfer_usd_gb for provider in clouds.providers])
         messages = application.messages
-        self.message_usd: NDArray[np.float64] = (
+        self.message_usd: Floats = (
             messages.from_client_gb * price[:, None] + messages.from_server_gb * price[None, :]
         )
         self.t_max = self._t_max()
@@ -119,7 +119,7 @@ class Federation:
             rates[np.isfinite(rates)].max() * self.t_max * (n + 1) + self.message_usd.max() * n
         )
 
-    def _exec_s(self) -> NDArray[np.float64]:
+    def _exec_s(self) -> Floats:
         clients, types = self.application.clients, self.clouds.vm_types
         usable = [k for k, vm in enumerate(types) if vm.hosts_clients and math.isfinite(self.client_usd_s[k])]
         if not usable:
@@ -127,7 +127,7 @@ class Federation:
                 f"no VM type hosts clients on the {self.client_market} market: "
                 f"set hosts_clients of at least one type and give its price"
             )
-        slowdown: dict[str, NDArray[np.float64]] = {}
+        slowdown: dict[str, Floats] = {}
         for client in clients:
             if client.data_region in slowdown:
                 continue
@@ -138,7 +138,7 @@ class Federation:
             slowdown[client.data_region] = row
         return np.array([client.baseline_s * slowdown[client.data_region] for client in clients])
 
-    def _comm_s(self) -> NDArray[np.float64]:
+    def _comm_s(self) -> Floats:
         names = [region.name for region in self.clouds.regions]
         return self.application.communication_s * np.array(
             [[self.clouds.communication_slowdown(first, second) for second in names] for first in names]
@@ -155,7 +155,7 @@ class Federation:
         slowest = exec_s[:, None] + self.comm_s[np.ix_(self.region, self.region[servers])]
         return float((slowest + self.aggregation_s[servers]).max())
 
-    def client_s(self, server: int) -> NDArray[np.float64]:
+    def client_s(self, server: int) -> Floats:
         """[C, V] seconds of each client's round with the server on this type (left side of Eq. 6.17)."""
         along = self.comm_s[self.region, self.region[server]] + self.aggregation_s[server]
         return np.asarray(self.exec_s + along)
@@ -214,6 +214,6 @@ class Federation:
         return types[placement.server].name, *(types[k].name for k in placement.clients)
 
 
-def _usd_per_second(clouds: Clouds, market: Market) -> NDArray[np.float64]:
+def _usd_per_second(clouds: Clouds, market: Market) -> Floats:
     prices = [vm.usd_hour(market) for vm in clouds.vm_types]
     return np.array([math.inf if price is None else price / SECONDS_PER_HOUR for price in prices])

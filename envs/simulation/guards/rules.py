@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, FloatArray, MaskArray
+from envs.simulation.series import Floats
+from envs.simulation.snapshot import Category, FloatArray
 from envs.simulation.world import WorldError
 
 
@@ -91,9 +91,9 @@ class Facts(NamedTuple):
         hinted: 1.0 if the provider advises to leave, or has announced the end of some of its instances.
     """
 
-    mean_usd_hour: NDArray[np.float64]
-    minimum_s: NDArray[np.float64]
-    start_usd: NDArray[np.float64]
+    mean_usd_hour: Floats
+    minimum_s: Floats
+    start_usd: Floats
     left_usd: float
     unsaved: float
     minimum_left_s: float
@@ -155,13 +155,7 @@ def move_usd(
 
 @njit(cache=True, error_model="numpy")
 def gain_test(
-    clusters: FloatArray,
-    job: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    place: int,
-    facts: Facts,
-    rules: GuardRules,
+    clusters: FloatArray, job: FloatArray, pairs: FloatArray, place: int, facts: Facts, rules: GuardRules
 ) -> int:
     """The place that a choice becomes: itself, or "none" (C) for a move that does not pay for itself."""
     n_clusters = clusters.shape[0]
@@ -182,17 +176,8 @@ def gain_test(
 
 
 @njit(cache=True, error_model="numpy")
-def budgets(
-    clusters: FloatArray,
-    job: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    place: int,
-    facts: Facts,
-    rules: GuardRules,
-) -> int:
+def budgets(n_clusters: int, place: int, facts: Facts) -> int:
     """The place that a choice becomes: itself, or "none" (C) where budgets do not pay a start."""
-    n_clusters = int(clusters.shape[0])
     if place < n_clusters and facts.start_usd[place] > facts.left_usd:
         return n_clusters
     return place

@@ -66,13 +66,7 @@ def likely_to_end(cluster: FloatArray, left_s: float, rules: GuardRules) -> bool
 
 @njit(cache=True, error_model="numpy")
 def safety_net(
-    clusters: FloatArray,
-    job: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    place: int,
-    facts: Facts,
-    rules: GuardRules,
+    clusters: FloatArray, job: FloatArray, pairs: FloatArray, mask: MaskArray, place: int, rules: GuardRules
 ) -> int:
     """The place that a choice becomes: itself, or the fallback once there is no more time to gamble.
 
@@ -156,10 +150,10 @@ def guarded(
     Returns:
         The choice to follow, valid in `mask` if `place` is. What the net overrules need not gain anything.
     """
-    caught = safety_net(clusters, job, pairs, mask, place, facts, rules)
+    caught = safety_net(clusters, job, pairs, mask, place, rules)
     if caught == place:
-        caught = gain_test(clusters, job, pairs, mask, place, facts, rules)
-    caught = budgets(clusters, job, pairs, mask, caught, facts, rules)
+        caught = gain_test(clusters, job, pairs, place, facts, rules)
+    caught = budgets(clusters.shape[0], caught, facts)
     if caught < clusters.shape[0] and job[col.RUNNING] > 0.0 and pairs[caught, col.HERE] > 0.0:
         return int(clusters.shape[0])  # it is there
     return caught

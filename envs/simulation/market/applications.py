@@ -25,7 +25,7 @@ from envs.simulation.market.billing import (
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import EPOCH, uniform
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.execution import close_job, return_to_buffer, vacate
+from envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
 from envs.simulation.market.forecast import asked_after_s, note_launch
 from envs.simulation.market.members import (
     begin_idle,
@@ -37,12 +37,7 @@ from envs.simulation.market.members import (
     settle_idle,
 )
 from envs.simulation.market.quotes import sync_price
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.round_estimates import ASK_AGAIN_MOST_S, N_TIMES, WEIGHT, note_epoch
 
 
@@ -108,22 +103,13 @@ def go_on(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: 
 def begin_epoch(lanes: Lanes, episodes: Episodes, rules: Rules, lane: int, client: int) -> None:
     """Train; how long this epoch takes belongs to the client and the round and to nothing else."""
     slot = lanes.episode_of_lane[lane]
-    t = lanes.lane[lane, at.NOW_S]
     settle_idle(lanes, episodes, lane, client)
     number = lanes.job[lane, client, at.EXECUTED] + 1
     luck = uniform(episodes.keys[slot, 0], client, number, EPOCH)
     usual = episodes.execution_s[slot, client, lanes.job[lane, client, at.OFFER]]
     execution = int(np.ceil(usual * (1.0 + rules.epoch_spread * (2.0 * luck - 1.0))))
-    saved = lanes.job_real[lane, client, at.SAVED]
-    work = work_left_s(execution, saved)
-    if lanes.job[lane, client, at.WARM] == 0:
-        work += episodes.job[slot, client, at.COLD_S]
-    lanes.job[lane, client, at.PHASE] = at.WORKING
-    lanes.job_real[lane, client, at.BASE] = saved
-    lanes.job[lane, client, at.WORK_S] = work
-    lanes.job[lane, client, at.WORK_START_S] = t
-    interval, dump = episodes.job[slot, client, at.INTERVAL_S], episodes.job[slot, client, at.DUMP_S]
-    lanes.when[lane, client, at.EVENT_S] = t + wall_s(work, interval, dump)
+    cold = episodes.job[slot, client, at.COLD_S] if lanes.job[lane, client, at.WARM] == 0 else 0
+    work_for(lanes, episodes, lane, client, execution, cold)
     lanes.when[lane, client, at.DUE_S] = NEVER
 
 

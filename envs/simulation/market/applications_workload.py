@@ -12,8 +12,8 @@ import numpy as np
 
 from envs.simulation.market.config import MarketConfig, OfferConfig, WorkloadConfig
 from envs.simulation.market.episodes import Jobs, Tasks
-from envs.simulation.market.state import Floats, Ints
 from envs.simulation.market.workload import HOUR_S, execution_seconds
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Category
 from envs.simulation.streams import Streams, exp
 

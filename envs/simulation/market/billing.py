@@ -13,12 +13,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_client, settle_idle
 from envs.simulation.market.quotes import price_integral
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    log_event,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, log_event
 from envs.simulation.snapshot import Category
 
 MINIMUM_S = 60

@@ -7,7 +7,6 @@ arrivals, then decisions. Work that ends exactly at its deadline or at an interr
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.guards.rules import Facts
 from envs.simulation.guards.safety import guarded
@@ -22,12 +21,7 @@ from envs.simulation.market.applications import (
 from envs.simulation.market.billing import charge_disk, close_bill
 from envs.simulation.market.compiled import entry, inner
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.execution import (
-    begin_work,
-    close_job,
-    execution_ends,
-    set_up_ends,
-)
+from envs.simulation.market.execution import begin_work, close_job, execution_ends, set_up_ends
 from envs.simulation.market.interruption import availability_changes
 from envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
 from envs.simulation.market.members import is_client, is_member
@@ -35,16 +29,8 @@ from envs.simulation.market.net import watch_deadlines
 from envs.simulation.market.observation import learn_facts, observe_lane
 from envs.simulation.market.placement import apply_decision, finish_move, launch_ends, serve_queues
 from envs.simulation.market.quotes import sync_availability
-from envs.simulation.market.state import (
-    MEAN_STEPS,
-    NEVER,
-    SAMPLE_S,
-    Floats,
-    Ints,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import MEAN_STEPS, NEVER, SAMPLE_S, Lanes, Offers, Rules
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
 
 
@@ -308,10 +294,10 @@ def step_lanes(
     rules: Rules,
     facts: Facts,
     actions: Ints,
-    active: NDArray[np.bool_],
+    active: Bools,
     seen: ObservationArrays,
     rewards: Floats,
-    done: NDArray[np.bool_],
+    done: Bools,
 ) -> int:
     """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1.
 

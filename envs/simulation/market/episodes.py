@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.state import CHARGES_PER_USD, NEVER, Floats, Ints
-from envs.simulation.series import StepSeries
+from envs.simulation.market.state import CHARGES_PER_USD, NEVER
+from envs.simulation.series import Floats, Ints, StepSeries
 from envs.simulation.world import WorldError
 
 

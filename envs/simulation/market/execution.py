@@ -18,12 +18,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.members import budget_end_s, can_begin
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.snapshot import Category
 
 
@@ -92,9 +87,15 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
             lanes.job[lane, job, at.PHASE] = at.IDLE
             lanes.when[lane, job, at.EVENT_S] = due
             return
-    c = lanes.job[lane, job, at.OFFER]
+    work_for(lanes, episodes, lane, job, episodes.execution_s[slot, job, lanes.job[lane, job, at.OFFER]], 0)
+
+
+@inner
+def work_for(lanes: Lanes, episodes: Episodes, lane: int, job: int, execution_s: int, cold_s: int) -> None:
+    """What is not saved of an execution starts, and more that comes first."""
+    slot, t = lanes.episode_of_lane[lane], lanes.lane[lane, at.NOW_S]
     saved = lanes.job_real[lane, job, at.SAVED]
-    work = work_left_s(episodes.execution_s[slot, job, c], saved)
+    work = work_left_s(execution_s, saved) + cold_s
     lanes.job[lane, job, at.PHASE] = at.WORKING
     lanes.job_real[lane, job, at.BASE] = saved
     lanes.job[lane, job, at.WORK_S] = work

@@ -18,13 +18,7 @@ from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.members import freezes, is_member
 from envs.simulation.market.placement import cancel_move, lost_executor_s
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    Rules,
-    log_event,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, Rules, log_event
 
 
 @inner

@@ -13,13 +13,7 @@ from envs.simulation.market.billing import accrued_charge, owned_executor_s, sha
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_member
-from envs.simulation.market.state import (
-    CHARGES_PER_USD,
-    Lanes,
-    Offers,
-    Rules,
-    log_event,
-)
+from envs.simulation.market.state import CHARGES_PER_USD, Lanes, Offers, Rules, log_event
 from envs.simulation.snapshot import Category
 
 

@@ -17,12 +17,7 @@ from envs.simulation.market.execution import vacate
 from envs.simulation.market.interruption import keep_checkpoint
 from envs.simulation.market.observation import observe_job, observe_offer
 from envs.simulation.market.placement import arrive, lost_executor_s
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.snapshot import FloatArray, derive_into
 
 LOOK_AGAIN_S = 300

@@ -29,13 +29,7 @@ from envs.simulation.market.forecast import (
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.members import budget_left, has_room, is_member, owes
 from envs.simulation.market.quotes import mean_price, recent_availability, sync_price
-from envs.simulation.market.state import (
-    CHARGES_PER_USD,
-    MEAN_STEPS,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import CHARGES_PER_USD, MEAN_STEPS, Lanes, Offers, Rules
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,

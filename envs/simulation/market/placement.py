@@ -10,22 +10,11 @@ from envs.simulation.market.billing import charge_disk, close_bill, may_move, sh
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.execution import (
-    ask_later,
-    begin_set_up,
-    return_to_buffer,
-    vacate,
-    watch_from_now,
-)
+from envs.simulation.market.execution import ask_later, begin_set_up, return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.forecast import asked_after_s
 from envs.simulation.market.members import has_room, is_client, is_member, notify
 from envs.simulation.market.quotes import sync_availability
-from envs.simulation.market.state import (
-    NEVER,
-    Lanes,
-    Offers,
-    Rules,
-)
+from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.state import Ints, Lanes
+from envs.simulation.market.state import Lanes
+from envs.simulation.series import Ints
 
 DAY_S = 86_400
 WEEK_S = 7 * DAY_S

@@ -17,9 +17,9 @@ from envs.simulation.market.applications_workload import draw_applications
 from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.quotes import WEEK_S
-from envs.simulation.market.state import CHARGES_PER_USD, Floats, Offers
+from envs.simulation.market.state import CHARGES_PER_USD, Offers
 from envs.simulation.market.workload import JobLaw, JobLog, bend_by_hour, draw_arrival_units, draw_jobs
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Floats, StepSeries
 from envs.simulation.streams import Split, Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError
 

@@ -15,6 +15,7 @@ from envs.simulation.guards.rules import GuardRules
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.round_estimates import UNKNOWN
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
@@ -23,9 +24,6 @@ from envs.simulation.snapshot import (
     FloatArray,
     MaskArray,
 )
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 NEVER = 1 << 60
 CHARGES_PER_USD = 3_600_000_000

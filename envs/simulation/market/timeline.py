@@ -6,8 +6,8 @@ import numpy as np
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.state import NEVER, Ints, Lanes, Offers
-from envs.simulation.series import StepSeries
+from envs.simulation.market.state import NEVER, Lanes, Offers
+from envs.simulation.series import Ints, StepSeries
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import WorldSpec
 

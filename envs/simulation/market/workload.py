@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.arrivals import draw_arrivals
 from envs.simulation.availability import LognormalMixture
 from envs.simulation.market.config import ARRIVAL_UNIT_S, MarketConfig, OfferConfig, WorkloadConfig
 from envs.simulation.market.episodes import Jobs
-from envs.simulation.market.state import Floats, Ints
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Category
 from envs.simulation.streams import Split, Streams, exp
 from envs.simulation.world import WorldError
@@ -187,7 +186,7 @@ def draw_jobs(
     )
 
 
-def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> NDArray[np.int64]:
+def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> Ints:
     return rng.integers(bounds[0], bounds[1], size=n, endpoint=True)
 
 

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import advance, show_lane, step_lanes
 from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.episodes import (
-    EpisodeData,
-    changes_of,
-    empty_episodes,
-    grow,
-    store,
-)
+from envs.simulation.market.episodes import EpisodeData, changes_of, empty_episodes, grow, store
 from envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
-from envs.simulation.market.state import (
-    CHARGES_PER_USD,
-    N_MARKS,
-    Rules,
-    clear_lane,
-    copy_lanes,
-    empty_lanes,
-)
+from envs.simulation.market.state import CHARGES_PER_USD, N_MARKS, Rules, clear_lane, copy_lanes, empty_lanes
 from envs.simulation.market.timeline import lane_timeline
-from envs.simulation.snapshot import Category, Observation, arrays_of, empty_observation
+from envs.simulation.series import Bools, Floats, Ints
+from envs.simulation.snapshot import Category, arrays_of, empty_observation
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldError, WorldSpec
+from envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
 
 COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 # Typical magnitudes of a decision's components under cheapest-spot placement.
@@ -39,7 +26,7 @@ SCALES = (1.0, 1.0, 2.0, 5.0, 5.0)
 _LOG_ROWS = 65_536
 
 
-class MarketWorld:
+class MarketWorld(CompiledWorld):
     """N independent lanes of one market world: offers over clouds, spot and on demand, and owned clusters.
 
     The reward of a decision is minus what the objective grew by until the next decision, so an episode's
@@ -58,10 +45,6 @@ class MarketWorld:
         rules: scalars, likewise.
     """
 
-    spec: WorldSpec
-    n_lanes: int
-    observation: Observation
-
     def __init__(
         self, config: MarketWorldConfig, data: MarketData, n_lanes: int = 1, record: bool = False
     ) -> None:
@@ -78,9 +61,8 @@ class MarketWorld:
         """
         config.validate()
         data.validate()
-        if n_lanes < 1:
-            raise WorldError(f"a world needs at least one lane, got n_lanes={n_lanes}")
-        self.config, self.data, self.n_lanes, self.record = config, data, n_lanes, record
+        super().__init__(n_lanes)
+        self.config, self.data, self.record = config, data, record
         market = config.market
         n_offers, most = len(data.offers), config.workload.most_tasks
         metrics = metrics_of(config.workload.federated)
@@ -125,15 +107,6 @@ class MarketWorld:
         self.observation = empty_observation(market.window, n_offers, (n_lanes,))
         self._seen = arrays_of(self.observation)
         self._facts = no_facts(n_offers)
-        self._everyone = np.ones(n_lanes, np.bool_)
-
-    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
-        """Start the episode keys[k] in lane lanes[k] (all lanes if None) and show its first decision."""
-        chosen = range(self.n_lanes) if lanes is None else lanes
-        if len(keys) != len(chosen):
-            raise ValueError(f"{len(keys)} episode keys for {len(chosen)} lanes: give one per lane")
-        for key, lane in zip(keys, chosen, strict=True):
-            self.load(draw_episode(self.config, self.data, key), lane)
 
     def load(self, episode: EpisodeData, lane: int = 0) -> None:
         """Start a given episode in a lane and show its first decision.
@@ -144,7 +117,7 @@ class MarketWorld:
         n, room = len(episode.jobs.arrival_s), self.lanes.job.shape[1]
         if not 1 <= n <= room:
             raise WorldError(f"an episode of {n} jobs in a world for 1 to {room}: set workload.jobs to {n}")
-        slot = self._free_slot(lane)
+        slot = self._free_slot(lane, self.lanes.episode_of_lane)
         changes = changes_of(episode)
         if slot >= self.episodes.n_jobs.shape[0] or changes > self.episodes.up.shape[2]:
             self.episodes = grow(self.episodes, self.n_lanes, changes + changes // 4)
@@ -153,45 +126,19 @@ class MarketWorld:
         advance(self.lanes, self.episodes, self.offers, self.rules, lane)
         show_lane(self.lanes, self.episodes, self.offers, self.rules, lane, self._seen)
 
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Take one decision in every active lane: (reward (N,), done (N,)). Inactive lanes give 0, True.
-
-        Raises:
-            ValueError: for an action outside the mask of its lane, or a lane that has ended; nothing changes.
-        """
-        rewards = np.empty(self.n_lanes, np.float64)
-        done = np.empty(self.n_lanes, np.bool_)
-        failed = step_lanes(
-            self.lanes,
-            self.episodes,
-            self.offers,
-            self.rules,
-            self._facts,
-            actions,
-            self._everyone if active is None else active,
-            self._seen,
-            rewards,
-            done,
-        )
-        if failed >= 0:
-            raise ValueError(self._refusal(failed, int(actions[failed])))
-        return rewards, done
-
     def truncated(self, lane: int) -> bool:
         """Whether the episode in a lane was cut off by `max_decisions` or `max_s`."""
         return bool(self.lanes.lane[lane, at.STATUS] == at.TRUNCATED)
 
-    def decided_jobs(self) -> NDArray[np.int64]:
+    def decided_jobs(self) -> Ints:
         """(N,) job that the latest `step` decided in each lane, -1 where none."""
         return self.lanes.lane[:, at.DECIDED].copy()
 
-    def marks(self) -> NDArray[np.float64]:
+    def marks(self) -> Floats:
         """(N, 5) running totals of the decided job (see `ledger`), taken just before the latest action."""
         return self.lanes.mark.copy()
 
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, lane: int, jobs: Ints, marks: Floats) -> Floats:
         """(D, 5) minus what each decision's job gained since, in the order of `COMPONENTS`.
 
         For a task of an application misses, delay and money are those of the whole application.
@@ -215,15 +162,15 @@ class MarketWorld:
         final[:, 4] = (used[end] - used[first]) / 3600.0
         return marks - final
 
-    def clock(self) -> NDArray[np.int64]:
+    def clock(self) -> Ints:
         """(N,) second whose decision is awaited, or in which the last job ended."""
         return self.lanes.lane[:, at.NOW_S].copy()
 
-    def shown_jobs(self) -> NDArray[np.int64]:
+    def shown_jobs(self) -> Ints:
         """(N, J) job in each row of the window; meaningless where there is none."""
         return self.lanes.window.copy()
 
-    def stays(self, lane: int) -> NDArray[np.float64]:
+    def stays(self, lane: int) -> Floats:
         """(n, 3) seconds at which each job of a finished episode arrived, came in (the same) and ended.
 
         Raises:
@@ -235,7 +182,7 @@ class MarketWorld:
         arrival = self.episodes.job[slot, :n, at.ARRIVAL_S]
         return np.stack([arrival, arrival, self.lanes.job[lane, :n, at.FINISH_S]], 1).astype(np.float64)
 
-    def outcomes(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+    def outcomes(self, lane: int, jobs: Ints, marks: Floats) -> Floats:
         """(D, 5) what each decision's job gained since, in the order of `COMPONENTS`: see `values`."""
         return -self.values(lane, jobs, marks)
 
@@ -252,7 +199,7 @@ class MarketWorld:
         """SHA-256 of everything random in an episode (workload, prices, availability, keys)."""
         return fingerprint(draw_episode(self.config, self.data, key))
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    def copy_lanes(self, sources: Ints, targets: Ints) -> None:
         """Make lane targets[k] an exact copy of lane sources[k]: same past, same future.
 
         Copies share the episode's data in memory; their states are their own from then on.
@@ -261,7 +208,7 @@ class MarketWorld:
         for array in self._seen:
             array[targets] = array[sources]
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+    def limit_arrivals(self, lanes: Ints, further: int) -> None:
         """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended.
 
         Raises:
@@ -286,28 +233,15 @@ class MarketWorld:
             raise WorldError("this world keeps no history: make it with record=True to draw it")
         return lane_timeline(self.lanes, self.episodes, self.offers, self.spec, lane)
 
-    def _free_slot(self, lane: int) -> int:
-        """A slot that no other lane plays (copies share slots, so one of N is always free)."""
-        others = set(np.delete(self.lanes.episode_of_lane, lane).tolist())
-        own = int(self.lanes.episode_of_lane[lane])
-        if own >= 0 and own not in others:
-            return own
-        return next(slot for slot in range(self.n_lanes) if slot not in others)
+    def _begin(self, key: EpisodeKey, lane: int) -> None:
+        self.load(draw_episode(self.config, self.data, key), lane)
 
-    def _require_done(self, lane: int) -> None:
-        if self.lanes.lane[lane, at.STATUS] == at.RUNNING:
-            raise ValueError(f"the episode in lane {lane} has not ended: values and metrics come at its end")
+    def _step(self, actions: Ints, active: Bools, rewards: Floats, done: Bools) -> int:
+        world = (self.lanes, self.episodes, self.offers, self.rules)
+        return int(step_lanes(*world, self._facts, actions, active, self._seen, rewards, done))
 
-    def _refusal(self, lane: int, action: int) -> str:
-        """Why a lane cannot take an action, in one line."""
-        if self.lanes.lane[lane, at.STATUS] != at.RUNNING:
-            return f"lane {lane} has ended: reset it, or leave it out with `active`"
-        if not 0 <= action < self.spec.n_actions:
-            return f"action {action} of lane {lane} is outside 0..{self.spec.n_actions - 1}"
-        position, c = divmod(action, self.spec.n_clusters + 1)
-        shown = int(self.lanes.lane[lane, at.WINDOW_N])
-        if position >= shown:
-            reason = f"position {position} holds no job ({shown} jobs are shown)"
-        else:
-            reason = f"{self.spec.cluster_names[c]} is unavailable, full, too small, or where the job is"
-        return f"action {action} of lane {lane} is invalid: {reason}; choose where action_mask is 1"
+    def _ended(self, lane: int) -> bool:
+        return bool(self.lanes.lane[lane, at.STATUS] != at.RUNNING)
+
+    def _why_masked(self, cluster: int) -> str:
+        return f"{self.spec.cluster_names[cluster]} is unavailable, full, too small, or where the job is"

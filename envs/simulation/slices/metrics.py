@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Ints, StepSeries
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5
 from envs.simulation.slices.kernel import LONG_AGO, next_extension
@@ -132,7 +131,7 @@ def _segments(lanes: Lanes, tables: Tables, lane: int, end: int) -> Iterable[Seg
             )
 
 
-def _held(segments: list[Segment], cluster: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _held(segments: list[Segment], cluster: int, end: int) -> tuple[Ints, Ints]:
     """Executors held on a cluster in each slice, and those of them held from before: two (max(end, 1),)."""
     started = np.zeros(end + 1, np.int64)
     ended = np.zeros(end + 1, np.int64)
@@ -145,9 +144,7 @@ def _held(segments: list[Segment], cluster: int, end: int) -> tuple[NDArray[np.i
     return held, held - started[:slices]
 
 
-def _capacity(
-    rules: Rules, cluster: int, held: NDArray[np.int64], held_before: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _capacity(rules: Rules, cluster: int, held: Ints, held_before: Ints) -> Ints:
     """Capacity in effect in each slice: the elasticity controller run over what was held."""
     normal = int(rules.normal[cluster])
     capacity = np.full(len(held), normal, np.int64)
@@ -170,6 +167,6 @@ def _capacity(
     return capacity
 
 
-def _series(values: NDArray[np.int64]) -> StepSeries:
+def _series(values: Ints) -> StepSeries:
     times = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
     return StepSeries(times.astype(np.int64), values[times].astype(np.float64))

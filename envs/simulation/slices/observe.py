@@ -7,20 +7,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.kernel import is_valid, request_now, step_lane
-from envs.simulation.slices.state import (
-    NOBODY,
-    Lanes,
-    Rules,
-    Tables,
-)
+from envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
 from envs.simulation.slices.workload import REQUEST_SLOTS
-from envs.simulation.snapshot import (
-    HISTORY_STEPS,
-    Category,
-    derive_into,
-)
+from envs.simulation.snapshot import HISTORY_STEPS, Category, derive_into
 
 # What the jobs deployed in a lane will need, as far as it is known: the columns FREE_AHEAD and SHORTAGE.
 #
@@ -47,7 +39,7 @@ def mean_request(tables: Tables, s: int, j: int, c: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _hold(changes: NDArray[np.float64], begin: int, end: int, executors: float) -> None:
+def _hold(changes: Floats, begin: int, end: int, executors: float) -> None:
     """Add executors held from slice `begin` (included) to `end`, counted from now."""
     begin, end = max(begin, 0), min(end, HORIZON)
     if begin < end:
@@ -56,7 +48,7 @@ def _hold(changes: NDArray[np.float64], begin: int, end: int, executors: float) 
 
 
 @njit(cache=True, error_model="numpy")
-def occupied_ahead(lanes: Lanes, tables: Tables, i: int, occupied: NDArray[np.float64]) -> None:
+def occupied_ahead(lanes: Lanes, tables: Tables, i: int, occupied: Floats) -> None:
     """Fill `occupied` (C, HORIZON + 1): executors that the deployed jobs are expected to hold in each slice.
 
     What waits is taken to start now, and a batch to start when it is due.
@@ -85,7 +77,7 @@ def occupied_ahead(lanes: Lanes, tables: Tables, i: int, occupied: NDArray[np.fl
 
 
 @njit(cache=True, error_model="numpy")
-def shortage(tables: Tables, s: int, j: int, c: int, occupied: NDArray[np.float64], limit: float) -> float:
+def shortage(tables: Tables, s: int, j: int, c: int, occupied: Floats, limit: float) -> float:
     """Executors that lack on average over the slices in which job j would run, deployed to cluster c now.
 
     Args:
@@ -256,16 +248,16 @@ def step_batch(
     lanes: Lanes,
     tables: Tables,
     rules: Rules,
-    actions: NDArray[np.int64],
-    active: NDArray[np.bool_],
+    actions: Ints,
+    active: Bools,
     clusters: NDArray[np.float32],
     occupation: NDArray[np.float32],
     jobs: NDArray[np.float32],
     pairs: NDArray[np.float32],
     mask: NDArray[np.int8],
-    rewards: NDArray[np.float64],
-    dones: NDArray[np.bool_],
-    decided: NDArray[np.int64],
+    rewards: Floats,
+    dones: Bools,
+    decided: Ints,
 ) -> int:
     """One decision in every active lane, observations written: -1, or the first lane that cannot take its.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, OBJECTIVES, SliceWorldConfig
 from envs.simulation.snapshot import HISTORY_STEPS
@@ -29,7 +30,7 @@ class Tables(NamedTuple):
 
     job: NDArray[np.int32]
     pair: NDArray[np.int32]
-    uses_peak: NDArray[np.bool_]
+    uses_peak: Bools
 
 
 class Lanes(NamedTuple):
@@ -50,12 +51,12 @@ class Lanes(NamedTuple):
         starts: (N, n, E) int32, start of each execution; (N, 0, 0) unless recorded.
     """
 
-    slot: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    cluster: NDArray[np.int64]
+    slot: Ints
+    lane: Ints
+    cluster: Ints
     job: NDArray[np.int32]
-    decayed: NDArray[np.float64]
-    values: NDArray[np.float64]
+    decayed: Floats
+    values: Floats
     buffer: NDArray[np.int32]
     active: NDArray[np.int32]
     due: NDArray[np.int32]
@@ -89,10 +90,10 @@ class Rules(NamedTuple):
         eta: eq. 4.1.
     """
 
-    normal: NDArray[np.int64]
-    extension_max: NDArray[np.int64]
-    factor: NDArray[np.float64]
-    decay: NDArray[np.float64]
+    normal: Ints
+    extension_max: Ints
+    factor: Floats
+    decay: Floats
     elastic_step: int
     elastic_window: int
     elastic_threshold: float

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.arrivals import draw_arrivals
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
 from envs.simulation.snapshot import Category
 from envs.simulation.streams import Streams, episode_sequence
@@ -39,19 +39,19 @@ class Workload:
         uses_peak: (n, E) whether execution k asks for the peak request; E bounds the executions.
     """
 
-    arrival: NDArray[np.int64]
-    category: NDArray[np.int64]
-    standard: NDArray[np.int64]
-    executions: NDArray[np.int64]
-    period: NDArray[np.int64]
-    peak_slots: NDArray[np.int64]
-    sensitivity: NDArray[np.int64]
-    expected_hetero: NDArray[np.int64]
-    request: NDArray[np.int64]
-    peak_request: NDArray[np.int64]
-    execution: NDArray[np.int64]
-    deadline: NDArray[np.int64]
-    uses_peak: NDArray[np.bool_]
+    arrival: Ints
+    category: Ints
+    standard: Ints
+    executions: Ints
+    period: Ints
+    peak_slots: Ints
+    sensitivity: Ints
+    expected_hetero: Ints
+    request: Ints
+    peak_request: Ints
+    execution: Ints
+    deadline: Ints
+    uses_peak: Bools
 
     @property
     def n_jobs(self) -> int:
@@ -105,17 +105,15 @@ class Workload:
             )
 
 
-def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> NDArray[np.int64]:
+def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> Ints:
     return rng.integers(bounds[0], bounds[1], size=n, endpoint=True)
 
 
-def _reals(
-    rng: np.random.Generator, bounds: list[float], shape: int | tuple[int, int]
-) -> NDArray[np.float64]:
+def _reals(rng: np.random.Generator, bounds: list[float], shape: int | tuple[int, int]) -> Floats:
     return rng.uniform(bounds[0], bounds[1], size=shape)
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _rounded(values: Floats) -> Ints:
     return np.maximum(np.rint(values), 1).astype(np.int64)
 
 
@@ -130,7 +128,7 @@ def draw_workload(config: SliceWorldConfig, key: EpisodeKey) -> Workload:
     return draw_jobs(config, arrival, streams.generator("job_sizes"))
 
 
-def draw_jobs(config: SliceWorldConfig, arrival: NDArray[np.int64], rng: np.random.Generator) -> Workload:
+def draw_jobs(config: SliceWorldConfig, arrival: Ints, rng: np.random.Generator) -> Workload:
     """Jobs for given arrival times.
 
     Execution time on cluster c (Liu 2022, section 5.3): ceil(standard * h / clip(factor_c, h - sen * zeta,

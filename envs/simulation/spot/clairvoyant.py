@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from envs.simulation.series import Bools, Floats
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
 from envs.simulation.world import WorldError
 
 
 def clairvoyant_usd(
-    has_spot: NDArray[np.bool_],
-    spot_usd_hour: NDArray[np.float64],
+    has_spot: Bools,
+    spot_usd_hour: Floats,
     on_demand_usd_hour: float,
     work_s: int,
     tick_s: int,
@@ -61,8 +61,8 @@ def clairvoyant_usd(
 
 @njit(cache=True, error_model="numpy")
 def _least_usd(
-    anywhere: NDArray[np.float64],
-    lasting: NDArray[np.float64],
+    anywhere: Floats,
+    lasting: Floats,
     on_demand_usd_hour: float,
     work_s: int,
     tick_s: int,

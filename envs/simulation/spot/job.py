@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.world import EpisodeKey, WorldError
 
 
@@ -21,9 +21,9 @@ class Habits:
         announced: (N, Z) whether the zone's spot, still there, is known to end.
     """
 
-    launch_s: NDArray[np.int64]
-    fails: NDArray[np.bool_]
-    announced: NDArray[np.bool_]
+    launch_s: Ints
+    fails: Bools
+    announced: Bools
 
     @classmethod
     def none(cls, n_ticks: int, n_zones: int) -> Habits:
@@ -50,8 +50,8 @@ class SpotJob:
         WorldError: if the arrays do not fit each other, or not even on demand ends in time.
     """
 
-    has_spot: NDArray[np.bool_]
-    spot_usd_hour: NDArray[np.float64]
+    has_spot: Bools
+    spot_usd_hour: Floats
     on_demand_usd_hour: float
     work_s: int
     tick_s: int
@@ -102,11 +102,7 @@ class JobSource(Protocol):
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Z names for people."""
-
-    @property
-    def regions(self) -> tuple[int, ...]:
-        """Z numbers: zones of one region have the same."""
+        """Z names; what comes before a name's last letter names the region."""
 
     @property
     def most_ticks(self) -> int:

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
@@ -35,29 +36,29 @@ class Lanes(NamedTuple):
     """
 
     offers: FloatArray
-    has_spot: NDArray[np.bool_]
-    fails: NDArray[np.bool_]
-    early_s: NDArray[np.int64]
+    has_spot: Bools
+    fails: Bools
+    early_s: Ints
     history: NDArray[np.int16]
-    n_ticks: NDArray[np.int64]
-    work_s: NDArray[np.int64]
-    tick_s: NDArray[np.int64]
-    restart_s: NDArray[np.int64]
-    tick: NDArray[np.int64]
-    ran: NDArray[np.int64]
-    zone: NDArray[np.int64]
-    interrupted: NDArray[np.bool_]
-    rem_s: NDArray[np.int64]
-    left_s: NDArray[np.int64]
-    cost_usd: NDArray[np.float64]
-    interruptions: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    n_ticks: Ints
+    work_s: Ints
+    tick_s: Ints
+    restart_s: Ints
+    tick: Ints
+    ran: Ints
+    zone: Ints
+    interrupted: Bools
+    rem_s: Ints
+    left_s: Ints
+    cost_usd: Floats
+    interruptions: Ints
+    starts: Ints
 
 
 def empty_lanes(n_lanes: int, n_zones: int, n_ticks: int) -> Lanes:
     """Lanes without an episode."""
 
-    def counts() -> NDArray[np.int64]:
+    def counts() -> Ints:
         return np.zeros(n_lanes, np.int64)
 
     return Lanes(
@@ -100,7 +101,7 @@ def load(lanes: Lanes, lane: int, job: SpotJob, regions: tuple[int, ...]) -> Non
     lanes.left_s[lane], lanes.cost_usd[lane] = job.work_s, 0.0
 
 
-def offers_of(job: SpotJob, up: NDArray[np.bool_], regions: tuple[int, ...]) -> FloatArray:
+def offers_of(job: SpotJob, up: Bools, regions: tuple[int, ...]) -> FloatArray:
     """(N + 1, Z + 1, N_CLUSTER_FIELDS): every zone's spot, then on demand; the last tick is shown twice.
 
     What a column says of the past is what was seen since the job began: that is all that is known of a zone.

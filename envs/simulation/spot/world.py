@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.simulation.snapshot import Category, arrays_of, empty_observation
 from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.lanes import empty_lanes, load, run_tick, show
@@ -63,6 +63,8 @@ class SpotWorld:
         self.observation = empty_observation(1, n_zones + 1, (n_lanes,))
         self._seen = arrays_of(self.observation)
         self.lanes = empty_lanes(n_lanes, n_zones, source.most_ticks)
+        names = [zone[:-1] for zone in source.zones]
+        self._regions = tuple(sorted(set(names)).index(name) for name in names)
         self.jobs: list[SpotJob | None] = [None] * n_lanes
         self._decided = np.full(n_lanes, -1, np.int64)
         self._marks = np.zeros((n_lanes, 2))
@@ -74,13 +76,11 @@ class SpotWorld:
         for key, lane in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
             job = self.source.job(key)
             self.jobs[lane] = job
-            load(self.lanes, lane, job, self.source.regions)
+            load(self.lanes, lane, job, self._regions)
             self._decided[lane] = -1
             self._show(lane)
 
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def step(self, actions: Ints, active: Bools | None = None) -> tuple[Floats, Bools]:
         """Let a tick pass in every active lane: (reward (N,), done (N,)).
 
         Raises:
@@ -101,17 +101,17 @@ class SpotWorld:
                 self._show(lane)
         return rewards, done
 
-    def decided_jobs(self) -> NDArray[np.int64]:
+    def decided_jobs(self) -> Ints:
         """(N,) 0, the job, where the latest step decided; -1 where none."""
         return self._decided.copy()
 
-    def marks(self) -> NDArray[np.float64]:
+    def marks(self) -> Floats:
         """(N, 2) lateness and cost (per cent) just before the latest action."""
         return self._marks.copy()
 
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, lane: int, jobs: Ints, marks: Floats) -> Floats:
         """(D, 2) minus the lateness and the cost that came after each decision."""
-        after: NDArray[np.float64] = marks - np.array(self._components(lane))
+        after: Floats = marks - np.array(self._components(lane))
         return after
 
     def metrics(self, lane: int) -> Mapping[str, float]:
@@ -190,14 +190,14 @@ class SpotWorld:
         digest.update(job.has_spot.tobytes() + job.spot_usd_hour.tobytes())
         return digest.hexdigest()
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    def copy_lanes(self, sources: Ints, targets: Ints) -> None:
         """Make lane targets[k] an exact copy of lane sources[k]."""
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             self.jobs[target] = self.jobs[source]
             for array in (*self.lanes, *self._seen, self._decided, self._marks):
                 array[target] = array[source]
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+    def limit_arrivals(self, lanes: Ints, further: int) -> None:
         """Do nothing: the job is there from the beginning."""
 
     # One lane.

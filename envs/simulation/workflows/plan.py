@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.checks import allowed, may_hold, writers
 from envs.simulation.workflows.model import (
     Platform,
@@ -94,13 +94,7 @@ class Plan:
         return tuple(found)
 
 
-def plan_of(
-    workflow: Workflow,
-    platform: Platform,
-    problem: Problem,
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-) -> Plan:
+def plan_of(workflow: Workflow, platform: Platform, problem: Problem, cluster: Ints, order: Ints) -> Plan:
     """The plan that running the steps in this order on these clusters comes to; arguments as `simulate`."""
     n = len(order)
     start_s, end_s = np.zeros(n), np.zeros(n)
@@ -112,7 +106,7 @@ def plan_of(
     return Plan(workflow, platform, tuple(sorted(placements, key=lambda placed: placed.start_s)))
 
 
-def work_space(problem: Problem) -> NDArray[np.float64]:
+def work_space(problem: Problem) -> Floats:
     """[C, executors of the largest cluster] for `simulate`."""
     return np.zeros((len(problem.capacity), int(problem.capacity.max())))
 

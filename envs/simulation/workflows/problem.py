@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.checks import allowed, predecessors, writers
 from envs.simulation.workflows.model import Platform, Workflow, files_by_name, input_gb, occupied, run_s
 
@@ -29,16 +29,16 @@ class Problem(NamedTuple):
         topological: [N] the steps, each after all that it waits for.
     """
 
-    run_s: NDArray[np.float64]
-    executors: NDArray[np.int64]
-    capacity: NDArray[np.int64]
-    input_s: NDArray[np.float64]
-    first: NDArray[np.int64]
-    source: NDArray[np.int64]
-    gb: NDArray[np.float64]
-    s_gb: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
-    topological: NDArray[np.int64]
+    run_s: Floats
+    executors: Ints
+    capacity: Ints
+    input_s: Floats
+    first: Ints
+    source: Ints
+    gb: Floats
+    s_gb: Floats
+    latency_s: Floats
+    topological: Ints
 
 
 def problem_of(workflow: Workflow, platform: Platform) -> Problem:
@@ -92,9 +92,7 @@ def problem_of(workflow: Workflow, platform: Platform) -> Problem:
 
 
 @njit(cache=True, error_model="numpy")
-def arrival_s(
-    problem: Problem, step: int, there: int, cluster: NDArray[np.int64], end_s: NDArray[np.float64]
-) -> float:
+def arrival_s(problem: Problem, step: int, there: int, cluster: Ints, end_s: Floats) -> float:
     """When all that a step reads is at a cluster: t' of Eq. 3.3.
 
     Args:
@@ -114,7 +112,7 @@ def arrival_s(
 
 
 @njit(cache=True, error_model="numpy")
-def occupy(free_s: NDArray[np.float64], executors: int, ready_s: float, run_s: float) -> float:
+def occupy(free_s: Floats, executors: int, ready_s: float, run_s: float) -> float:
     """Start a step as early as its executors are free, and give the start.
 
     Args:
@@ -139,12 +137,7 @@ def occupy(free_s: NDArray[np.float64], executors: int, ready_s: float, run_s: f
 
 @njit(cache=True, error_model="numpy")
 def simulate(
-    problem: Problem,
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    free_s: NDArray[np.float64],
-    start_s: NDArray[np.float64],
-    end_s: NDArray[np.float64],
+    problem: Problem, cluster: Ints, order: Ints, free_s: Floats, start_s: Floats, end_s: Floats
 ) -> float:
     """Run all steps, and give the end of the last: E() of Eq. 3.4.
 

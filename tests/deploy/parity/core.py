@@ -21,8 +21,9 @@ from envs.simulation.market.members import is_client
 from envs.simulation.market.net import catch, look_at
 from envs.simulation.market.placement import apply_decision
 from envs.simulation.market.quotes import sync_availability, sync_price
-from envs.simulation.market.state import NEVER, Ints, clear_lane
+from envs.simulation.market.state import NEVER, clear_lane
 from envs.simulation.market.world import MarketWorld
+from envs.simulation.series import Ints
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
 

@@ -23,6 +23,7 @@ from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
+from tests.training.tiny_trainers import small_settings
 from tests.training.trainers.test_resume import assert_resumed_exactly
 from training.checkpoint import load_policy
 from training.evaluation.episodes import find_suite, run_suite
@@ -217,13 +218,12 @@ def test_mistakes_are_told_in_one_line(
 def in_markets(seed: int = 0, mutual: int = 0) -> MultiTargetTrainer:
     """A small trainer in markets, where a job is decided many times."""
     policy = MTDQNPolicy(MarketView(2, 4, mutual), (25.0, 25.0, 0.25, 1.0, 0.36), "mtdqn")
-    settings = TrainerSettings(
+    settings = small_settings(
         episodes=12,
         lanes=4,
         gradient_steps=2,
         batch_size=32,
         replay_capacity=400,
-        learning_rate=ScheduleSettings(3e-3, 3e-4),
         epsilon_1=ScheduleSettings(0.3, 0.3),
         multi_target=MultiTargetSettings(copies=2, follow_share=0.5, kept_per_episode=20),
     )

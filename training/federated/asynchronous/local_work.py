@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import Uploads
+from envs.simulation.series import Ints
 from training.federated.asynchronous.networks import Network
 
 
@@ -25,7 +26,7 @@ class Job(NamedTuple):
 
     participant: int
     base: NDArray[np.float32]
-    batches: NDArray[np.int64]
+    batches: Ints
     scale: float
 
 
@@ -47,8 +48,8 @@ class LocalWork:
         self,
         network: Network,
         images: NDArray[np.float32],
-        labels: NDArray[np.int64],
-        holdings: Sequence[NDArray[np.int64]],
+        labels: Ints,
+        holdings: Sequence[Ints],
         *,
         batch_size: int,
         steps: int,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats
 from training.evaluation.statistics import compare_paired
 from training.federated.asynchronous.virtual_time import MILESTONE_ROUNDS, Training, milestone_slices
 from training.studies.figures.canvas import COLOURS, draw_band, legend_below, panels, save
@@ -22,9 +22,9 @@ Trainings = Mapping[str, Sequence[Training]]
 """Trainings by method, one per seed."""
 
 
-def efficiency_index(training: Training) -> NDArray[np.float64]:
+def efficiency_index(training: Training) -> Floats:
     """EI(u) = a(u) / t(u)**0.2 after each round, (rounds,)."""
-    index: NDArray[np.float64] = training.column("accuracy") / training.column("time_slices") ** EI_EXPONENT
+    index: Floats = training.column("accuracy") / training.column("time_slices") ** EI_EXPONENT
     return index
 
 
@@ -130,12 +130,7 @@ def draw_costs(played: Mapping[str, Mapping[str, Sequence[float]]], title: str, 
 
 
 def _curve(
-    axis: Axes,
-    runs: Sequence[Training],
-    along: str,
-    values: Sequence[NDArray[np.float64]],
-    colour: str,
-    name: str,
+    axis: Axes, runs: Sequence[Training], along: str, values: Sequence[Floats], colour: str, name: str
 ) -> None:
     """Seeds have their points at other places: they are read off at common ones."""
     places = [run.column(along) for run in runs]

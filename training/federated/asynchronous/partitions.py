@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Ints
 from training.config import UsageError
 from training.federated.asynchronous.networks import CLASSES
 
@@ -21,8 +21,8 @@ NOISY_GROUPS = 3
 
 
 def holdings_of(
-    partition: Partition, labels: NDArray[np.int64], participants: int, generator: np.random.Generator
-) -> list[NDArray[np.int64]]:
+    partition: Partition, labels: Ints, participants: int, generator: np.random.Generator
+) -> list[Ints]:
     """The numbers of the images of each participant, two groups each.
 
     Groups are as large as each other; what does not fill one is left out.
@@ -61,9 +61,7 @@ def holdings_of(
     return [np.concatenate(cut[2 * n : 2 * n + 2]) for n in range(participants)]
 
 
-def noisy_labels(
-    noise: Noise, labels: NDArray[np.int64], holdings: list[NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def noisy_labels(noise: Noise, labels: Ints, holdings: list[Ints]) -> Ints:
     """The labels (n,) as participants have them.
 
     - "swap" (chapter 6): 8 and 9 change places at the first holder of each.
@@ -89,7 +87,7 @@ def noisy_labels(
     return changed
 
 
-def first_holder(labels: NDArray[np.int64], holdings: list[NDArray[np.int64]], digit: int) -> int:
+def first_holder(labels: Ints, holdings: list[Ints], digit: int) -> int:
     """The first participant most of whose images are of a digit. Raises UsageError if there is none."""
     for number, own in enumerate(holdings):
         if np.mean(labels[own] == digit) > 0.5:
@@ -97,14 +95,14 @@ def first_holder(labels: NDArray[np.int64], holdings: list[NDArray[np.int64]], d
     raise UsageError(f"no participant holds mostly the digit {digit}: its labels cannot be perturbed")
 
 
-def _rotated(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rotated(labels: Ints) -> Ints:
     after = np.arange(CLASSES)
     after[list(NOISY)] = np.roll(NOISY, -1)
-    rotated: NDArray[np.int64] = after[labels]
+    rotated: Ints = after[labels]
     return rotated
 
 
-def _digit_groups(labels: NDArray[np.int64], per_digit: int, size: int) -> list[NDArray[np.int64]]:
+def _digit_groups(labels: Ints, per_digit: int, size: int) -> list[Ints]:
     """Groups of `size` images of one digit, those of 0 first."""
     return [
         np.flatnonzero(labels == digit)[turn * size : (turn + 1) * size]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from envs.simulation.series import Floats
 from spotweave.documents import load
 from training.config import UsageError, typed
 from training.federated.asynchronous.networks import NetworkName
@@ -141,7 +141,7 @@ class Scenario:
         """N."""
         return sum(band.participants for band in self.bands)
 
-    def expected_slices(self, generator: np.random.Generator) -> NDArray[np.float64]:
+    def expected_slices(self, generator: np.random.Generator) -> Floats:
         """The expected response time of each participant, (N,), in time slices."""
         parts = []
         for band in self.bands:

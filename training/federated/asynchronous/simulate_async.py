@@ -45,13 +45,7 @@ def train_all(
     return trainings
 
 
-def simulate(
-    path: Path,
-    methods: Sequence[str],
-    seeds: int,
-    data: Path | None,
-    out: Path | None,
-) -> Report:
+def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, out: Path | None) -> Report:
     """Train, and write tables and a picture.
 
     Args:
@@ -111,12 +105,7 @@ def ratio(measured: Mapping[str, Any] | None) -> str:
 
 
 def _write(
-    out: Path,
-    path: Path,
-    scenario: Scenario,
-    trainings: Trainings,
-    summary: Mapping[str, Any],
-    what: str,
+    out: Path, path: Path, scenario: Scenario, trainings: Trainings, summary: Mapping[str, Any], what: str
 ) -> None:
     rows = (
         (name, seed, number, *point)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
 from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
 from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
 from agents.federated.asynchronous.hale_fed import HaleFed
 from agents.federated.asynchronous.hp_asgd import HpAsgd
+from envs.simulation.federations.rounds.decisions import Awaited
+from envs.simulation.series import Floats
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.config import UsageError
@@ -53,7 +54,7 @@ class Training:
     points: list[Point] = field(default_factory=list)
     model: Vector | None = None
 
-    def column(self, name: str) -> NDArray[np.float64]:
+    def column(self, name: str) -> Floats:
         """One field of all points, (rounds,)."""
         return np.array([getattr(point, name) for point in self.points], dtype=float)
 
@@ -252,6 +253,54 @@ class Learning:
             self._computed.update((job.participant, row) for job, row in zip(jobs, found, strict=True))
             self._pending.clear()
         return self._computed.pop(participant)
+
+
+class RentedTraining(Learning):
+    """Real training whose participants sit on rented, interruptible instances; times are seconds.
+
+    The simulation of instances asks a `Pace` who trains when; here that is the aggregator itself with what
+    the participants compute. So a scheduler is asked about each client as in synchronous applications, an
+    update arrives when its instance delivers it, and the next model is what the aggregator makes of it.
+
+    Args:
+        world: data, batches and the first model; its response times do not count.
+        method: how updates become models.
+        until: the training ends when this accuracy was kept for five models in a row.
+    """
+
+    def __init__(self, world: VirtualTime, method: Method, until: float) -> None:
+        super().__init__(world, method, until)
+        self._versions: dict[int, int] = {}
+        """By client that has a task: the model that it was given."""
+        self._everybody = tuple(range(len(world.samples)))
+
+    def begin(self, idle: Sequence[int]) -> Collection[int]:
+        """Which clients without a task begin an epoch from the current model."""
+        invited = {participant: version for participant, version, _ in self.invite(idle)}
+        self._versions.update(invited)
+        return invited.keys()
+
+    def end(self, client: int, now_s: int) -> bool:
+        """A client's epoch has ended: whether that made a new model."""
+        self.deliver(client, self._versions.pop(client))
+        made = False
+        while not self.ended and self.advance(now_s):
+            made = True
+        return made
+
+    def awaited(self) -> Sequence[Awaited]:
+        """What the aggregator waits for."""
+        return self._awaited(fresh=False)
+
+    def round_needs(self) -> Sequence[Awaited]:
+        """What it waits for from one model to the next."""
+        return self._awaited(fresh=True)
+
+    def _awaited(self, *, fresh: bool) -> list[Awaited]:
+        return [
+            Awaited(self._everybody if clients is None else clients, updates)
+            for clients, updates in self.aggregator.needs(fresh=fresh)
+        ]
 
 
 class _Run:

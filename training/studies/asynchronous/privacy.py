@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import Vector
 from agents.federated.asynchronous.shards import decode, split, split_floats
+from envs.simulation.series import Floats
 from envs.traces.images import Images
 from training.federated.asynchronous.networks import CLASSES, Network
 from training.federated.asynchronous.scenario import Scenario, read_scenario
@@ -24,7 +25,7 @@ from training.studies.figures.canvas import panels, save
 BROKERS = 2
 
 
-def last_layer(update: Vector, network: Network) -> NDArray[np.float64]:
+def last_layer(update: Vector, network: Network) -> Floats:
     """The weights of the last layer, (inputs, digits), which Figure 6.5 shows."""
     biases, weights = CLASSES, int(np.prod(network.shapes[-2]))
     return np.asarray(update, dtype=float)[-biases - weights : -biases].reshape(network.shapes[-2])

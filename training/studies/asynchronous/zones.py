@@ -23,9 +23,8 @@ from envs.simulation.world import EpisodeKey
 from training.config import UsageError, plain
 from training.evaluation.episodes import find_suite
 from training.federated.asynchronous.outcomes import draw_costs
-from training.federated.asynchronous.rented import RentedTraining
 from training.federated.asynchronous.scenario import Scenario, read_scenario
-from training.federated.asynchronous.virtual_time import VirtualTime
+from training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES
 from training.studies.asynchronous.runs import Runs
 from training.studies.cells import Columns, columns_table, interval_cell

@@ -151,10 +151,7 @@ class Contestant:
 
 
 def scheduler(
-    name: str,
-    title: str,
-    source: ApplicationSource,
-    make: Callable[[Application], RoundScheduler],
+    name: str, title: str, source: ApplicationSource, make: Callable[[Application], RoundScheduler]
 ) -> Contestant:
     """A scheduler of the literature."""
     return Contestant(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from training.studies.federated import mapping, pictures, sensitivity, spot_cases, table_one, zones
+from training.studies.federated import mapping, pictures, spot_cases, table_one, zones
 from training.studies.federated.markdown import (
     costs_body,
     mapping_body,
@@ -45,8 +45,8 @@ class StudySection(Section):
 
 SECTIONS: dict[str, StudySection] = {
     table_one.SECTION: StudySection(table_one.make, table_one_body, FEDCOSTAWARE, True, table_one.EPISODES),
-    sensitivity.SECTION: StudySection(
-        sensitivity.make, sensitivity_body, FEDCOSTAWARE, True, sensitivity.EPISODES
+    table_one.SENSITIVITY: StudySection(
+        table_one.make_sensitivity, sensitivity_body, FEDCOSTAWARE, True, table_one.EPISODES
     ),
     pictures.STATES: StudySection(pictures.make_states, states_body, FEDCOSTAWARE, True),
     pictures.COSTS: StudySection(pictures.make_costs, costs_body, FEDCOSTAWARE, True),

@@ -9,23 +9,13 @@ from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.multi_fedls import ZoneScheduler
 from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.world import ApplicationSource
-from training.studies.federated.playing import (
-    METRICS,
-    Contestant,
-    Kind,
-    Study,
-    means,
-    ours,
-    paired,
-    rule,
-    scheduler,
-)
+from training.studies.federated import playing
 
 SECTION = "table_zones"
 EPISODES = 100
 CASE = "zones"
 REFERENCES = ("fed_cost_aware", "multi_fedls", "fed_cost_aware_rule")
-KINDS: dict[str, Kind] = {"cost_percent": "difference", "delay_percent": "difference"}
+KINDS: dict[str, playing.Kind] = {"cost_percent": "difference", "delay_percent": "difference"}
 
 
 def source() -> ApplicationSource:
@@ -33,24 +23,26 @@ def source() -> ApplicationSource:
     return federated_source(FederatedConfig(market="zones"))
 
 
-def contestants(study: Study) -> list[Contestant]:
+def contestants(study: playing.Study) -> list[playing.Contestant]:
     """The rows."""
     drawn = source()
     return [
-        rule("always_on_demand", "Always on, on demand", drawn),
-        rule("always_spot", "Always on, spot (on demand where there is none)", drawn),
-        scheduler("multi_fedls", "Multi-FedLS on zones", drawn, lambda _: ZoneScheduler()),
-        scheduler("fed_cost_aware", "FedCostAware", drawn, lambda _: FedCostAware(whole_round_budget=True)),
+        playing.rule("always_on_demand", "Always on, on demand", drawn),
+        playing.rule("always_spot", "Always on, spot (on demand where there is none)", drawn),
+        playing.scheduler("multi_fedls", "Multi-FedLS on zones", drawn, lambda _: ZoneScheduler()),
+        playing.scheduler(
+            "fed_cost_aware", "FedCostAware", drawn, lambda _: FedCostAware(whole_round_budget=True)
+        ),
         dataclasses.replace(
             # The environment's rule has the scheduler's name.
-            rule("fed_cost_aware", "FedCostAware at the environment's moments", drawn),
+            playing.rule("fed_cost_aware", "FedCostAware at the environment's moments", drawn),
             name="fed_cost_aware_rule",
         ),
-        *ours(drawn, study.learned),
+        *playing.ours(drawn, study.learned),
     ]
 
 
-def make(study: Study) -> dict[str, Any]:
+def make(study: playing.Study) -> dict[str, Any]:
     """Every number of the table; `totals` are sums over the episodes."""
     suite = study.suite(EPISODES)
     entrants = contestants(study)
@@ -60,13 +52,15 @@ def make(study: Study) -> dict[str, Any]:
         policies[one.name] = {
             "title": one.title,
             "ours": one.ours,
-            "means": means(played[one.name], METRICS),
+            "means": playing.means(played[one.name], playing.METRICS),
             "totals": {
                 metric: sum(played[one.name][metric])
                 for metric in ("budgets_exceeded", "rounds_lost", "work_lost", "left")
             },
             "against": {
-                other: paired(played[one.name], played[other], KINDS) for other in REFERENCES if one.ours
+                other: playing.paired(played[one.name], played[other], KINDS)
+                for other in REFERENCES
+                if one.ours
             },
         }
     return {

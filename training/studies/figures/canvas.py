@@ -6,13 +6,12 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats
 from training.files import write_bytes
 
 # Okabe and Ito (2008), which colour-blind readers can tell apart; the last two are Tol's wine and olive.
@@ -56,7 +55,7 @@ def colours(names: Sequence[str], reference: str) -> dict[str, str]:
     }
 
 
-def draw_band(axis: Axes, x: NDArray[np.float64], table: NDArray[np.float64], colour: str, text: str) -> None:
+def draw_band(axis: Axes, x: Floats, table: Floats, colour: str, text: str) -> None:
     """The mean over seeds as a line, their range as a band. `table` is (seeds, points)."""
     axis.plot(x, table.mean(axis=0), color=colour, linewidth=1.4, label=text)
     if len(table) > 1:

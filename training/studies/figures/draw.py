@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats, Ints
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
 from training.evaluation.episodes import find_suite
@@ -51,7 +51,7 @@ def draw_sorted_episodes(
     return drawn
 
 
-def episode_order(result: ScenarioResult, policy: str, metric: str) -> NDArray[np.int64]:
+def episode_order(result: ScenarioResult, policy: str, metric: str) -> Ints:
     """(episodes,) episode numbers, the highest value of the policy's metric first; ties stay in order."""
     return np.argsort(-result.policies[policy].table(metric).mean(axis=0), kind="stable")
 
@@ -153,7 +153,7 @@ def draw_bars(
 # Several agents against one rule: sorted scores and dominance area (Liu 2022, Figure 5.10).
 
 
-def dominance_points(measured: Measured, other: Measured) -> NDArray[np.float64]:
+def dominance_points(measured: Measured, other: Measured) -> Floats:
     """(seeds, episodes) 2 where a policy beats the other in TMDL and AJER, 1 in one of them, 0 in none."""
     points = np.zeros_like(measured.table("tmdl"))
     for metric in ("tmdl", "ajer"):

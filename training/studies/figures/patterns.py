@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Timeline
 from training.studies.experiment import ExperimentSettings
@@ -31,9 +31,9 @@ BINS = 24
 class Starts:
     """Start times and clusters: arrays with one entry per job."""
 
-    time: NDArray[np.float64]
-    cluster: NDArray[np.int64]
-    category: NDArray[np.int64]
+    time: Floats
+    cluster: Ints
+    category: Ints
 
     def of(self, category: Category) -> Starts:
         """Select the jobs of one category."""
@@ -84,7 +84,7 @@ def draw_job_scatter(settings: ExperimentSettings, timelines: Mapping[str, Timel
     return drawn
 
 
-def category_counts(jobs: Starts, n_clusters: int, end: float) -> NDArray[np.int64]:
+def category_counts(jobs: Starts, n_clusters: int, end: float) -> Ints:
     """(clusters, BINS) jobs begun on each cluster in each of BINS equal stretches of [0, end]."""
     counts = np.zeros((n_clusters, BINS), np.int64)
     bins = np.minimum((jobs.time / max(end, 1.0) * BINS).astype(np.int64), BINS - 1)

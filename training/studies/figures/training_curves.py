@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from envs.simulation.series import Floats
 from envs.simulation.slices.metrics import LEAST_COST
 from training.config import UsageError
 from training.studies.cells import axis_label
@@ -36,8 +36,8 @@ class Curve:
         validation_episodes: of the validation suite.
     """
 
-    episodes: NDArray[np.float64]
-    metrics: Mapping[str, NDArray[np.float64]]
+    episodes: Floats
+    metrics: Mapping[str, Floats]
     validation_episodes: int
 
 
@@ -70,7 +70,7 @@ def read_curve(policies: Sequence[Path]) -> Curve:
     return Curve(np.array(tables[0]["episode"]), metrics, sizes.pop())
 
 
-def shown_metric(values: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64]:
+def shown_metric(values: Mapping[str, Floats], metric: str) -> Floats:
     """A metric as the figures show it: `eval_app` is that of mean TMDL and mean AJDR (section 4.4.4).
 
     It is at most 50, as the metric of an episode.

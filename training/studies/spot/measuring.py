@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.named import named_rule
 from agents.policy import Policy
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
 from agents.spot.skynomad import SkyNomadPolicy
+from envs.simulation.series import Floats
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
 from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
@@ -56,11 +56,6 @@ class _Listed:
     zones: tuple[str, ...]
 
     @property
-    def regions(self) -> tuple[int, ...]:
-        names = [zone[:-1] for zone in self.zones]
-        return tuple(sorted(set(names)).index(name) for name in names)
-
-    @property
     def most_ticks(self) -> int:
         return max(job.n_ticks for job in self.jobs)
 
@@ -82,7 +77,7 @@ class Cell:
 
     title: str
     deadline_h: int
-    cost_usd: dict[str, NDArray[np.float64]]
+    cost_usd: dict[str, Floats]
     late: dict[str, int]
     runs: int
 
@@ -113,7 +108,7 @@ def measure(
     parts = source.starts_s(split, deadline_s)
     starts = [start for first, last in parts for start in range(first, last + 1, EVERY_S[rules])]
     restarts = source.rules.restarts_s
-    costs: dict[str, NDArray[np.float64]] = {}
+    costs: dict[str, Floats] = {}
     late: dict[str, int] = {}
     jobs = [source.job_at(start, zones, deadline_s, restart_s) for start in starts for restart_s in restarts]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from envs.simulation.series import Bools, Floats
 from envs.simulation.workflows.problem import Problem
 
 PRECISION = 4e-3
@@ -48,9 +48,7 @@ def lower_bound_s(problem: Problem, known_s: float) -> float:
     return bound_s
 
 
-def _refuted(
-    problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_], finish_s: float
-) -> bool:
+def _refuted(problem: Problem, moving_s: Floats, may: Bools, finish_s: float) -> bool:
     """Whether no schedule ends by then, with each step where it may run.
 
     A step runs only where its earliest start, its run and its least tail fit; earliest starts and tails
@@ -67,9 +65,7 @@ def _refuted(
         may = left
 
 
-def _spans(
-    problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _spans(problem: Problem, moving_s: Floats, may: Bools) -> tuple[Floats, Floats]:
     """[N, C] seconds before which a step cannot start there, and that pass at least after its end there."""
     head_s, tail_s = problem.input_s.copy(), np.zeros(may.shape)
     run_s = np.where(may, problem.run_s, np.inf)
@@ -85,13 +81,7 @@ def _spans(
     return head_s, tail_s
 
 
-def _overloaded(
-    problem: Problem,
-    head_s: NDArray[np.float64],
-    tail_s: NDArray[np.float64],
-    may: NDArray[np.bool_],
-    finish_s: float,
-) -> bool:
+def _overloaded(problem: Problem, head_s: Floats, tail_s: Floats, may: Bools, finish_s: float) -> bool:
     """Whether the linear program has no solution. Columns: the share of a step that a cluster does."""
     step, cluster = np.nonzero(may)
     work = problem.run_s[may] * problem.executors[may]

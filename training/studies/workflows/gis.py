@@ -8,18 +8,8 @@ from typing import Any
 import numpy as np
 
 from agents.workflows.planners import PLANNERS, plan_workflow
+from envs.simulation.workflows import model
 from envs.simulation.workflows.checks import private_files
-from envs.simulation.workflows.model import (
-    Cluster,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Stays,
-    Step,
-    Workflow,
-)
 from envs.simulation.workflows.plan import Plan, plan_of, require_possible
 from envs.simulation.workflows.problem import problem_of
 from training.studies.cells import table
@@ -41,15 +31,15 @@ SIZE_GB = 10.0
 SEEDS = range(20)
 
 
-def case(*, one_cluster: bool = False) -> tuple[Workflow, Platform]:
+def case(*, one_cluster: bool = False) -> tuple[model.Workflow, model.Platform]:
     """Components with as many tasks as their cluster has nodes: Eq. 3.1 gives the printed times."""
     at = {name: "central" if one_cluster else name for name in NODES}
     half = SIZE_GB / 2
     files = (
-        File("half 1", half, (at["first"],), Stays.CLUSTER),
-        File("half 2", half, (at["second"],)),
-        File("whole", SIZE_GB, ("central",), Stays.CLUSTER),
-        *(File(name, 0.002) for name in ("sums 1", "sums 2", "means", "medians", "centers")),
+        model.File("half 1", half, (at["first"],), model.Stays.CLUSTER),
+        model.File("half 2", half, (at["second"],)),
+        model.File("whole", SIZE_GB, ("central",), model.Stays.CLUSTER),
+        *(model.File(name, 0.002) for name in ("sums 1", "sums 2", "means", "medians", "centers")),
     )
     edges = {
         "accumulation 1": (("half 1",), ("sums 1",)),
@@ -59,16 +49,16 @@ def case(*, one_cluster: bool = False) -> tuple[Workflow, Platform]:
         "final join": (("means", "medians"), ("centers",)),
     }
     steps = tuple(
-        Step(
+        model.Step(
             name,
-            Profile((Stage(NODES[cluster], seconds),)),
+            model.Profile((model.Stage(NODES[cluster], seconds),)),
             *edges[name],
             clusters=("central",) if name == "final join" else (),
         )
         for name, (cluster, seconds) in THESIS.items()
     )
-    clusters = tuple(Cluster(name, NODES[name]) for name in (("central",) if one_cluster else NODES))
-    return Workflow("gis", files, steps), Platform(clusters, Link(GB_S, TRANSFER_S))
+    clusters = tuple(model.Cluster(name, NODES[name]) for name in (("central",) if one_cluster else NODES))
+    return model.Workflow("gis", files, steps), model.Platform(clusters, model.Link(GB_S, TRANSFER_S))
 
 
 def as_printed() -> Plan:

@@ -9,17 +9,7 @@ import numpy as np
 
 from agents.workflows.planners import plan_workflow
 from agents.workflows.split import SplitSettings, transform
-from envs.simulation.workflows.model import (
-    Cluster,
-    Divisible,
-    File,
-    Link,
-    Platform,
-    Profile,
-    Stage,
-    Step,
-    Workflow,
-)
+from envs.simulation.workflows import model
 from envs.simulation.workflows.plan import Plan
 from training.studies.cells import table
 
@@ -62,20 +52,20 @@ def fitted() -> tuple[float, float]:
     return float(task_s), float(shuffle_s)
 
 
-def wordcount(clusters: int) -> tuple[Workflow, Platform]:
+def wordcount(clusters: int) -> tuple[model.Workflow, model.Platform]:
     """One divisible job on clusters of 6 nodes that all have the text; the first is the central one."""
     names = tuple(f"cluster-{k + 1}" for k in range(clusters))
     task_s, shuffle_s = fitted()
-    count = Step(
+    count = model.Step(
         "count",
-        Profile((Stage(BLOCKS, task_s, shuffle_s),)),
+        model.Profile((model.Stage(BLOCKS, task_s, shuffle_s),)),
         ("text",),
         ("counts",),
-        divisible=Divisible(PART_GB, Profile(run_s={names[0]: COLLECT_S})),
+        divisible=model.Divisible(PART_GB, model.Profile(run_s={names[0]: COLLECT_S})),
     )
-    files = (File("text", TEXT_GB, names), File("counts", PART_GB))
-    platform = Platform(tuple(Cluster(name, 6) for name in names), Link(GB_S, TRANSFER_S))
-    return Workflow("wordcount", files, (count,)), platform
+    files = (model.File("text", TEXT_GB, names), model.File("counts", PART_GB))
+    platform = model.Platform(tuple(model.Cluster(name, 6) for name in names), model.Link(GB_S, TRANSFER_S))
+    return model.Workflow("wordcount", files, (count,)), platform
 
 
 def make_figure_3_5() -> dict[str, Any]:
@@ -101,22 +91,22 @@ def figure_3_5_body(document: Mapping[str, Any]) -> str:
     return table(["clusters", "finish, min", "*printed*", "off by", "speed-up", "*printed*"], rows)
 
 
-def table_3_1_case() -> tuple[Workflow, Platform]:
+def table_3_1_case() -> tuple[model.Workflow, model.Platform]:
     """Four component jobs in descending order of input, clusters in ascending order of nodes."""
     task_s, shuffle_s = fitted()
     names = tuple(f"cluster-{k + 1}" for k in range(len(NODES)))
     steps, files = [], []
     for k, share in enumerate(SHARES):
-        files += [File(f"text-{k + 1}", TEXT_GB * share, names), File(f"counts-{k + 1}", PART_GB)]
-        profile = Profile((Stage(round(BLOCKS * share), task_s, shuffle_s),))
-        steps.append(Step(f"count-{k + 1}", profile, (f"text-{k + 1}",), (f"counts-{k + 1}",)))
-    collect = Profile(run_s={names[-1]: COLLECT_S})
-    steps.append(Step("collect", collect, tuple(f"counts-{k + 1}" for k in range(len(SHARES)))))
-    platform = Platform(
-        tuple(Cluster(name, nodes) for name, nodes in zip(names, NODES, strict=True)),
-        Link(GB_S, TRANSFER_S),
+        files += [model.File(f"text-{k + 1}", TEXT_GB * share, names), model.File(f"counts-{k + 1}", PART_GB)]
+        profile = model.Profile((model.Stage(round(BLOCKS * share), task_s, shuffle_s),))
+        steps.append(model.Step(f"count-{k + 1}", profile, (f"text-{k + 1}",), (f"counts-{k + 1}",)))
+    collect = model.Profile(run_s={names[-1]: COLLECT_S})
+    steps.append(model.Step("collect", collect, tuple(f"counts-{k + 1}" for k in range(len(SHARES)))))
+    platform = model.Platform(
+        tuple(model.Cluster(name, nodes) for name, nodes in zip(names, NODES, strict=True)),
+        model.Link(GB_S, TRANSFER_S),
     )
-    return Workflow("wordcount", tuple(files), tuple(steps)), platform
+    return model.Workflow("wordcount", tuple(files), tuple(steps)), platform
 
 
 def make_table_3_1() -> dict[str, Any]:

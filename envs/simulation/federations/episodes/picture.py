@@ -230,12 +230,7 @@ def _waited_for(question: Question, view: RunningApplication, observation: Obser
 
 
 def _fill_pair(
-    pair: FloatArray,
-    cluster: FloatArray,
-    k: int,
-    client: Member,
-    offer: int,
-    known: ViewEstimates,
+    pair: FloatArray, cluster: FloatArray, k: int, client: Member, offer: int, known: ViewEstimates
 ) -> None:
     """The client on an offer that it may rent; on the others its request exceeds what there is."""
     here = client.running and client.offer == offer

@@ -6,10 +6,10 @@ import math
 from bisect import bisect_right
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.series import Floats
 from envs.simulation.streams import Streams, exp
 
 _BLOCK = 16
@@ -125,13 +125,13 @@ def _first_after(times: list[int], time_s: int) -> int | None:
     return times[at] if at < len(times) else None
 
 
-def _factors(generator: np.random.Generator, cv: float, shape: tuple[int, int]) -> NDArray[np.float64]:
+def _factors(generator: np.random.Generator, cv: float, shape: tuple[int, int]) -> Floats:
     """Log-normal factors of mean 1. Drawn even without variation, so that a cv changes no other draw."""
     sigma = math.sqrt(math.log1p(cv * cv))
     return exp(sigma * generator.standard_normal(shape) - sigma * sigma / 2)
 
 
-def _seconds(values: NDArray[np.float64], least: int) -> list[list[int]]:
+def _seconds(values: Floats, least: int) -> list[list[int]]:
     rounded: list[list[int]] = np.maximum(np.rint(values), least).astype(np.int64).tolist()
     return rounded
 

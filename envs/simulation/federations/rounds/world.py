@@ -32,9 +32,8 @@ from envs.simulation.federations.rounds.decisions import (
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from envs.simulation.federations.rounds.instances import Instances
-from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.member import Member, Weights
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.weights import Weights
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""
@@ -55,10 +54,7 @@ class RoundsWorld(RunningApplication):
     """
 
     def __init__(
-        self,
-        application: Application,
-        root: int | np.random.SeedSequence,
-        pace: Pace | None = None,
+        self, application: Application, root: int | np.random.SeedSequence, pace: Pace | None = None
     ) -> None:
         draws = Draws(application, root)
         super().__init__(application, draws, pace)

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.market.config import OfferConfig
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.simulation.snapshot import REFERENCE_HETERO
 from envs.simulation.workflows.checks import writers
 from envs.simulation.workflows.model import Workflow
@@ -109,9 +108,6 @@ class Quotes:
         return self._up_s[row] + (at_s - self._times[row]) * self._up[row]
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Conditions:
     """What holds at all places.
@@ -162,17 +158,17 @@ class Case:
         return np.inf if deadline_s is None else deadline_s
 
     @cached_property
-    def region(self) -> NDArray[np.int64]:
+    def region(self) -> Ints:
         """[C] number of the region."""
         return np.array([self.regions.index(offer.region) for offer in self.offers])
 
     @cached_property
-    def spot(self) -> NDArray[np.bool_]:
+    def spot(self) -> Bools:
         """[C] whether the provider may interrupt."""
         return np.array([offer.market == "spot" for offer in self.offers])
 
     @cached_property
-    def owned(self) -> NDArray[np.bool_]:
+    def owned(self) -> Bools:
         """[C] whether it is an owned cluster."""
         return np.array([offer.market == "owned" for offer in self.offers])
 
@@ -182,7 +178,7 @@ class Case:
         return np.array([offer.hetero_factor / REFERENCE_HETERO for offer in self.offers])
 
     @cached_property
-    def may(self) -> NDArray[np.bool_]:
+    def may(self) -> Bools:
         """[N, C] whether a place may run a step."""
         return np.isfinite(self.problem.run_s)
 
@@ -197,13 +193,13 @@ class Case:
         return np.array([file.gb for file in self.workflow.files])
 
     @cached_property
-    def reads(self) -> list[NDArray[np.int64]]:
+    def reads(self) -> list[Ints]:
         """N: numbers of the files that a step reads."""
         number = {file.name: k for k, file in enumerate(self.workflow.files)}
         return [np.array([number[name] for name in step.reads], np.int64) for step in self.workflow.steps]
 
     @cached_property
-    def writes(self) -> list[NDArray[np.int64]]:
+    def writes(self) -> list[Ints]:
         """N: numbers of the files that a step writes."""
         number = {file.name: k for k, file in enumerate(self.workflow.files)}
         return [np.array([number[name] for name in step.writes], np.int64) for step in self.workflow.steps]

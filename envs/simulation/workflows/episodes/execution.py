@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from envs.simulation.series import Ints
 from envs.simulation.workflows.episodes.case import Case, Quotes
 from envs.simulation.workflows.episodes.options import Files, Options, Reserve, may_wait, options_of
 
@@ -177,7 +177,7 @@ class Execution:
         """What is rented now, without owned clusters."""
         return [one for one in self.instances if not self.case.owned[one.place]]
 
-    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def counts(self) -> tuple[Ints, Ints]:
         """([C] instances, [C] those that are idle)."""
         total, idle = np.zeros(len(self.case.offers), np.int64), np.zeros(len(self.case.offers), np.int64)
         for one in self.instances:

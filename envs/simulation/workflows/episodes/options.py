@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from envs.simulation.workflows.episodes.case import HOUR_S, Case, Floats
+from envs.simulation.series import Bools, Floats, Ints
+from envs.simulation.workflows.episodes.case import HOUR_S, Case
 from envs.simulation.workflows.model import WorkflowError
 
 # When spot capacity may still be tried: the time that on-demand instances need for what is left.
@@ -119,7 +119,7 @@ class Files:
         """What a step writes is in its region when it ends."""
         self.there_s[self._case.writes[step], region] = now_s
 
-    def _arrivals(self, numbers: NDArray[np.int64], now_s: float) -> tuple[Floats, Floats]:
+    def _arrivals(self, numbers: Ints, now_s: float) -> tuple[Floats, Floats]:
         """([n, R] when each file is in a region, [n, R] USD): from the copy there, else the cheapest one."""
         case = self._case
         there_s = np.maximum(self.there_s[numbers], now_s)
@@ -145,7 +145,7 @@ class Options:
         egress_usd: [C] for moving them.
     """
 
-    valid: NDArray[np.bool_]
+    valid: Bools
     none: bool
     launch_s: Floats
     files_s: Floats
@@ -153,13 +153,7 @@ class Options:
 
 
 def options_of(
-    case: Case,
-    reserve: Reserve,
-    files: Files,
-    step: int,
-    now_s: float,
-    idle: NDArray[np.int64],
-    rentable: NDArray[np.bool_],
+    case: Case, reserve: Reserve, files: Files, step: int, now_s: float, idle: Ints, rentable: Bools
 ) -> Options:
     """The answers that keep the deadline whatever is interrupted; if there are none, those without spot.
 

@@ -17,9 +17,8 @@ from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.traces.images import Images
 from tests.envs.rounds_cases import two_offers
-from training.federated.asynchronous.rented import RentedTraining
 from training.federated.asynchronous.scenario import Band, Method, Scenario
-from training.federated.asynchronous.virtual_time import VirtualTime
+from training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
 
 CLIENTS = 5
 NEVER = 1.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from envs.simulation.federations.episodes.world import FederatedWorld, OneApplic
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
-from training.evaluation.episodes import Suite, run_suite
+from training.evaluation.episodes import Suite, find_suite, run_suite
 from training.studies.evaluations import SOURCES, Keeper, code_hash
+from training.studies.federated.markdown import sensitivity_body
 from training.studies.federated.playing import METRICS, columns, estimate, paired, play_all, savings
+from training.studies.federated.spot_cases import spot_cases
+from training.studies.federated.table_one import VARIED, data_sets, varied_application
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))
@@ -129,3 +133,74 @@ def test_on_zones_the_cheapest_that_was_not_revoked_and_all_again_after_the_last
     ]
     assert [bill.end_s for bill in outcome.bills[:-1]] == list(times)
     assert len(outcome.rounds) == 3
+
+
+# Table I where times vary more: what is varied, and what the page shows of it.
+
+
+def test_one_coefficient_is_raised_at_a_time() -> None:
+    for application, _ in data_sets().values():
+        assert (application.epoch_cv, application.spin_up_cv) == (0.01, 0.1)
+        for varied in VARIED:
+            changed = varied_application(application, varied, 0.5)
+            assert getattr(changed, varied) == 0.5
+            assert dataclasses.replace(changed, **{varied: getattr(application, varied)}) == application
+
+
+def test_the_page_has_a_table_for_epochs_and_one_for_spin_ups() -> None:
+    gain = {"mean": 4.0, "interval": [3.0, 5.0]}
+    slower = {"mean": 0.5, "interval": [-1.0, 2.0]}
+    document = {
+        "cases": [
+            {
+                "data_set": "MNIST",
+                "varied": varied,
+                "level": level,
+                "saving": {"mean": 60.0 + level, "interval": [59.0, 61.5]},
+                "ours": {"learned": {"title": "Ours", "saving_percent": gain, "time_min": slower}},
+            }
+            for varied, level in (("epoch_cv", 0.05), ("spin_up_cv", 0.5))
+        ],
+        "checkpoint": "0" * 64,
+        "command": "make it",
+        "commit": "c" * 40,
+    }
+    lines = sensitivity_body(document).splitlines()
+    assert lines[0] == (
+        "| variation of epochs |  | FedCostAware saves (%) | **Ours**: points more, 95 % | time (%), 95 % |"
+    )
+    assert lines[2] == "| MNIST | 0.05 | 60.05 [59.00, 61.50] | +4.00 [3.00, 5.00] * | +0.50 [-1.00, 2.00] |"
+    assert lines[4].startswith("| variation of spin-ups |")
+    assert lines[6].startswith("| MNIST | 0.5 | 60.50 ")
+
+
+# Multi-FedLS's spot cases with policies that read observations: all printed rates, and every one ends.
+
+
+def test_every_printed_rate_is_a_case() -> None:
+    rates = [(case.partition(",")[0].partition(":")[0], rate) for case, (_, rate) in spot_cases().items()]
+    assert sorted(rates) == [
+        ("FEMNIST on CloudLab", 3600),
+        ("FEMNIST on CloudLab", 7200),
+        ("Proof of concept", 7200),
+        ("Shakespeare on CloudLab", 3600),
+        ("Shakespeare on CloudLab", 7200),
+        ("TIL on CloudLab", 7200),
+        ("TIL on CloudLab", 14400),
+    ]
+
+
+@pytest.mark.parametrize("title", [case for case in spot_cases() if case.startswith("TIL")])
+def test_nobody_waits_for_ever_where_types_differ(title: str) -> None:
+    """Clients that would all be first on a fast type once waited for each other, each on a slow one."""
+    scenario, rate = spot_cases()[title]
+    conditions = dataclasses.replace(scenario.deployment.conditions, revocation_mean_s=rate)
+    application = dataclasses.replace(
+        scenario.deployment.with_conditions(conditions).application, start_together=False
+    )
+    rule = named_rule("round_cost")
+    played = columns(
+        play_all(OneApplication(application), lambda _: Observing(rule, True), find_suite("test", 2))
+    )
+    assert played["rounds_lost"] == [0, 0]
+    assert max(played["time_min"]) < 24 * 60
