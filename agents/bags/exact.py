@@ -17,28 +17,22 @@ import math
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from agents.bags.draft import Draft
 from agents.bags.heuristics import plan_min_min
 from agents.bags.ils import plan_by_search
+from agents.linear_program import LinearProgram, UnsolvedError
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, BagError, Environment, Market
 from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.outcome import fitness_scales
 from envs.simulation.bags.plan import Plan
+from envs.simulation.series import Ints
 
 MAX_VARIABLES = 500_000
-_OPTIMAL, _TIME_OUT, _INFEASIBLE = 0, 1, 2
 
 
 def plan_exactly(
-    bag: Bag,
-    environment: Environment,
-    deadline_s: float,
-    period_s: float = 1.0,
-    time_limit_s: float = 600.0,
+    bag: Bag, environment: Environment, deadline_s: float, period_s: float = 1.0, time_limit_s: float = 600.0
 ) -> Plan:
     """The plan with the least weighted cost and makespan among those that use spot VMs only.
 
@@ -126,115 +120,57 @@ class _Model:
         # In units of a period of makespan, as HiGHS stops at an absolute gap of 1e-6.
         unit = time_scale * period_s if time_scale > 0 else cost_scale * usd_period.min()
         weights = np.append(cost_scale * usd_period, time_scale * period_s) / unit
-        self._costs = np.concatenate([np.zeros(total), weights])
-        self._rows: list[NDArray[np.int64]] = []
-        self._columns: list[NDArray[np.int64]] = []
-        self._values: list[NDArray[np.float64]] = []
-        self._low: list[NDArray[np.float64]] = []
-        self._high: list[NDArray[np.float64]] = []
-        self._height = 0
+        self._program = LinearProgram()
+        self._program.add_columns(total, whole=True)
+        self._program.add_columns(len(weights), high=self.periods, cost=weights)
         self._constrain()
 
     def solve(self, time_limit_s: float) -> list[tuple[int, int, int]]:
         """(start period, task, VM) of each task. Raises ImpossibleDeadlineError and BagError."""
-        total, width = len(self._task), len(self._costs)
-        matrix = coo_array(
-            (np.concatenate(self._values), (np.concatenate(self._rows), np.concatenate(self._columns))),
-            shape=(self._height, width),
-        ).tocsc()
-        integrality = np.zeros(width)
-        integrality[:total] = 1
-        upper = np.full(width, float(self.periods))
-        upper[:total] = 1
-        found = milp(
-            self._costs,
-            integrality=integrality,
-            bounds=Bounds(0, upper),
-            constraints=LinearConstraint(matrix, np.concatenate(self._low), np.concatenate(self._high)),
-            options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-        )
-        if found.status == _INFEASIBLE:
+        try:
+            values = self._program.solve(time_limit_s)
+        except UnsolvedError as error:
+            raise BagError(f"{error}: use fewer tasks or another planner") from None
+        if values is None:
             raise ImpossibleDeadlineError(f"no plan on spot VMs ends within {self.periods} periods")
-        if found.status == _TIME_OUT:
-            raise BagError(
-                f"the exact model was not solved in {time_limit_s:g} s: use fewer tasks or another planner"
-            )
-        if found.status != _OPTIMAL:
-            raise BagError(f"HiGHS failed on the exact model: {found.message}")
-        chosen = np.flatnonzero(found.x[:total] > 0.5)
+        chosen = np.flatnonzero(values[: len(self._task)] > 0.5)
         return [(int(self._start[k]), int(self._task[k]), int(self._vm[k])) for k in chosen]
 
     def _constrain(self) -> None:
         tasks, vms = self._length.shape
-        total = len(self._task)
-        columns = np.arange(total)
+        total, add = len(self._task), self._program.add_rows
+        columns, each = np.arange(total), np.arange(vms)
         length = self._length[self._task, self._vm]
-        ones = np.ones(total)
         # Eq. 8.2: each task starts once
-        self._add(self._task, columns, ones, tasks, 1.0, 1.0)
+        add(tasks, self._task, columns, 1.0, low=1.0, high=1.0)
         # Eq. 8.4 and 8.3: a column takes a core and memory in each period that it runs
         runs = np.repeat(columns, length)
         when = np.concatenate([np.arange(s, s + n) for s, n in zip(self._start, length, strict=True)])
         vcpus = np.array([vm.vm_type.vcpus for vm in self.vms], float)
         place = self._vm[runs] * self.periods + when
-        self._add(place, runs, ones[runs], vms * self.periods, -np.inf, np.repeat(vcpus, self.periods))
+        add(vms * self.periods, place, runs, 1.0, high=np.repeat(vcpus, self.periods))
         memory_mb = np.array([vm.vm_type.memory_mb for vm in self.vms])
         together = np.sort(self._memory_mb)[::-1]
         binds = np.array([together[: vm.vm_type.vcpus].sum() for vm in self.vms]) > memory_mb
         scarce = binds[self._vm[runs]]
-        self._add(
-            place[scarce],
-            runs[scarce],
-            self._memory_mb[self._task[runs[scarce]]],
-            vms * self.periods,
-            -np.inf,
-            np.repeat(memory_mb, self.periods),
-        )
+        needs_mb = self._memory_mb[self._task[runs[scarce]]]
+        memory_mb = np.repeat(memory_mb, self.periods)
+        add(vms * self.periods, place[scarce], runs[scarce], needs_mb, high=memory_mb)
         # Eq. 8.5: the end of a task on a VM is not after Z_j
-        pair = self._task * vms + self._vm
-        every = np.arange(tasks * vms)
-        self._add(
-            np.concatenate([pair, every]),
-            np.concatenate([columns, total + every % vms]),
-            np.concatenate([(self._start + length).astype(float), -np.ones(tasks * vms)]),
-            tasks * vms,
-            -np.inf,
-            0.0,
-        )
+        pair, every = self._task * vms + self._vm, np.arange(tasks * vms)
+        ends = np.concatenate([self._start + length, -np.ones(tasks * vms)])
+        add(tasks * vms, np.append(pair, every), np.append(columns, total + every % vms), ends, high=0.0)
         # The work on a VM is at most its cores times Z_j
-        each = np.arange(vms)
-        self._add(
-            np.concatenate([self._vm, each]),
-            np.concatenate([columns, total + each]),
-            np.concatenate([length.astype(float), -vcpus]),
-            vms,
-            -np.inf,
-            0.0,
-        )
+        needs = np.append(length, -vcpus)
+        add(vms, np.append(self._vm, each), np.append(columns, total + each), needs, high=0.0)
         # Eq. 8.6: Z_j <= ZT; Eq. 8.7 is the bound of Z_j
-        signs = np.concatenate([np.ones(vms), -np.ones(vms)])
-        ends = np.concatenate([total + each, np.full(vms, total + vms)])
-        self._add(np.concatenate([each, each]), ends, signs, vms, -np.inf, 0.0)
+        self._precede(total + each, np.full(vms, total + vms))
         # The later of two VMs of one type ends first
         same = np.array([k for k in each[1:] if self.vms[k].vm_type == self.vms[k - 1].vm_type], int)
-        order = np.arange(len(same))
-        ends = np.concatenate([total + same, total + same - 1])
-        signs = np.concatenate([np.ones(len(same)), -np.ones(len(same))])
-        self._add(np.concatenate([order, order]), ends, signs, len(same), -np.inf, 0.0)
+        self._precede(total + same, total + same - 1)
 
-    def _add(
-        self,
-        rows: NDArray[np.int64],
-        columns: NDArray[np.int64],
-        values: NDArray[np.float64],
-        count: int,
-        low: float,
-        high: float | NDArray[np.float64],
-    ) -> None:
-        """Add `count` rows with these entries: low <= row <= high."""
-        self._rows.append(rows + self._height)
-        self._columns.append(columns)
-        self._values.append(values)
-        self._low.append(np.full(count, low))
-        self._high.append(np.broadcast_to(high, (count,)).astype(float))
-        self._height += count
+    def _precede(self, first: Ints, second: Ints) -> None:
+        """Each of the first columns is at most its second."""
+        n = len(first)
+        signs = np.append(np.ones(n), -np.ones(n))
+        self._program.add_rows(n, np.tile(np.arange(n), 2), np.append(first, second), signs, high=0.0)

@@ -9,19 +9,17 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
+from agents.linear_program import LinearProgram, UnsolvedError
 from agents.workflows.annealing import plan_by_annealing
 from agents.workflows.solution import Solution, by_start, finish_s
+from envs.simulation.series import Bools, Floats
 from envs.simulation.workflows.model import WorkflowError
 from envs.simulation.workflows.problem import Problem
 
 MAX_STEPS = 12
 MAX_CLUSTERS = 4
 RELATIVE_GAP = 1e-6
-_OPTIMAL, _TIME_OUT = 0, 1
 
 
 def plan_exactly(problem: Problem, time_limit_s: float = 600.0) -> Solution:
@@ -46,7 +44,7 @@ def plan_exactly(problem: Problem, time_limit_s: float = 600.0) -> Solution:
     return min(found, known, key=lambda solution: finish_s(problem, solution))
 
 
-def ancestors(problem: Problem) -> NDArray[np.bool_]:
+def ancestors(problem: Problem) -> Bools:
     """[N, N] whether the row's step must have ended before the column's starts."""
     n = len(problem.topological)
     before = np.zeros((n, n), bool)
@@ -65,13 +63,8 @@ class _Model:
 
     def __init__(self, problem: Problem, horizon_s: float) -> None:
         self._problem = problem
-        self._width = 0
-        self._lower: list[float] = []
-        self._upper: list[float] = []
-        self._whole: list[int] = []
-        self._rows: list[dict[int, float]] = []
-        self._low: list[float] = []
-        self._high: list[float] = []
+        self._program = LinearProgram()
+        self._row = self._program.add_row
         n, clusters = problem.run_s.shape
         may = problem.executors > 0
         self._x = {(i, c): self._column(0, 1, whole=True) for i, c in np.ndindex(n, clusters) if may[i, c]}
@@ -81,53 +74,29 @@ class _Model:
             for i, j in itertools.permutations(range(n), 2)
         }
         self._start = [self._column(0, horizon_s) for _ in range(n)]
-        self._finish = self._column(0, horizon_s)
+        self._finish = self._column(0, horizon_s, cost=1.0)
         self._place(horizon_s)
         self._move()
         self._hand_over()
 
     def solve(self, time_limit_s: float) -> Solution:
         """The schedule. Raises WorkflowError where it is not found in time."""
-        entries = [(r, c, value) for r, row in enumerate(self._rows) for c, value in row.items()]
-        rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
-        costs = np.zeros(self._width)
-        costs[self._finish] = 1.0
-        found = milp(
-            costs,
-            integrality=np.array(self._whole),
-            bounds=Bounds(np.array(self._lower), np.array(self._upper)),
-            constraints=LinearConstraint(
-                coo_array((values, (rows, columns)), shape=(len(self._rows), self._width)).tocsc(),
-                np.array(self._low),
-                np.array(self._high),
-            ),
-            options={"time_limit": time_limit_s, "mip_rel_gap": RELATIVE_GAP},
-        )
-        if found.status == _TIME_OUT:
-            raise WorkflowError(
-                f"the exact model was not solved in {time_limit_s:g} s: use fewer steps, or annealing"
-            )
-        if found.status != _OPTIMAL:
-            raise WorkflowError(f"HiGHS failed on the exact model: {found.message}")
+        try:
+            values = self._program.solve(time_limit_s, RELATIVE_GAP)
+        except UnsolvedError as error:
+            raise WorkflowError(f"{error}: use fewer steps, or annealing") from None
+        if values is None:
+            raise WorkflowError("HiGHS failed on the exact model: it finds no schedule, but one is known")
         cluster = np.zeros(len(self._start), np.int64)
         for (i, c), column in self._x.items():
-            if found.x[column] > 0.5:
+            if values[column] > 0.5:
                 cluster[i] = c
-        return by_start(self._problem, cluster, found.x[self._start])
+        return by_start(self._problem, cluster, values[self._start])
 
-    def _column(self, low: float, high: float, *, whole: bool = False) -> int:
-        self._lower.append(low)
-        self._upper.append(high)
-        self._whole.append(int(whole))
-        self._width += 1
-        return self._width - 1
+    def _column(self, low: float, high: float, *, cost: float = 0.0, whole: bool = False) -> int:
+        return int(self._program.add_columns(1, low=low, high=high, cost=cost, whole=whole)[0])
 
-    def _row(self, entries: dict[int, float], low: float = -np.inf, high: float = np.inf) -> None:
-        self._rows.append(entries)
-        self._low.append(low)
-        self._high.append(high)
-
-    def _of(self, i: int, value: NDArray[np.float64]) -> dict[int, float]:
+    def _of(self, i: int, value: Floats) -> dict[int, float]:
         """The entries of a sum over the clusters of value[c] * x[i, c]."""
         return {column: float(value[c]) for (k, c), column in self._x.items() if k == i}
 

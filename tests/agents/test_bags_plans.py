@@ -413,6 +413,11 @@ def test_twenty_spot_vms_and_a_rate_of_a_tenth_give_two_burstable_vms() -> None:
     assert sum(planned.vm.vm_type.burstable for planned in found.vms) == 2
 
 
+def test_an_exact_plan_that_is_not_found_in_time_is_one_line() -> None:
+    with pytest.raises(BagError, match="not solved in 0 s: use fewer tasks or another planner"):
+        plan_exactly(bag_of(*[(1.0, 10.0)] * 4), TINY, 60, time_limit_s=0)
+
+
 def test_a_bag_of_which_no_task_can_end_in_time_has_no_exact_plan() -> None:
     # D_spot = 14 - 12 = 2 s, and the task takes 6 s on the faster VM.
     with pytest.raises(ImpossibleDeadlineError, match="a task fits on no spot VM within 2 periods"):

@@ -84,6 +84,11 @@ def test_73_is_the_optimum_of_the_example() -> None:
     assert finish_s(problem, plan_exactly(problem)) == pytest.approx(73)
 
 
+def test_a_model_that_is_not_solved_in_time_is_one_line() -> None:
+    with pytest.raises(WorkflowError, match="not solved in 0 s: use fewer steps, or annealing"):
+        plan_exactly(problem_of(*topcuoglu()), time_limit_s=0)
+
+
 def brute_force_s(problem: Problem) -> float:
     """The shortest of all placements in all orders."""
     n = len(problem.topological)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import highspy
 import numpy as np
 
 from agents.federated.mapping.problem import MappingProblem, RoundLimits
 from agents.federated.mapping.search import Search
+from agents.linear_program import LinearProgram
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.model import Federation, Outcome
 
@@ -128,36 +128,20 @@ def _best(federation: Federation, alpha: float, limits: RoundLimits) -> Outcome 
 def _raises(problem: MappingProblem, raisable: tuple[int, ...]) -> dict[int, int] | None:
     """The smallest raises (parts of their limits, summed) of these quotas that make room; None if none do."""
     groups, types = np.nonzero(np.isfinite(problem.exec_s))
-    n_columns, servers = len(groups), np.flatnonzero(problem.servers)
-    model = highspy.Highs()  # type: ignore[no-untyped-call]
-    model.setOptionValue("output_flag", False)
-    model.setOptionValue("threads", 1)
-    inf = highspy.kHighsInf
-    for group in groups:
-        model.addVar(0.0, float(problem.sizes[group]))
-    for _ in servers:
-        model.addVar(0.0, 1.0)
-    for k in raisable:
-        model.addVar(0.0, inf)
-        model.changeColCost(
-            n_columns + len(servers) + raisable.index(k), 1.0 / max(problem.quotas[k].limit, 1)
-        )
-    for column in range(model.getNumCol()):
-        model.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+    servers, program = np.flatnonzero(problem.servers), LinearProgram()
+    clients = program.add_columns(len(groups), high=problem.sizes[groups], whole=True)
+    server = program.add_columns(len(servers), whole=True)
+    parts = [1.0 / max(problem.quotas[k].limit, 1) for k in raisable]
+    raises = program.add_columns(len(raisable), high=np.inf, cost=parts, whole=True)
     for g, size in enumerate(problem.sizes[:-1]):
-        own = np.flatnonzero(groups == g)
-        model.addRow(float(size), float(size), len(own), own, np.ones(len(own)))
-    server_columns = np.arange(n_columns, n_columns + len(servers))
-    model.addRow(1.0, 1.0, len(servers), server_columns, np.ones(len(servers)))
-    for k in range(len(problem.quotas)):
-        columns = np.arange(n_columns + len(servers))
-        values = np.concatenate([problem.amounts[k, types], problem.amounts[k, servers]])
-        if k in raisable:
-            columns = np.append(columns, n_columns + len(servers) + raisable.index(k))
-            values = np.append(values, -1.0)
-        model.addRow(-inf, float(problem.limits[k]), len(columns), columns, values)
-    model.run()
-    if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        program.add_row(dict.fromkeys(clients[groups == g], 1.0), float(size), float(size))
+    program.add_row(dict.fromkeys(server, 1.0), 1.0, 1.0)
+    placed, places = np.append(clients, server), np.append(types, servers)
+    for k, limit in enumerate(problem.limits):
+        row = dict(zip(placed, problem.amounts[k, places], strict=True))
+        more = {raises[j]: -1.0 for j in range(len(raisable)) if raisable[j] == k}
+        program.add_row(row | more, high=float(limit))
+    values = program.solve()
+    if values is None:
         return None
-    solution = model.getSolution().col_value
-    return {k: round(solution[n_columns + len(servers) + j]) for j, k in enumerate(raisable)}
+    return {k: round(values[column]) for k, column in zip(raisable, raises, strict=True)}

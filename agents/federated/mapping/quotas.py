@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.federated.mapping.problem import Counts, MappingProblem
+from agents.linear_program import LinearProgram, solver_of
+from envs.simulation.series import Bools, Floats
 
 _SCALE = 1e3
-_INTEGER = highspy.HighsVarType.kInteger
 _INFEASIBLE = highspy.HighsModelStatus.kInfeasible
 _EPSILON = 1e-9
 
@@ -30,8 +30,8 @@ _EPSILON = 1e-9
 class Costs:
     """USD of one task on each type, for a round of a given time: [V] of a client, [V] of the server."""
 
-    client: NDArray[np.float64]
-    server: NDArray[np.float64]
+    client: Floats
+    server: Floats
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Relaxed:
         whole: the same as counts where it is whole, and so solves the program; else None.
     """
 
-    multipliers: NDArray[np.float64]
-    values: NDArray[np.float64]
+    multipliers: Floats
+    values: Floats
     whole: Counts | None
 
 
@@ -72,11 +72,7 @@ class QuotaProgram:
     """
 
     def __init__(
-        self,
-        problem: MappingProblem,
-        costs: Costs,
-        allowed: NDArray[np.bool_],
-        excluded: Sequence[Counts] = (),
+        self, problem: MappingProblem, costs: Costs, allowed: Bools, excluded: Sequence[Counts] = ()
     ) -> None:
         self._problem = problem
         self._excluded = [counts for counts in excluded if allowed[counts > 0].all()]
@@ -98,10 +94,7 @@ class QuotaProgram:
 
     def relaxed(self) -> Relaxed | None:
         """Solve the linear relaxation; None if not even that has a solution."""
-        solver = _solver()
-        solver.setOptionValue("solve_relaxation", True)
-        solver.passModel(self._model())
-        solver.run()
+        solver = _solved(self._program().model(), solve_relaxation=True)
         if solver.getModelStatus() == _INFEASIBLE:
             return None
         solution = solver.getSolution()
@@ -116,78 +109,55 @@ class QuotaProgram:
         """Good counts near a relaxed solution: groups that it splits are placed again around the others."""
         split = np.unique(self._groups[np.abs(relaxed.values - np.rint(relaxed.values)) > 1e-7])
         fixed = ~np.isin(self._groups, split)
-        model = self._model()
+        model = self._program().model()
         lower, upper = np.array(model.col_lower_), np.array(model.col_upper_)
         lower[fixed] = upper[fixed] = np.rint(relaxed.values[fixed])
         model.col_lower_, model.col_upper_ = lower, upper
-        solver = _solver(relative_gap=1e-3)
-        solver.setOptionValue("time_limit", 1.0)
-        solver.passModel(model)
-        solver.run()
-        return self._found(solver)
+        return self._found(_solved(model, mip_rel_gap=1e-3, time_limit=1.0))
 
     def exact(
         self, cutoff_usd: float = np.inf, relative_gap: float = 0.0, time_limit_s: float | None = None
     ) -> Exact:
         """Solve the program to a gap while time permits; what is dearer than `cutoff_usd` does not count."""
-        solver = _solver(relative_gap)
-        if np.isfinite(cutoff_usd):
-            solver.setOptionValue("objective_bound", float((cutoff_usd - self._base) * self._scale))
-        solver.passModel(self._model())
-        self._exclude(solver)
-        if time_limit_s is not None:
-            solver.setOptionValue("time_limit", max(time_limit_s, 0.1))
-        solver.run()
+        program = self._program()
+        self._exclude(program)
+        cutoff = float((cutoff_usd - self._base) * self._scale)
+        limit_s = np.inf if time_limit_s is None else max(time_limit_s, 0.1)
+        solver = _solved(
+            program.model(), mip_rel_gap=relative_gap, objective_bound=cutoff, time_limit=limit_s
+        )
         status = solver.getModelStatus()
         if status == _INFEASIBLE:
             return Exact(None, cutoff_usd, True)
         bound = solver.getInfo().mip_dual_bound / self._scale + self._base
         return Exact(self._found(solver), min(bound, cutoff_usd), status == highspy.HighsModelStatus.kOptimal)
 
-    def _model(self) -> highspy.HighsLp:
+    def _program(self) -> LinearProgram:
         """Columns are the pairs (groups[j], types[j]); rows the groups, the server, then the quotas."""
-        problem, groups, types = self._problem, self._groups, self._types
-        tasks, n_quotas = len(problem.sizes), len(problem.quotas)
-        amounts = problem.amounts[:, types]
-        quota_rows, quota_columns = np.nonzero(amounts)
-        rows = np.concatenate([groups, quota_rows + tasks])
-        columns = np.concatenate([np.arange(len(groups)), quota_columns])
-        values = np.concatenate([np.ones(len(groups)), amounts[quota_rows, quota_columns]])
-        order = np.lexsort((rows, columns))
+        problem, program = self._problem, LinearProgram()
         sizes = problem.sizes.astype(float)
-        model = highspy.HighsLp()
-        model.num_col_ = len(groups)
-        model.num_row_ = tasks + n_quotas
-        model.col_cost_ = self._scaled
-        model.col_lower_ = np.zeros(len(groups))
-        model.col_upper_ = sizes[groups]
-        model.row_lower_ = np.concatenate([sizes, np.full(n_quotas, -highspy.kHighsInf)])
-        model.row_upper_ = np.concatenate([sizes, problem.limits])
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=len(groups)))])
-        model.a_matrix_.index_ = rows[order]
-        model.a_matrix_.value_ = values[order]
-        model.integrality_ = [_INTEGER] * len(groups)
-        return model
+        columns = program.add_columns(
+            len(self._groups), high=sizes[self._groups], cost=self._scaled, whole=True
+        )
+        program.add_rows(len(sizes), self._groups, columns, 1.0, low=sizes, high=sizes)
+        amounts = problem.amounts[:, self._types]
+        rows, uses = np.nonzero(amounts)
+        program.add_rows(len(amounts), rows, uses, amounts[rows, uses], high=problem.limits)
+        return program
 
-    def _exclude(self, solver: highspy.Highs) -> None:
+    def _exclude(self, program: LinearProgram) -> None:
         """Other counts are smaller than the excluded ones on at least one of the types that those use."""
-        column_of = {
-            pair: k for k, pair in enumerate(zip(self._groups.tolist(), self._types.tolist(), strict=True))
-        }
+        pairs = zip(self._groups.tolist(), self._types.tolist(), strict=True)
+        column_of = {pair: column for column, pair in enumerate(pairs)}
         for counts in self._excluded:
-            fewer = []
-            for g, v in zip(*(axis.tolist() for axis in np.nonzero(counts)), strict=True):
-                binary = solver.getNumCol()
-                solver.addVar(0.0, 1.0)
-                solver.changeColIntegrality(binary, _INTEGER)
+            groups, types = np.nonzero(counts)
+            fewer = program.add_columns(len(groups), whole=True).tolist()
+            for g, v, binary in zip(groups.tolist(), types.tolist(), fewer, strict=True):
                 # binary = 1 asks for fewer than counts[g, v] there, binary = 0 for nothing
                 size = float(self._problem.sizes[g])
                 drop = size - float(counts[g, v]) + 1.0
-                pair = np.array([column_of[g, v], binary])
-                solver.addRow(-highspy.kHighsInf, size, 2, pair, np.array([1.0, drop]))
-                fewer.append(binary)
-            solver.addRow(1.0, highspy.kHighsInf, len(fewer), np.array(fewer), np.ones(len(fewer)))
+                program.add_row({column_of[g, v]: 1.0, binary: drop}, high=size)
+            program.add_row(dict.fromkeys(fewer, 1.0), low=1.0)
 
     def _found(self, solver: highspy.Highs) -> Counts | None:
         if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -197,7 +167,7 @@ class QuotaProgram:
             raise RuntimeError("HiGHS returned counts that break a quota or lose a task")
         return counts
 
-    def _counts(self, values: NDArray[np.float64]) -> Counts:
+    def _counts(self, values: Floats) -> Counts:
         counts = np.zeros((len(self._problem.sizes), self._problem.exec_s.shape[1]), np.int64)
         counts[self._groups, self._types] = values.astype(np.int64)
         return counts
@@ -206,17 +176,10 @@ class QuotaProgram:
         return self._problem.fits(counts) and bool((counts.sum(axis=1) == self._problem.sizes).all())
 
 
-def _solver(relative_gap: float = 0.0) -> highspy.Highs:
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+def _solved(model: highspy.HighsLp, **options: float) -> highspy.Highs:
     # Tolerances are absolute and costs are scaled to 0..1000: exact to about 1e-12 of the largest difference.
-    for option, value in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("mip_rel_gap", relative_gap),
-        ("mip_abs_gap", 0.0),
-        ("primal_feasibility_tolerance", _EPSILON),
-        ("dual_feasibility_tolerance", _EPSILON),
-        ("mip_feasibility_tolerance", _EPSILON),
-    ):
-        solver.setOptionValue(option, value)
+    names = ("primal_feasibility", "dual_feasibility", "mip_feasibility")
+    tolerances = {f"{name}_tolerance": _EPSILON for name in names}
+    solver = solver_of(model, **{"mip_rel_gap": 0.0, "mip_abs_gap": 0.0, **tolerances, **options})
+    solver.run()
     return solver
