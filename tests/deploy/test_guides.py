@@ -11,9 +11,8 @@ import yaml
 
 from deploy.clouds import missing, transfers_of
 from deploy.config import DeploymentConfig
-from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.emulator.gcp.compute import _ROUTES
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator

@@ -16,10 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
-from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.config import region_of as aws_region_of
-from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.gcp.config import GcpEmulatorConfig, region_of
 from deploy.emulator.gcp.emulator import GcpEmulator

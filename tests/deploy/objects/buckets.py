@@ -8,13 +8,12 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.gcp.app import App as GcpApp
 from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.emulator import App as GcpApp
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.gcp.storage import Storage
 from deploy.objects.gcs import GcsObjects

@@ -10,9 +10,8 @@ import pytest
 from botocore.config import Config
 
 from deploy.emulator.aws.account import group_of, subnet_of
-from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
-from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.emulator.aws.transport import in_process
