@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from envs.simulation.series import Floats
+if TYPE_CHECKING:
+    from envs.simulation.series import Floats
 
 
 @dataclass(frozen=True)

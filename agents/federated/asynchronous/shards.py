@@ -12,13 +12,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.federated.asynchronous.aggregator import UpdateError, UpdateId, Vector
-from envs.simulation.series import Floats
+
+if TYPE_CHECKING:
+    from envs.simulation.series import Floats
 
 RingVector = NDArray[np.uint64]
 FloatMask = Literal["positional", "distributional"]
