@@ -169,7 +169,7 @@ def test_contestants_follow_the_names() -> None:
     ]
     with pytest.raises(UsageError, match=r"run/policy.pt holds 'clairvoyant', which policies= does not name"):
         contestants(["maf"], loaded, (), spec)
-    with pytest.raises(UsageError, match="did you mean 'clairvoyant'"):
+    with pytest.raises(ValueError, match="did you mean 'clairvoyant'"):
         contestants(["clairvoyent", "clairvoyant"], loaded, (), spec)
 
 
