@@ -253,12 +253,19 @@ def load(checkpoint: str | Path, environment: str | gymnasium.Env[Any, Any] | No
 
     Raises:
         CheckpointError: if there is none, it is damaged, or it was trained for another environment.
+        UsageError: if it holds policies of several environments and none is named.
     """
     file = policy_file(str(checkpoint))
-    state = load_policy_state(file)
     if environment is None:
+        state = load_policy_state(file)
+        if "worlds" in state:
+            raise UsageError(
+                f"{checkpoint} holds policies for {', '.join(state['worlds'])}: name one, as in "
+                f"load({str(checkpoint)!r}, 'multicloud')"
+            )
         environment = str(state["world"]["name"])
-    return _read(file, state, _world_spec(*_made_of(environment)[:2]))
+    spec = _world_spec(*_made_of(environment)[:2])
+    return _read(file, load_policy_state(file, spec.name), spec)
 
 
 def _read(file: Path, state: dict[str, Any], spec: WorldSpec) -> Trained:

@@ -33,6 +33,11 @@ def metric_name(metric: str) -> str:
     return _NAMES.get(metric, metric)
 
 
+def unit_of(metric: str) -> str:
+    """The unit of a metric, or its name where it has none."""
+    return _UNITS.get(metric, metric_name(metric))
+
+
 def axis_label(metric: str, higher_is_better: bool) -> str:
     """A metric with its unit, if it has one, and the thesis's letter: (L)ower or (H)igher is better."""
     unit = f", {_UNITS[metric]}" if metric in _UNITS else ""

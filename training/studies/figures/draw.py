@@ -12,7 +12,7 @@ from envs.simulation.series import Floats, Ints
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
 from training.evaluation.episodes import find_suite
-from training.studies.cells import axis_label, metric_name
+from training.studies.cells import axis_label, metric_name, unit_of
 from training.studies.experiment import ExperimentSettings, FigureSettings
 from training.studies.figures.canvas import colours, draw_band, legend_below, letter_panels, panels
 from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
@@ -144,7 +144,8 @@ def draw_bars(
         axis.bar_label(bars, fmt="{:,.0f}", fontsize=7, padding=2)
     axis.set_yticks(rows, [settings.scenarios[scenario].title for scenario in chosen])
     axis.invert_yaxis()
-    axis.set_xlabel(axis_label(metric, results[chosen[0]].higher_is_better(metric)), fontsize=8)
+    better = "higher" if results[chosen[0]].higher_is_better(metric) else "lower"
+    axis.set_xlabel(f"{unit_of(metric)} ({better} is better)", fontsize=8)
     axis.tick_params(labelsize=8)
     legend_below(drawn)
     return drawn
