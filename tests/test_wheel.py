@@ -62,7 +62,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.real
 def test_commands_and_library_work_from_an_installed_wheel(installed: Path, tmp_path: Path) -> None:
     command = installed / "spotweave"
-    assert run(command, "version", folder=tmp_path).split()
+    assert run(command, "--version", folder=tmp_path).split()
     assert "uniform_progress" in run(command, "policies", folder=tmp_path)
     trained = run(command, "train", *TINY, folder=tmp_path)
     assert "report: run/test/report.html" in trained
