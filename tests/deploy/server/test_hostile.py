@@ -250,9 +250,11 @@ def test_an_admins_cancel_does_not_queue_behind_the_requests_of_others(
         job_id = live.service.submitted()
         latest = store.jobs.latest
 
-        def slow(limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
+        def slow(
+            limit: int, states: Collection[JobState] | None = None, prefix: str | None = None
+        ) -> Sequence[Job]:
             assert go_on.wait(PATIENCE_S)
-            return latest(limit, states)
+            return latest(limit, states, prefix)
 
         monkeypatch.setattr(store.jobs, "latest", slow)
         with ThreadPoolExecutor(60) as others:

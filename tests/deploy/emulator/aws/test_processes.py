@@ -53,7 +53,7 @@ class Running:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "deploy.emulator", "aws", "--port", "0", "--config"]
+        command = [sys.executable, "-m", "spotweave.cli", "emulate", "aws", "--port", "0", "--config"]
         self.process = subprocess.Popen(
             [*command, str(self.folder / "aws.yaml")], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
