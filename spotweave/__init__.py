@@ -39,11 +39,14 @@ _PACKAGES = ("envs", "agents", "training", "deploy")
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_own_packages()
     return getattr(import_module("deploy.cli.client" if name in _CLIENT else "spotweave.api"), name)
 
 
 def _require_own_packages() -> None:
-    """Say at once where a folder of the user's and one of ours have one name, not by an error deep within.
+    """Say where a folder of the user's and one of ours have one name, not by an error deep within.
+
+    Not when `spotweave` is imported: programs of jobs that never ask for the library may have such folders.
 
     Raises:
         ImportError: if Python takes theirs for ours.
@@ -89,10 +92,14 @@ class _Registering:
 def _register() -> None:
     # If `envs` is being imported already, it registers them itself.
     if "envs" not in sys.modules:
-        import_module("envs")
+        try:
+            _require_own_packages()
+        except ImportError as error:
+            warnings.warn(f"Gymnasium does not know Spotweave's environments: {error}", stacklevel=2)
+        else:
+            import_module("envs")
 
 
-_require_own_packages()
 if "gymnasium" in sys.modules:
     _register()
 else:

@@ -84,7 +84,8 @@ def test_gymnasium_knows_the_environments_in_whatever_order(source: str, tmp_pat
 def test_a_package_of_the_user_s_that_hides_ours_is_named_with_the_remedy(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").touch()
-    done = python("import spotweave", tmp_path)
+    assert python("import spotweave.files", tmp_path).stderr == ""
+    done = python("import spotweave; spotweave.make", tmp_path)
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: {tmp_path / name} hides {ROOT / name}, which Spotweave needs: both are the package "
         f"{name!r}. Rename yours, or move it into a package of your own (my_project/{name}, imported as "
@@ -96,7 +97,7 @@ def test_a_folder_of_the_user_s_that_ours_hides_is_named_too(tmp_path: Path) -> 
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "mine.py").touch()
     (tmp_path / "deploy").mkdir()  # holds no Python, so nothing is lost
-    done = python("import spotweave, envs; print(envs.__file__)", tmp_path)
+    done = python("import spotweave, envs; spotweave.make; print(envs.__file__)", tmp_path)
     assert done.stdout == f"{ROOT / 'envs' / '__init__.py'}\n"
     warned = [line for line in done.stderr.splitlines() if "UserWarning" in line]
     assert len(warned) == 1
