@@ -59,17 +59,14 @@ def digest_file(policy: Path) -> Path:
     return policy.with_name(f"{policy.name}.sha256")
 
 
-def load_policy_state(path: Path, world: str | None = None) -> dict[str, Any]:
+def load_policy_state(path: Path) -> dict[str, Any]:
     """Read what `save_policy` wrote: the file that its digest was made of, with weights that are numbers.
 
-    Args:
-        path: the file.
-        world: of a file with the policies of several environments, the environment whose policy is wanted;
-            None: the whole file, as it stands.
+    A file with the policies of several environments has them in `worlds` (see `part_of`).
 
     Raises:
         CheckpointError: if the file is missing, is not a policy's state, is not the one its digest was made
-            of, has no digest, holds a weight that is not finite, or holds none for this environment.
+            of, has no digest, or holds a weight that is not finite.
     """
     _require_file(path)
     recorded = digest_file(path)
@@ -92,14 +89,22 @@ def load_policy_state(path: Path, world: str | None = None) -> dict[str, Any]:
         )
     for policy in policies.values():
         _require_finite(path, policy)
-    if world is None or "worlds" not in state:
-        return state
-    if world not in policies:
+    return state
+
+
+def part_of(path: Path, state: dict[str, Any], world: str) -> dict[str, Any]:
+    """The policy's own state, in a file with the policies of several environments that of `world`.
+
+    Raises:
+        CheckpointError: if there are several and none is for this environment.
+    """
+    parts = state.get("worlds", {world: state})
+    if world not in parts:
         raise CheckpointError(
-            f"{path} holds policies for +env={', '.join(policies)}, none for +env={world}: give a checkpoint "
+            f"{path} holds policies for +env={', '.join(parts)}, none for +env={world}: give a checkpoint "
             "of this environment"
         )
-    found: dict[str, Any] = policies[world]
+    found: dict[str, Any] = parts[world]
     return found
 
 
@@ -152,7 +157,7 @@ def stored_policy(
 
     Args:
         path: where it is from, for messages.
-        state: the file's content.
+        state: the file's content, of which the part of this world is taken.
         spec: the world it shall act in.
         weights: (K,) other scalarisation weights than those trained with.
         device: where it computes.
@@ -164,6 +169,7 @@ def stored_policy(
     from agents.mtdqn.policy import MTDQNPolicy
     from agents.value_policy import ValuePolicy
 
+    state = part_of(path, state, spec.name)
     require_fit(path, state, spec)
     agent = agent_named(state["agent"]["kind"])
     if agent.load is not None:

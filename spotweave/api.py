@@ -28,6 +28,7 @@ from envs.simulation.world import EpisodeKey, WorldSpec
 from envs.single import WorldEnv
 from spotweave.mistakes import EXIT_INTERRUPTED
 from training.adapters.flat_env import FlatWorldEnv, calibrate, nearest_valid
+from training.checkpoint import load_policy
 from training.config import UsageError, compose_values, plain, typed
 from training.evaluation.comparison import ComparisonSettings, measure, print_comparison, write_comparison
 from training.evaluation.playing import default_rules
@@ -256,8 +257,8 @@ def load(checkpoint: str | Path, environment: str | gymnasium.Env[Any, Any] | No
         UsageError: if it holds policies of several environments and none is named.
     """
     file = policy_file(str(checkpoint))
+    state = load_policy_state(file)
     if environment is None:
-        state = load_policy_state(file)
         if "worlds" in state:
             raise UsageError(
                 f"{checkpoint} holds policies for {', '.join(state['worlds'])}: name one, as in "
@@ -265,10 +266,6 @@ def load(checkpoint: str | Path, environment: str | gymnasium.Env[Any, Any] | No
             )
         environment = str(state["world"]["name"])
     spec = _world_spec(*_made_of(environment)[:2])
-    return _read(file, load_policy_state(file, spec.name), spec)
-
-
-def _read(file: Path, state: dict[str, Any], spec: WorldSpec) -> Trained:
     return Trained(file, stored_policy(file, state, spec), spec)
 
 
@@ -345,7 +342,8 @@ def train(environment: str | gymnasium.Env[Any, Any], **settings: Any) -> Traine
     code, run = start_or_resume(values, f"spotweave.train({name!r}, ...)")
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    return _read(run.policy, load_policy_state(run.policy), _world_spec(name, config))
+    spec = _world_spec(name, config)
+    return Trained(run.policy, load_policy(run.policy, spec), spec)
 
 
 def compare(
@@ -397,11 +395,8 @@ def _contestant(
     name: str, policy: Chooses | Policy | str, spec: WorldSpec, flattening: Flattening | None
 ) -> Policy:
     if isinstance(policy, str):
-        if policy in RULE_NAMES:
-            found = named_rule(policy, spec)
-        else:
-            file = policy_file(policy)
-            found = stored_policy(file, load_policy_state(file), spec)
+        is_rule = policy in RULE_NAMES
+        found = named_rule(policy, spec) if is_rule else load_policy(policy_file(policy), spec)
     elif isinstance(policy, Policy):
         found = policy.policy if isinstance(policy, Trained) else policy
     elif callable(policy):

@@ -12,7 +12,7 @@ import torch
 
 from agents.named import named_rule
 from agents.rules import make_rule
-from agents.stored import digest_file, load_policy_state, released_names
+from agents.stored import digest_file, load_policy_state, part_of, released_names
 from envs.environments import ENVIRONMENTS
 from envs.spot_episodes import RulesName, SpotConfig, build_spot
 from training.checkpoint import load_policy
@@ -36,7 +36,8 @@ def test_the_card_belongs_to_the_file(name: str) -> None:
 @pytest.mark.parametrize("name", ["multicloud", "federated", "bags", "workflows", "liu2022/spotweave"])
 def test_the_one_for_all_holds_each_released_policy(name: str) -> None:
     alone = load_policy_state(CHECKPOINTS / name / "policy.pt")
-    part = load_policy_state(CHECKPOINTS / "spotweave" / "policy.pt", alone["world"]["name"])
+    path = CHECKPOINTS / "spotweave" / "policy.pt"
+    part = part_of(path, load_policy_state(path), alone["world"]["name"])
     assert torch.equal(part["network"].pop("vector"), alone["network"].pop("vector"))
     assert part == alone
 

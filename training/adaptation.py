@@ -9,7 +9,7 @@ from typing import Any
 from agents.policy import Policy
 from agents.registry import agent_named
 from agents.settings import AgentSettings, MTDQNSettings
-from agents.stored import load_policy_state, policy_file
+from agents.stored import load_policy_state, part_of, policy_file
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.checkpoint import load_policy, write_policy
 from training.config import UsageError, plain
@@ -36,7 +36,7 @@ def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dic
             "agent=mtdqn, or checkpoint=null with another trainer than adapt"
         )
     path = policy_file(checkpoint)
-    stored = load_policy_state(path, spec.name).get("agent", {})
+    stored = part_of(path, load_policy_state(path), spec.name).get("agent", {})
     if stored.get("kind", agent.kind) != agent.kind:
         raise UsageError(
             f"{path} holds a policy of agent={stored['kind']}, not of agent={agent.kind}: give a checkpoint "
@@ -64,7 +64,7 @@ def start_of(run: RunDirectory, checkpoint: str | None, world: str) -> dict[str,
         return None
     if not run.start.is_file():
         write_policy(run.start, policy_file(checkpoint).read_bytes())
-    return load_policy_state(run.start, world)
+    return part_of(run.start, load_policy_state(run.start), world)
 
 
 @dataclass(frozen=True)

@@ -132,5 +132,5 @@ def load_policy(
         ValueError: if the weights are too few, too many or not finite.
     """
     path = Path(path)
-    state = load_policy_state(path / "policy.pt" if path.is_dir() else path, spec.name)
+    state = load_policy_state(path / "policy.pt" if path.is_dir() else path)
     return stored_policy(path, state, spec, weights, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -15,13 +15,16 @@ from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.series import StepSeries
 from spotweave.documents import Number, Positive, StrictModel, checked, load
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 BUNDLED = Path(__file__).resolve().parent
 PREFIX = "fedcostaware_"
 """Prefix of the files of the four data sets of Sinha 2025."""
 PREFIXES = {"rounds": PREFIX, "multi_fedls": "multi_fedls_"}
 """By the kind of their scenarios; the rest of a file's name is the scenario's."""
 
-Made = TypeVar("Made")
+Made = TypeVar("Made", bound="DataclassInstance")
 
 
 class ScenarioError(ValueError):
@@ -215,5 +218,5 @@ def _client(client: _Client, in_zone: Mapping[str, list[int]]) -> Client:
 
 def made_of(part: StrictModel, made: type[Made], **others: Any) -> Made:
     """A dataclass of a part's fields that have the same names, and of others."""
-    names = {item.name for item in fields(made)} & type(part).model_fields.keys()  # type: ignore[arg-type]
+    names = {item.name for item in fields(made)} & type(part).model_fields.keys()
     return made(**{name: getattr(part, name) for name in names} | others)

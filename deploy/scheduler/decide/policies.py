@@ -131,13 +131,13 @@ def _load(
         return Loaded(named_rule(name, spec), (), f"rule {name}")
     path = policy_file(name)
     try:
-        others = tuple(load_policy_state(path).get("worlds", ()))
+        state = load_policy_state(path)
     except CheckpointError as error:
         if stand_in is None:
             raise
         return Loaded(named_rule(stand_in, spec), (), f"rule {stand_in}", unusable=str(error))
-    policy = stored_policy(path, load_policy_state(path, world), spec, weights)
-    return Loaded(policy, components, str(path), others)
+    policy = stored_policy(path, state, spec, weights)
+    return Loaded(policy, components, str(path), tuple(state.get("worlds", ())))
 
 
 def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
