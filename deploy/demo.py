@@ -57,7 +57,7 @@ WITHIN_S = 600.0
 LOG = "demo.log"
 """Also tells a demo's state folder, which the next demo deletes, from anybody else's."""
 MOST_SLOW = 6.0
-"""On a machine so many times slower than the reference a demo is refused: nobody would wait for its end."""
+"""How many times slower than the reference a machine may be; on a slower one the demo refuses to start."""
 _REFERENCE_S = 0.6
 """What `slowness` measures on two idle cores of a cloud machine of 2024."""
 _QUICK_CLOCK = 2.0

@@ -212,7 +212,7 @@ class Client:
         return cast(Job, job)
 
     def find(self, job_id: str) -> str:
-        """The whole id of the one job whose id begins so."""
+        """The full id of the only job whose id starts with `job_id`."""
         if job_id in self._known:
             return job_id
         missing = ServiceError(f"there is no job {job_id!r}: see spotweave jobs", httpx.codes.NOT_FOUND)
@@ -239,7 +239,7 @@ class Client:
     def jobs(
         self, states: Sequence[str] = (), *, prefix: str | None = None, limit: int = 100
     ) -> list[JobSummary]:
-        """The latest jobs (in these states, whose ids begin so), the newest first; at most 1000."""
+        """The latest jobs, newest first, at most 1000; filtered by state and id prefix."""
         return list(self.get("/v1/jobs", state=list(states) or None, prefix=prefix, limit=limit))
 
     def job(self, job_id: str) -> Job:
@@ -292,8 +292,8 @@ class Client:
             job_id: the job.
             task: one of its tasks, `server` of a Flower job; None: the first.
             attempt: number of the try; None: the latest.
-            tail: only so many of the last lines, 10,000 at most.
-            after: from this byte on.
+            tail: return at most this many of the last lines, up to 10,000.
+            after: offset in bytes to start from.
         """
         query = {"task": task, "attempt": attempt, "tail": tail, "after": after}
         path, given = f"/v1/jobs/{self.find(job_id)}/logs", {k: v for k, v in query.items() if v is not None}
@@ -522,11 +522,11 @@ class _Away:
         self._since_s: float | None = None
 
     def back(self) -> None:
-        """It has answered."""
+        """Note that the service has answered."""
         self._since_s = None
 
     def still(self, error: UnreachableError) -> None:
-        """It has not; that is said once. Raises the error after ten minutes."""
+        """Note that it has not, and report it the first time. Raises the error after ten minutes."""
         now_s = time.monotonic()
         if self._since_s is None:
             self._since_s = now_s

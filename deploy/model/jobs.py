@@ -148,11 +148,11 @@ class Resources(GpuAsk):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
     instances: Annotated[int, Field(gt=0, le=1000)] = 1
-    """How many at once, all of one offer."""
+    """Number of instances, all of one offer."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
-    """At least so many cores each."""
+    """Minimum number of cores of each."""
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] = 1.0
-    """At least so much each."""
+    """Minimum memory of each, in GiB."""
 
 
 class Places(StrictModel):

@@ -102,7 +102,7 @@ def _gpu(nvml: Any, handle: Any, driver: str) -> GpuStatus:
 
 
 class GpuWatch:
-    """Looks every few seconds, in a thread: a driver that hangs must hold nobody up."""
+    """Polls the GPUs in a thread of its own, so that a driver that hangs blocks nobody."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = Nvml() if nvml is None else nvml

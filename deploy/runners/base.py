@@ -62,7 +62,7 @@ class Runner(Protocol):
         Args:
             assignment: the attempt; its nodes are those of the task that live now. Its task is one of the
                 job's `work.logs`.
-            offset: of the first byte; below 0: the last so many bytes.
+            offset: of the first byte; if negative, counted from the end.
             most_bytes: at most 1 MiB.
 
         Raises:

@@ -126,7 +126,7 @@ def part(folder: Path, path: str, offset: int, most_bytes: int) -> tuple[bytes, 
     Args:
         folder: trusted, as in `open_beneath`.
         path: of the file.
-        offset: of the first byte; below 0: the last so many bytes. Beyond the end: nothing.
+        offset: of the first byte; if negative, counted from the end. Beyond the end: nothing.
         most_bytes: read no more.
 
     Returns:
