@@ -387,7 +387,7 @@ def compare(
     measured = measure(env, settings, None, own=own, draw=directory is not None)
     if directory is not None:
         write_comparison(measured, directory)
-    print_comparison(measured.comparison)
+    print_comparison(measured.comparison, directory)
     return measured.comparison
 
 

@@ -182,7 +182,9 @@ def test_functions_policies_and_names_are_compared_on_the_same_episodes(
     assert set(seen) == {flat.observation_space.shape}
     same = found.paired["maf"][found.objective].difference
     assert found.paired["fast"][found.objective].difference == same
-    assert "first is " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "first is " in printed
+    assert "report" not in printed
 
     def place(observation: dict[str, np.ndarray]) -> int:
         return int(np.flatnonzero(observation["action_mask"])[0])
@@ -191,6 +193,7 @@ def test_functions_policies_and_names_are_compared_on_the_same_episodes(
     again = spotweave.compare(env, {"place": place, "maf": "maf"}, episodes=2, rules=[], out=tmp_path / "out")
     assert again.values("maf", again.objective) == pytest.approx(found.values("maf", found.objective))
     assert (tmp_path / "out" / "report.html").is_file()
+    assert f"report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
 
 
 @pytest.mark.real

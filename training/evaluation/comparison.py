@@ -196,11 +196,13 @@ def write_comparison(measured: Measured, out: Path, summary: str = "summary.json
         )
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """The result in one sentence, and a table."""
+def print_comparison(comparison: Comparison, folder: Path | None = None) -> None:
+    """The result in one sentence, a table, and where the report is, if one was written to `folder`."""
     terminal = console()
     terminal.print(verdict_sentence(comparison), highlight=False)
-    terminal.print(paired_table(comparison))
+    terminal.print(paired_table(comparison, has_report=folder is not None))
+    if folder is not None:
+        print(f"report: {folder / 'report.html'}")
 
 
 def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:
@@ -223,8 +225,7 @@ def compare(values: Mapping[str, Any], out: str | None, engine: EngineSettings =
     with engine.open() as opened:
         measured = measure(values["env"], settings, opened)
     write_comparison(measured, directory)
-    print_comparison(measured.comparison)
-    print(f"report: {directory / 'report.html'}")
+    print_comparison(measured.comparison, directory)
     return 0
 
 
@@ -280,6 +281,5 @@ def compare_after_training(
     settings = ComparisonSettings(checkpoint={policy.name: path}, episodes=episodes, lanes=player.lanes)
     measured = _run(player, engine, [policy, *rules], settings, values["env"], {policy.name: (policy, path)})
     write_comparison(measured, directory)
-    print_comparison(measured.comparison)
-    print(f"report: {directory / 'report.html'}")
+    print_comparison(measured.comparison, directory)
     return measured.comparison

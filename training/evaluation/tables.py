@@ -56,22 +56,19 @@ def arrow(higher_is_better: bool) -> str:
     return "↑" if higher_is_better else "↓"
 
 
-def paired_table(comparison: Comparison) -> Table:
+def paired_table(comparison: Comparison, *, has_report: bool = True) -> Table:
     """The best policies, the reference among them: the objective, and the reference minus each, paired."""
     objective = comparison.objective
     reference = comparison.reference
     shown = [name for name in comparison.ranking if name != reference.name][: MOST_POLICIES - 1]
     left_out = len(comparison.ranking) - 1 - len(shown)
     latency = reference.latency
+    more = f"{left_out} more policies and all metrics" if left_out else "all metrics"
     table = Table(
         title=f"{objective} {arrow(comparison.spec.higher_is_better[0])}, suite {comparison.suite.name}, "
         f"{comparison.suite.episodes} episodes",
         caption=f"{reference.name} decides in {latency.p50_ms:.3f} ms (p99 {latency.p99_ms:.3f})"
-        + (
-            f"; {left_out} more policies and all metrics in the report"
-            if left_out
-            else "; all metrics in the report"
-        ),
+        + (f"; {more} in the report" if has_report else ""),
     )
     table.add_column("policy")
     for header in ("mean", f"{_short(reference.name)} −", "95 %"):
