@@ -1,4 +1,4 @@
-"""report.html: one file, pictures inside, for a phone as for a desk."""
+"""report.html: one file, pictures inside, for a phone as for a desk: the verdict, and the rest folded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation import report_plots
 from training.evaluation.episodes import choose, policy_seed
 from training.evaluation.runs import RANDOMNESS, Comparison, liu_measures
-from training.evaluation.tables import arrow, bounds, number, signed, verdict_mark
+from training.evaluation.tables import MOST_POLICIES, arrow, bounds, leaders, number, signed, verdict_mark
 from training.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -38,31 +38,31 @@ def report_html(
         config_yaml: the resolved configuration.
     """
     spec, suite = comparison.spec, comparison.suite
-    direction = "higher" if spec.higher_is_better[0] else "lower"
     facts = {
         "world": spec.name,
         "suite": f"{suite.name}: {suite.episodes} episodes of split {suite.split}, seed {suite.seed}",
         "suite hash": comparison.hash,
         **{name: str(value) for name, value in provenance.items()},
-        "objective": f"{comparison.objective} ({direction} is better)",
         "randomness": RANDOMNESS,
     }
     sections = [
-        _section("The objective, paired", *_objective_parts(comparison)),
+        _section("Every policy and episode", *_objective_parts(comparison)),
         _section("Every metric", *_metric_parts(comparison)),
         _section("One episode", *_episode_parts(comparison, timelines)),
         *_liu_section(comparison),
         _section("Decision latency", _latency_table(comparison), _note("One observation at a time.")),
         _section(
             "Reproduce it",
+            "<dl>",
+            *(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()),
+            "</dl>",
             _note("Every number follows from this configuration, saved as config.yaml next to this report."),
             f"<pre>{escape(config_yaml)}</pre>",
         ),
     ]
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(f"{comparison.reference.name} in {spec.name}"),
-        lead=f'<p class="lead">{escape(verdict_sentence(comparison))}</p>',
-        facts="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()),
+        verdict="\n".join(_verdict_parts(comparison)),
         sections="\n".join(sections),
     )
 
@@ -99,32 +99,49 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
-def _objective_parts(comparison: Comparison) -> Iterable[str]:
+def _verdict_parts(comparison: Comparison) -> Iterable[str]:
+    """What is seen before anything is unfolded: two screens at most, however many policies there are."""
+    shown = leaders(comparison)
+    direction = "higher" if comparison.spec.higher_is_better[0] else "lower"
+    yield f'<p class="lead">{escape(verdict_sentence(comparison))}</p>'
+    yield _objective_table(comparison, shown)
+    yield _note(
+        f"In brackets: 95 % intervals. {comparison.objective}: {direction} is better. * the interval of the "
+        f"paired difference excludes 0. A tie counts as half a win. Suite {comparison.suite.name}."
+    )
+    yield _figure(
+        report_plots.paired_forest(comparison, shown),
+        "Mean paired difference in the objective, 95 % interval.",
+    )
+
+
+def _objective_table(comparison: Comparison, policies: Sequence[str]) -> str:
     objective, reference = comparison.objective, comparison.reference.name
     rows, classes = [], []
-    for name in comparison.ranking:
+    for name in policies:
         summary = comparison.summaries[name][objective]
-        row = [name, number(summary.mean), bounds(summary.interval)]
+        mean = f"{number(summary.mean)} {bounds(summary.interval)}"
         if name == reference:
-            rows.append([*row, "", "", "", "", "the reference"])
+            rows.append([name, "the reference", "", mean, ""])
             classes.append("reference")
             continue
         paired = comparison.paired[name][objective]
-        row += [signed(paired.difference), bounds(paired.interval)]
-        row += [f"{100 * paired.win_probability:.0f} %"]
-        row += [f"[{100 * paired.win_interval.low:.0f}, {100 * paired.win_interval.high:.0f}] %"]
-        rows.append([*row, verdict_mark(paired)])
+        difference = f"{signed(paired.difference)} {bounds(paired.interval)}"
+        low, high = 100 * paired.win_interval.low, 100 * paired.win_interval.high
+        wins = f"{100 * paired.win_probability:.0f} % [{low:.0f}, {high:.0f}]"
+        rows.append([name, verdict_mark(paired), difference, mean, wins])
         classes.append(paired.verdict)
-    difference = f"{reference} − policy"
-    header = ["policy", "mean", "95 % interval", difference, "95 % interval", f"{reference} wins"]
-    yield _table([*header, "95 % interval", f"{reference} is"], rows, classes, colour_column=7)
-    yield _note("* the interval of the paired difference excludes 0. A tie counts as half a win.")
-    yield _figure(
-        report_plots.paired_forest(comparison), "Mean paired difference in the objective, 95 % interval."
-    )
+    header = ["policy", f"{reference} is", f"{reference} − policy", "mean", f"{reference} wins"]
+    return _table(header, rows, classes, colour_column=1)
+
+
+def _objective_parts(comparison: Comparison) -> Iterable[str]:
+    if len(comparison.ranking) > MOST_POLICIES:
+        yield _objective_table(comparison, comparison.ranking)
     yield _figure(
         report_plots.paired_episodes(comparison),
-        f"Every episode: {reference} minus the policy. Green: {reference} is better there; red: worse.",
+        f"Every episode: {comparison.reference.name} minus the policy. Green: {comparison.reference.name} is "
+        "better there; red: worse.",
     )
 
 
@@ -193,7 +210,7 @@ def _latency_table(comparison: Comparison) -> str:
 
 
 def _section(title: str, *parts: str) -> str:
-    return "\n".join([f"<h2>{escape(title)}</h2>", *parts])
+    return "\n".join(["<details>", f"<summary>{escape(title)}</summary>", *parts, "</details>"])
 
 
 def _note(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,10 @@ def _stretch(axis: Axes, values: FloatVector, typical: float) -> str:
     return ""
 
 
-def paired_forest(comparison: Comparison) -> bytes:
-    """Mean paired difference in the objective with its interval, one row per policy."""
+def paired_forest(comparison: Comparison, policies: Sequence[str]) -> bytes:
+    """Mean paired difference in the objective with its interval, one row per policy but the reference."""
     objective = comparison.objective
-    others = [name for name in comparison.ranking if name != comparison.reference.name][::-1]
+    others = [name for name in policies if name != comparison.reference.name][::-1]
     figure, axes = _figure(7.0, 1.2 + 0.36 * len(others))
     axis = axes[0]
     lows, highs = [], []

@@ -13,7 +13,7 @@ WIDE = 140
 """Columns assumed where the output is not a terminal, so that a log holds whole rows."""
 
 MOST_POLICIES = 8
-"""Rows of a comparison in the terminal; the report has all."""
+"""Rows of a comparison in the terminal and at the top of its report; below, the report has all."""
 
 _STYLES = {"better": "green", "worse": "red", "unclear": "yellow"}
 
@@ -56,12 +56,19 @@ def arrow(higher_is_better: bool) -> str:
     return "↑" if higher_is_better else "↓"
 
 
+def leaders(comparison: Comparison) -> list[str]:
+    """The best policies and the reference, at most MOST_POLICIES together, in the order of the ranking."""
+    reference = comparison.reference.name
+    others = [name for name in comparison.ranking if name != reference][: MOST_POLICIES - 1]
+    return [name for name in comparison.ranking if name == reference or name in others]
+
+
 def paired_table(comparison: Comparison, *, has_report: bool = True) -> Table:
     """The best policies, the reference among them: the objective, and the reference minus each, paired."""
     objective = comparison.objective
     reference = comparison.reference
-    shown = [name for name in comparison.ranking if name != reference.name][: MOST_POLICIES - 1]
-    left_out = len(comparison.ranking) - 1 - len(shown)
+    shown = leaders(comparison)
+    left_out = len(comparison.ranking) - len(shown)
     latency = reference.latency
     more = f"{left_out} more policies and all metrics" if left_out else "all metrics"
     table = Table(
@@ -74,11 +81,11 @@ def paired_table(comparison: Comparison, *, has_report: bool = True) -> Table:
     for header in ("mean", f"{_short(reference.name)} −", "95 %"):
         table.add_column(header, justify="right")
     table.add_column(f"{_short(reference.name)} is")
-    for name in comparison.ranking:
+    for name in shown:
         mean = number(comparison.summaries[name][objective].mean)
         if name == reference.name:
             table.add_row(_short(name), mean, "", "", "", style="bold")
-        elif name in shown:
+        else:
             paired = comparison.paired[name][objective]
             verdict = Text(verdict_mark(paired), style=_STYLES[paired.verdict])
             table.add_row(_short(name), mean, signed(paired.difference), bounds(paired.interval), verdict)

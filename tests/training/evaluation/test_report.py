@@ -29,7 +29,7 @@ from training.evaluation.runs import (
     write_episodes,
     write_summary,
 )
-from training.evaluation.tables import bounds, number, paired_table, signed
+from training.evaluation.tables import MOST_POLICIES, bounds, number, paired_table, signed
 
 
 def steps(times: list[int], values: list[float]) -> StepSeries:
@@ -110,13 +110,25 @@ def test_report_is_one_file_with_its_pictures_inside(comparison: Comparison) -> 
     assert picture.shape[1] > 600
 
 
+def test_a_report_opens_with_the_verdict_on_the_best_and_folds_the_rest(comparison: Comparison) -> None:
+    many = [dataclasses.replace(comparison.runs[2], name=f"rule_{k}") for k in range(MOST_POLICIES)]
+    wide = Comparison(comparison.spec, comparison.suite, comparison.hash, (*many, comparison.runs[0]))
+    opening, *folded = report_html(wide, {}, {}, "x: 1\n").split("<details>")
+    assert opening.index(verdict_sentence(wide)) < opening.index("<table>") < opening.index("<img ")
+    assert opening.count("<tr") == 1 + MOST_POLICIES
+    assert '<tr class="reference">\n<td>rule_0</td>' in opening
+    assert f"<td>rule_{MOST_POLICIES - 1}</td>" in folded[0]
+    assert opening.count("<img ") == 1
+
+
 def test_report_without_timelines_says_so(comparison: Comparison) -> None:
     assert "keeps no timeline" in report_html(comparison, {}, {}, "x: 1\n")
 
 
 @pytest.mark.real
 def test_the_same_numbers_give_the_same_report(comparison: Comparison) -> None:
-    assert report_plots.paired_forest(comparison) == report_plots.paired_forest(comparison)
+    names = comparison.ranking
+    assert report_plots.paired_forest(comparison, names) == report_plots.paired_forest(comparison, names)
     assert report_html(comparison, {}, {}, "") == report_html(comparison, {}, {}, "")
 
 
