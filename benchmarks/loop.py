@@ -31,11 +31,11 @@ from deploy.model.clock import VirtualClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
-from deploy.scheduler.act.placing import place
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.placing import place
+from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store

@@ -41,12 +41,12 @@ from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.plans import Plans
-from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.plans import Plans
+from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.security.sandbox import Sandbox
 from deploy.security.trial import choose

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from deploy.model.instances import Offer
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.writer import observe, snapshot_of
+from deploy.scheduler.needs import Need, Round
+from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Application, Client, Market
 from envs.simulation.federations.rounds.application import Offer as RoundOffer

@@ -15,7 +15,7 @@ from agents.mtdqn.policy import MTDQNPolicy
 from deploy.clouds import count_offers, require_all_rented
 from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
-from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.policies import load_market_policy
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import is_loopback, listen_allowed, load_tls
 from deploy.security.trial import trial

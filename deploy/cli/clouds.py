@@ -23,7 +23,7 @@ from deploy.clouds import (
 from deploy.config import DeploymentConfig
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.base import PartialError, Provider, ProviderError
-from deploy.scheduler.act.placing import kept_for_moves
+from deploy.scheduler.placing import kept_for_moves
 from deploy.service import open_store
 from deploy.store.database import Database
 from deploy.store.errors import StoreError

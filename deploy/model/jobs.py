@@ -30,6 +30,7 @@ from deploy.model.fields import (
     check_size,
 )
 from deploy.model.gpus import GpuAsk
+from deploy.model.instances import Offer
 from deploy.model.workflows import SparkProgram, Workflow
 from spotweave.documents import StrictModel
 
@@ -166,6 +167,27 @@ class Places(StrictModel):
     """In these only."""
     instance_types: Names | None = None
     """On these only."""
+
+
+def ban(wanted: Resources, places: Places, offer: Offer) -> str | None:
+    """Why a task that wants this may never run on such an offer, whatever it costs; None if it may."""
+    for what, allowed, value in (
+        ("market", places.markets, offer.market),
+        ("provider", places.providers, offer.provider),
+        ("region", places.regions, offer.region),
+        ("instance type", places.instance_types, offer.instance_type),
+    ):
+        if allowed is not None and value not in allowed:
+            return f"the job allows {what} {', '.join(allowed)}, this is {value}"
+    if offer.vcpus < wanted.vcpus:
+        return f"has {offer.vcpus} vCPUs, the job needs {wanted.vcpus}"
+    if offer.memory_gib < wanted.memory_gib:
+        return f"has {offer.memory_gib:g} GiB, the job needs {wanted.memory_gib:g}"
+    if lacking := wanted.lacking(offer.gpus, offer.gpu, offer.gpu_memory_gib):
+        return lacking
+    if offer.quota < wanted.instances:
+        return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
+    return None
 
 
 class _Spark(SparkProgram, Work):

@@ -13,12 +13,12 @@ from deploy.billing import CHARGES_PER_USD, micro_usd_hour, usd
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower
 from deploy.model.tasks import Phase
-from deploy.scheduler.act.placing import to_come
+from deploy.scheduler.needs import Need
+from deploy.scheduler.placing import to_come
 from deploy.scheduler.retries import attempt_id, take_off
+from deploy.scheduler.rounds import client_of
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.memberships import client_of
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import Row
+from deploy.scheduler.snapshot import Row
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.jobs import Job

@@ -14,14 +14,14 @@ import structlog
 from deploy.model.clock import Clock
 from deploy.providers.base import Provider
 from deploy.runners.base import Runner
-from deploy.scheduler.act.actions import Actions
-from deploy.scheduler.act.settling import Ending
-from deploy.scheduler.decide.chooser import Chooser, Policies
+from deploy.scheduler.actions import Actions
+from deploy.scheduler.chooser import Chooser, Policies
 from deploy.scheduler.guards import Budgets
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.observer import Nodes, Observer
 from deploy.scheduler.retries import Cooldowns, Quarantine, Retries
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.settling import Ending
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 

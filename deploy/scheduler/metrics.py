@@ -40,7 +40,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.billing import usd
 from deploy.model.jobs import JobState, SparkStreaming
-from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decider import Decider
 from deploy.store.errors import NotFoundError
 from deploy.store.events import Event
 from deploy.store.intents import IntentKind

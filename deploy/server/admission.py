@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.model.instances import Offer
 from deploy.model.jobs import Bag, JobSpec, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.workflows import Workflow
-from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.needs import Need
 from deploy.server.errors import Refusal
 from deploy.store.folders import Held
 

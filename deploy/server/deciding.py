@@ -11,13 +11,12 @@ from typing import Literal
 
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.decider import Decision as PolicyDecision
-from deploy.scheduler.decide.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.decider import Decision as PolicyDecision
 from deploy.scheduler.guards import Guards, Standing
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.needs import Need
+from deploy.scheduler.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
+from deploy.scheduler.snapshot import Occupancy, snapshot_of
 from deploy.server.schemas import (
     DECISION_EXAMPLE,
     TASK_EXAMPLE,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from deploy.model.gpus import MOST_GPUS
 from deploy.model.instances import Market, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
-from deploy.scheduler.snapshot.needs import Kind, Need, Round
+from deploy.scheduler.needs import Kind, Need, Round
 from envs.simulation.snapshot import HISTORY_STEPS
 
 MAX_OFFERS = 500

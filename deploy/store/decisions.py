@@ -66,7 +66,7 @@ class DecisionRecord:
         shadow_policy: the policy that was asked for comparison; None if none was.
         shadow_choice: what it would have chosen; None for "none for now".
         shadow_difference: expected USD of the shadow's choice minus that of the chosen one, both by the one
-            appraisal of `deploy.scheduler.decide.policies`: below 0 the shadow would have been cheaper.
+            appraisal of `deploy.scheduler.policies`: below 0 the shadow would have been cheaper.
         decision_id: rising; 0 before it is written.
     """
 

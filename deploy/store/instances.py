@@ -90,6 +90,11 @@ class Instance:
         )
 
 
+def all_have_notice(held: Sequence[Instance]) -> bool:
+    """Whether the end of all of them has been announced: the place is as good as lost."""
+    return bool(held) and all(one.notice_s is not None for one in held)
+
+
 class Instances:
     """The instances of a store. Writing needs a transaction."""
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from deploy.scheduler import loop, observer, retries
-from deploy.scheduler.act import actions
-from deploy.scheduler.decide import chooser
+from deploy.scheduler import actions, chooser, loop, observer, retries
 from deploy.store.store import Store
 
 

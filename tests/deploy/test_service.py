@@ -20,7 +20,7 @@ from deploy.runners.bag.task import BagSettings
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
-from deploy.scheduler.act.placing import place
+from deploy.scheduler.placing import place
 from deploy.security.tls import node_pair
 from deploy.security.tokens import join_token
 from deploy.server.admission import Quotas

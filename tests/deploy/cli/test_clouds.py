@@ -20,7 +20,7 @@ from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
 from deploy.providers.base import CapacityError
 from deploy.providers.gcp.clients import VARIABLE
-from deploy.scheduler.act.placing import place
+from deploy.scheduler.placing import place
 from deploy.service import open_store
 from deploy.store.jobs import Job
 from envs.environments import make

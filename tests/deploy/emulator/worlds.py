@@ -34,11 +34,11 @@ from deploy.providers.config import ProviderConfig
 from deploy.providers.gcp import names
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.provider import GcpProvider
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store

@@ -29,7 +29,7 @@ from deploy.model.jobs import Places as PlacesOf
 from deploy.model.strategies import FedAvg, FedSuda, selection
 from deploy.model.workflows import MOST_STEPS, Workflow
 from deploy.runners.bag.runner import check
-from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.needs import Need
 from deploy.yamlfile import ConfigError
 from spotweave.documents import first_mistake
 from tests.deploy.hostile import BATCH, EXTREME, STREAM, TRAINING, text_of

@@ -12,12 +12,12 @@ from agents.policy import Policy
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider, Decision
-from deploy.scheduler.decide.policies import Loaded, combined, load_market_policy, load_round_policy
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.needs import Need
+from deploy.scheduler.policies import Loaded, combined, load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.needs import Need
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
-from deploy.scheduler.snapshot.estimates import need_of
-from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.needs import Need, need_of
 from envs.multicloud import build_market
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at

@@ -6,7 +6,7 @@ from typing import Any
 
 from deploy.model.instances import Market, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
-from deploy.scheduler.snapshot.needs import Kind, Need
+from deploy.scheduler.needs import Kind, Need
 
 
 def offer(name: str, market: Market = "spot", **changes: Any) -> Offer:

@@ -22,9 +22,10 @@ from agents.policy import ByKind, Policy
 from agents.settings import LibrarySettings
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider, Decision, guided
-from deploy.scheduler.decide.policies import (
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider, Decision, guided
+from deploy.scheduler.needs import Need, Round
+from deploy.scheduler.policies import (
     MARKET_COMPONENTS,
     Loaded,
     combined,
@@ -32,10 +33,8 @@ from deploy.scheduler.decide.policies import (
     load_market_policy,
     load_round_policy,
 )
-from deploy.scheduler.decide.questions import INVALID_S
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.records import INVALID_S
+from deploy.scheduler.snapshot import Occupancy, snapshot_of
 from deploy.server.deciding import Deciders
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.store.decisions import Mode
@@ -312,7 +311,7 @@ def test_the_guide_decides_about_federated_tasks_as_the_rule_of_rounds_does() ->
 def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = encode(snapshot_of(OFFERS, [need()], {}, Occupancy()), 2)
     for answer in (999, 7, RuntimeError("broken")):
-        rule = "deploy.scheduler.decide.decider.named_rule"
+        rule = "deploy.scheduler.decider.named_rule"
         monkeypatch.setattr(rule, lambda _, answer=answer: Stubborn(answer))
         assert guided(observation) == 3
         assert decide(Stubborn(-1), need()).offer_id is None

@@ -12,8 +12,8 @@ from deploy.billing import CHARGES_PER_USD, usd
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
 from deploy.model.transfers import Transfers
-from deploy.scheduler.act.placing import of_start, place
 from deploy.scheduler.guards import Budgets
+from deploy.scheduler.placing import of_start, place
 from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

@@ -16,10 +16,9 @@ from deploy.model.instances import LaunchRequest, Market, Offer
 from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
 from deploy.providers.base import CapacityError
 from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
+from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.writer import observe, snapshot_of
+from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer

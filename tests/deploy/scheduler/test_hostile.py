@@ -13,9 +13,9 @@ from deploy.model.fields import MOST_GB, MOST_SECONDS
 from deploy.model.jobs import JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
-from deploy.scheduler.decide import roster
+from deploy.scheduler import roster
+from deploy.scheduler.needs import need_of
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.test_isolation import HOSTILE, ODD

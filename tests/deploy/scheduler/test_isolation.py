@@ -15,12 +15,10 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
-from deploy.scheduler import observer, retries
-from deploy.scheduler.act import settling
-from deploy.scheduler.decide import roster
+from deploy.scheduler import observer, retries, roster, settling
+from deploy.scheduler.needs import need_of
 from deploy.scheduler.observer import bounded
 from deploy.scheduler.retries import FAULTS, FIRST_S
-from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

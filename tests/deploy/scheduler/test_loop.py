@@ -16,7 +16,7 @@ from deploy.model.jobs import FlowerClient, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
-from deploy.scheduler.decide.policies import MARKET_COMPONENTS
+from deploy.scheduler.policies import MARKET_COMPONENTS
 from deploy.scheduler.retries import end_job
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.training import federated

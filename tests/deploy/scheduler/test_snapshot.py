@@ -15,12 +15,11 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, FlowerClient, Places, Resources, TaskKey
 from deploy.model.strategies import FedAsync, FedAvg, Strategy
 from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.policies import load_market_policy
-from deploy.scheduler.snapshot.memberships import SAMPLE_S, Membership, Occupancy
-from deploy.scheduler.snapshot.needs import Round
-from deploy.scheduler.snapshot.rounds import Look, Rounds
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.needs import Round
+from deploy.scheduler.policies import load_market_policy
+from deploy.scheduler.rounds import Look, Membership, Rounds
+from deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
 from deploy.store.instances import Instance
 from deploy.store.tasks import Task
 from envs.simulation import columns as col

@@ -12,13 +12,11 @@ import pytest
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.policies import load_market_policy
-from deploy.scheduler.snapshot.estimates import Learned
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import observe, snapshot_of
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.needs import Learned, Need
+from deploy.scheduler.policies import load_market_policy
+from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.decisions import Mode
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer

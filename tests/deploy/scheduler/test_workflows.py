@@ -16,11 +16,11 @@ from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.jobs import Bag, BagTask, JobSpec, JobState, Places, Resources, TaskKey
 from deploy.model.transfers import Transfers
-from deploy.scheduler.act.placing import of_start, regions_of
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.plans import Plans, Stand
-from deploy.scheduler.snapshot.estimates import need_of
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.needs import need_of
+from deploy.scheduler.placing import of_start, regions_of
+from deploy.scheduler.plans import Plans, Stand
 from deploy.server.admission import AdmissionError, admit
 from deploy.store.intents import IntentKind
 from envs.simulation.snapshot import Observation

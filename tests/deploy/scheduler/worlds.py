@@ -22,11 +22,11 @@ from benchmarks.simulated import (
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
-from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider
-from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
+from deploy.scheduler.chooser import Policies
+from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode

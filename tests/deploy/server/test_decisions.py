@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.scheduler.decide.policies import MARKET_COMPONENTS, load_market_policy
+from deploy.scheduler.policies import MARKET_COMPONENTS, load_market_policy
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders, RequestError
 from deploy.server.schemas import (

@@ -13,18 +13,16 @@ from structlog.contextvars import bound_contextvars
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.act.placing import cancel_move, intend_move, place
-from deploy.scheduler.decide.decider import Decider, Decision
-from deploy.scheduler.decide.plans import Plans
-from deploy.scheduler.decide.policies import Appraisals
-from deploy.scheduler.decide.questions import Records, Watched
-from deploy.scheduler.decide.roster import Asked, Roster
+from deploy.scheduler.decider import Decider, Decision, appraised_usd
 from deploy.scheduler.guards import Budgets, Guards, Outcome, leave, pays_nowhere, starts_nowhere
+from deploy.scheduler.needs import Need
+from deploy.scheduler.placing import cancel_move, intend_move, place
+from deploy.scheduler.plans import Plans
+from deploy.scheduler.records import Records, Watched
 from deploy.scheduler.retries import Cooldowns, Quarantine, end_job, requeue
+from deploy.scheduler.roster import Asked, Roster
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import View, observe
+from deploy.scheduler.snapshot import Occupancy, View, observe
 from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.schema import Json
@@ -83,7 +81,6 @@ class Chooser:
         self._roster = Roster(store, settings, budgets, cooldowns, quarantine, policies.plans)
         self._records = Records(store, policies.mode)
         self._guards = Guards(settings.guards, store.prices)
-        self._appraisals = Appraisals()
         self._occupancy = Occupancy()
         self._holding: set[str] = set()
         """Jobs that have instances."""
@@ -278,7 +275,7 @@ class Chooser:
         assert decision is not None
         self._records.answer(decision, now_s)
         choice = self._outcome(one, decision, view, now_s).offer_id
-        usd = self._appraisals.expected_usd(one.need, view)
+        usd = appraised_usd(one.need, view)
         # A task that runs stays with "none", which is appraised as its own place.
         stays = one.need.here if one.need.running and one.need.here in usd else None
         difference_usd = usd[choice or stays] - usd[outcome.offer_id or stays]

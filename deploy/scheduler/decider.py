@@ -17,12 +17,11 @@ from agents.policy import ByKind, Policy
 from agents.rules.appraisal import appraise
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
-from deploy.scheduler.snapshot.memberships import Occupancy
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import Row, observe, snapshot_of
+from deploy.scheduler.needs import Need
+from deploy.scheduler.snapshot import Occupancy, Row, View, observe, snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.guards.rules import GuardRules, GuardsConfig
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot
+from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode
 
 # A policy's answer, looked at before anything follows from it.
 #
@@ -385,3 +384,16 @@ def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:
     assert pair is not None
     free = max(0, int(pair[col.FREE]))
     return f"{free} of {offer.quota} instances are free, the job needs {need.resources.instances}"
+
+
+def appraised_usd(need: Need, view: View) -> dict[str | None, float]:
+    """Expected USD of each choice until the task's end (of a federated client: until it has delivered next).
+
+    Returns:
+        By offer id, and for None ("none for now"); within +-10,000, by the rule `expected_cost`. A place that
+        cannot be had now is appraised as if it could.
+    """
+    observation = encode(view.snapshot([need]), 1)
+    batch = {name: np.asarray(array)[None] for name, array in observation.items()}
+    usd = appraise(cast(Observation, batch), 1).usd[0, 0]
+    return {place: float(usd[k]) for k, place in enumerate([*(one.offer_id for one in view.offers), None])}

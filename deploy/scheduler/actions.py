@@ -15,8 +15,8 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.act.placing import kept_for_moves, move, of_start, regions_of
 from deploy.scheduler.observer import assignment_of
+from deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
 from deploy.scheduler.retries import Retries, attempt_id, end, requeue
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE

@@ -11,14 +11,12 @@ from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
 from agents.workflows.planners import PLANNERS, checked_plan
 from agents.workflows.solution import Solution
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec
+from deploy.model.jobs import JobSpec, ban
 from deploy.model.speeds import slowness
 from deploy.model.tasks import Phase
 from deploy.model.transfers import Transfers
 from deploy.model.workflows import Workflow
-from deploy.scheduler.decide.questions import doomed
-from deploy.scheduler.snapshot.needs import ban
-from deploy.store.instances import Instance
+from deploy.store.instances import Instance, all_have_notice
 from deploy.store.tasks import Task
 from envs.simulation.workflows import model
 from envs.simulation.workflows.problem import Problem
@@ -52,7 +50,7 @@ def stands_of(tasks: Sequence[Task], held: Sequence[Instance]) -> dict[str, Stan
         here = [by_name[name] for name in task.instances if name in by_name]
         if task.phase is Phase.SUCCEEDED:
             found[task.key.task] = Stand(task.saved_region, 1.0)
-        elif here and not doomed(here):
+        elif here and not all_have_notice(here):
             found[task.key.task] = Stand(here[0].offer.region, min(_ALMOST, task.progress))
     return found
 

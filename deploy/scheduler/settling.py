@@ -9,9 +9,9 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.model.workflows import Workflow
-from deploy.scheduler.act.placing import kept_for_moves
 from deploy.scheduler.guards import Budgets, leave_the_spent, too_few
 from deploy.scheduler.observer import Nodes
+from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.retries import Quarantine, Retries, attempt_id, end, end_job, requeue, take_off
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance

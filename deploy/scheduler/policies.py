@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
-
-import numpy as np
 
 from agents.named import RULE_NAMES, named_rule, question_rules
 from agents.policy import ByKind, Policy
-from agents.rules.appraisal import appraise
 from agents.stored import CheckpointError, load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
-from deploy.scheduler.decide.decider import WINDOW
-from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.writer import View
-from envs.simulation.snapshot import Observation, encode
+from deploy.scheduler.decider import WINDOW
 from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
@@ -155,27 +148,3 @@ def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
         higher_is_better=(False,),
         time_unit="s",
     )
-
-
-# What every choice for one task is expected to cost, in one unit, whoever chooses: USD by one rule.
-
-
-class Appraisals:
-    """Appraises the choices of a task."""
-
-    def expected_usd(self, need: Need, view: View) -> dict[str | None, float]:
-        """Expected USD until the task's end (of a federated client: until it has delivered next).
-
-        Args:
-            need: the task.
-            view: of the offers.
-
-        Returns:
-            By offer id, and for None ("none for now"); within +-10,000. A place that cannot be had now is
-            appraised as if it could.
-        """
-        observation = encode(view.snapshot([need]), 1)
-        batch = {name: np.asarray(array)[None] for name, array in observation.items()}
-        usd = appraise(cast(Observation, batch), 1).usd[0, 0]
-        places: list[str | None] = [*(offer.offer_id for offer in view.offers), None]
-        return {place: float(usd[k]) for k, place in enumerate(places)}

@@ -1,1 +1,0 @@
-"""Decisions: which tasks are due, what the policy answers, and what is recorded."""

@@ -1,1 +1,0 @@
-"""Build the snapshot that policies see from the store."""
