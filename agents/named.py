@@ -49,7 +49,7 @@ QUESTION_RULES = {
         "federated", f"{_ROUNDS}.always_on:always_on_demand", "Always on, on demand", "Sinha 2025, Table I"
     ),
     "bag_cost": QuestionRule(
-        "bags", "agents.bags.cost:BagCost", "Expected cost of a bag's tasks", "Spotweave, docs/bag-plans.md"
+        "bags", "agents.bags.cost:BagCost", "Expected cost of a bag's tasks", "Spotweave, docs/bags.md"
     ),
     "heft_on_demand": QuestionRule(
         "workflows", f"{_STEPS}:HeftOnDemand", "HEFT on demand", "Topcuoglu, Hariri and Wu 2002, step by step"

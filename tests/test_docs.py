@@ -152,7 +152,7 @@ def test_the_site_is_built_and_asks_no_other_host_for_anything(tmp_path: Path) -
 def test_every_component_and_metric_is_explained(name: str) -> None:
     entry = ENVIRONMENTS[name]
     spec = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1).spec
-    pages = ("environments.md", "federated-environment.md")
+    pages = ("environments.md", "federated-rounds.md")
     text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
     missing = [word for word in (*spec.components, *spec.metrics) if f"`{word}`" not in text]
     assert missing == []

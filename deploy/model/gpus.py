@@ -35,11 +35,11 @@ class GpuAsk(StrictModel):
     """What each instance of a task must have of GPUs."""
 
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = None
-    """How many; None: one where a model or memory is asked for, else none."""
+    """How many; None: 1 if `gpu` or `gpu_memory_gib` is given, else 0."""
     gpu: Models | None = None
-    """Any of these models; None: any."""
+    """A model, or several of which any will do; None: any."""
     gpu_memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e5)] | None = None
-    """Of each, as its vendor names it."""
+    """Minimum memory of each GPU, as its vendor names it."""
 
     @model_validator(mode="after")
     def _some(self) -> GpuAsk:

@@ -56,28 +56,28 @@ class BagTask(GpuAsk):
     """One command, on an instance of its own."""
 
     name: Name
-    """Of its own in the bag."""
+    """Unique in the bag."""
     command: Command
-    """A program and its arguments; no shell reads them."""
+    """Program and arguments, run without a shell."""
     minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
-    """Expected, at the reference speed of the job's profile."""
+    """Expected run time at `profile.reference_speed`."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Cores that its instance must have; None: as `resources` of the job says."""
+    """Minimum cores; None: as in `resources`."""
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] | None = None
-    """The same of its memory."""
+    """Minimum memory; None: as in `resources`."""
 
 
 class Bag(Work):
-    """Commands, each of which is a task. The job succeeds when all of them have ended with exit code 0."""
+    """Independent commands, each a task; succeeds when all have ended with exit code 0."""
 
     kind: Literal["bag"] = "bag"
     tasks: Annotated[tuple[BagTask, ...], Field(min_length=1, max_length=MOST_TASKS)]
-    """The commands, which need nothing of each other."""
+    """The commands."""
     deadline_s: Seconds | None = None
-    """Seconds from submission to the end of the last task."""
+    """From submission to the end of the last task."""
     checkpoint: Command | None = None
-    """Run in a task's folder every `profile.checkpoint_interval_s` and when its instance is about to end.
-    A restarted task finds its checkpoint folder as it was then. None: it starts from the beginning."""
+    """Command that fills the checkpoint folder; run every `profile.checkpoint_interval_s` and before the
+    instance ends; None: an interrupted task starts over."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Bag:
@@ -146,27 +146,27 @@ class TaskKey(NamedTuple):
 
 
 class Resources(GpuAsk):
-    """What one instance of a task must have, and how many of them the task needs at once."""
+    """What each instance of a task must have."""
 
     instances: Annotated[int, Field(gt=0, le=1000)] = 1
-    """Number of instances, all of one offer."""
+    """Instances at once, all of one offer."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
-    """Minimum number of cores of each."""
+    """Minimum cores of each."""
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] = 1.0
-    """Minimum memory of each, in GiB."""
+    """Minimum memory of each."""
 
 
 class Places(StrictModel):
-    """Restrictions on the places of a job; None: no restriction."""
+    """Where a job may run; what is left out restricts nothing."""
 
     markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
-    """In these only."""
+    """Allowed markets."""
     providers: Names | None = None
-    """At these only, by their names in the deployment's file."""
+    """Allowed providers, as the deployment names them."""
     regions: Names | None = None
-    """In these only."""
+    """Allowed regions."""
     instance_types: Names | None = None
-    """On these only."""
+    """Allowed instance types."""
 
 
 def ban(wanted: Resources, places: Places, offer: Offer) -> str | None:
@@ -207,9 +207,9 @@ class SparkBatch(_Spark):
 
     kind: Literal["spark-batch"] = "spark-batch"
     deadline_s: Seconds | None = None
-    """Seconds from submission to the end."""
+    """From submission to the end."""
     standard_s: Seconds | None = None
-    """Expected seconds on the reference instance type; learned from earlier runs where left out."""
+    """Expected run time at `profile.reference_speed`; None: learned from earlier runs."""
 
     def standard_s_of(self, task: str) -> float | None:
         """Expected seconds of a task at the reference speed; None where not known."""
@@ -217,17 +217,17 @@ class SparkBatch(_Spark):
 
 
 class SparkStreaming(_Spark):
-    """A Structured Streaming application: micro-batches, each of which should end in time."""
+    """A Structured Streaming application with a deadline for each micro-batch."""
 
     kind: Literal["spark-streaming"] = "spark-streaming"
     period_s: Seconds
-    """A batch is triggered so often."""
+    """Time between two triggers."""
     batch_deadline_s: Seconds
-    """Seconds from a batch's trigger to its end."""
+    """From a batch's trigger to its end."""
     batches: Count | None = None
-    """The job ends after this many; None: when it is cancelled."""
+    """The job ends after this many; None: runs until cancelled."""
     standard_s: Seconds | None = None
-    """Expected seconds of one batch."""
+    """Expected time of one batch."""
 
 
 def _interval(seconds: float) -> float:
@@ -237,47 +237,43 @@ def _interval(seconds: float) -> float:
 
 
 class Profile(StrictModel):
-    """What is known of each task of a job beyond its standard time.
-
-    What is left out counts as nothing: no data to move, no checkpoints, a time that goes with the speed.
-    """
+    """What is known of each task, for better decisions."""
 
     reference_speed: Annotated[FiniteFloat, Field(ge=0.001, le=1000)] = 1.0
-    """Speed of the instance type that standard times refer to."""
+    """Speed of the instance type that expected times refer to."""
     sensitivity: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None
-    """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by
-    more than a seventh of this counts as that fast or slow only. None: all of it matters."""
+    """Speeds count within `reference_speed` ± `sensitivity` / 7 only (Liu 2022, section 5.3); None: all."""
     data_region: Text | None = None
-    """Region of the input; None: available everywhere."""
+    """Region of the input; None: everywhere."""
     data_gb: Gigabytes = 0.0
-    """Input that is read where the task starts."""
+    """Input that is read at each start."""
     checkpoint_gb: Gigabytes = 0.0
-    """What a checkpoint holds, which moves with the task."""
+    """Size of a checkpoint, which moves with the task."""
     checkpoint_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] = 0.0
-    """Seconds to save a checkpoint."""
+    """Time to save a checkpoint."""
     checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS), AfterValidator(_interval)] = (
         0.0
     )
-    """Seconds of work between two checkpoints, at least 1; 0: it takes none by itself."""
+    """Work between two checkpoints, at least 1; 0: no regular checkpoints."""
 
 
 class FlowerClient(StrictModel):
-    """One participant and what is passed to its node."""
+    """One participant."""
 
     name: Name
-    """Of its own in the training."""
+    """Unique in the training."""
     config: Texts = Field(default_factory=dict)
-    """What its node is given (Flower's `node_config`)."""
+    """Flower's `node_config`."""
     region: Text | None = None
-    """Region of the client's data, where alone it trains; None: anywhere."""
+    """Region of its data, the only one where it trains; None: any."""
     budget_usd: Usd | None = None
-    """What its instances may cost together; a hard limit. It leaves the training before it is passed."""
+    """Hard limit on its cost; it leaves the training before passing it."""
     epoch_s: Seconds | None = None
-    """Expected seconds of its part of a round, where they differ from the others' `epoch_s`."""
+    """Its own `epoch_s`, if it differs."""
     cold_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] | None = None
-    """What its first epoch on an instance takes longer; measured where left out."""
+    """Extra time of its first epoch on an instance; None: measured."""
     samples: Annotated[int, Field(gt=0, le=strategies.MOST_SAMPLES)] = 1
-    """Weight of the client in asynchronous strategies: its examples, in any unit."""
+    """Weight in asynchronous strategies: number of examples, in any unit."""
 
 
 SERVER = "server"
@@ -289,21 +285,21 @@ class Flower(Work):
 
     kind: Literal["flower"] = "flower"
     app: Path
-    """Folder of a Flower app (pyproject.toml with ServerApp and ClientApp)."""
+    """Folder of the Flower app, with its pyproject.toml."""
     rounds: Count
-    """After which it has succeeded."""
+    """Rounds until it has succeeded; versions of the model in asynchronous strategies."""
     clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1, max_length=MAX_CLIENTS)]
-    """Who takes part; each is a task."""
+    """Participants; each is a task."""
     run_config: Texts = Field(default_factory=dict)
-    """In place of the app's own settings (Flower's `run_config`)."""
+    """Overrides the app's settings (Flower's `run_config`)."""
     deadline_s: Seconds | None = None
     """From submission to the end of the last round."""
     epoch_s: Seconds | None = None
-    """Expected seconds of a client's part of a round, until some were measured."""
+    """Expected time of a client's part of a round, until measured."""
     aggregation_s: Seconds | None = None
-    """Expected seconds that the server takes at the end of a round."""
+    """Expected time of the server at the end of a round."""
     strategy: strategies.Strategy = strategies.FedAvg()
-    """How updates become the next model. Where it is asynchronous, a round is one version of the model."""
+    """How updates become the next model."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Flower:
@@ -352,21 +348,21 @@ class JobSpec(StrictModel):
     """A job file: what `spotweave submit` sends."""
 
     name: Name
-    """For people; need not be unique."""
+    """A label; need not be unique."""
     work: Annotated[SparkBatch | SparkStreaming | Flower | Bag | Workflow, Field(discriminator="kind")]
-    """What it does."""
+    """What to run."""
     resources: Resources = Resources()
-    """Of each task."""
+    """What each instance must have."""
     places: Places = Places()
     """Where it may run."""
     profile: Profile = Profile()
-    """What is known of its tasks, for better decisions."""
+    """What is known of its tasks."""
     budget_usd: Usd | None = None
-    """What all its instances may cost together; a hard limit."""
+    """Hard limit on the cost of all its instances."""
     env: Texts = Field(default_factory=dict)
-    """Environment variables of its processes. No secrets: they are stored as they are."""
+    """Environment variables, stored in the clear: no secrets."""
     max_user_failures: Annotated[int, Field(ge=0, le=20)] = 2
-    """After this many failures that are not the provider's fault, it has failed."""
+    """Failures of the job's own that it survives."""
 
     @model_validator(mode="after")
     def _environment(self) -> JobSpec:

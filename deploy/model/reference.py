@@ -15,10 +15,10 @@ Schema = Mapping[str, Any]
 INTRODUCTION = """\
 # The job file
 
-Every key of the YAML file that `spotweave submit` sends, made from the models that read it by
-`python -m deploy.model.reference > docs/job-file.md`. What the kinds of jobs do with them:
-[Spark](spark-jobs.md), [bags](bags.md), [workflows](workflows.md), [asynchronous trainings](asynchronous.md).
-An unknown key is refused. A number is written as a number, not as text.
+Look up any key of the file that `spotweave submit` sends. Defaults are in brackets; `_s` means seconds. A
+*name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are
+refused in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
+[workflows](workflows.md).
 
 ```yaml
 name: wordcount
@@ -27,17 +27,22 @@ resources: {instances: 2, vcpus: 1, memory_gib: 1.0}
 places: {markets: [spot, on_demand]}
 ```
 """
+END = "The models that read the file make this page: `python -m deploy.model.reference > docs/job-file.md`."
+MOST_TOLD = 100
+"""Larger limits only stop mistakes; the refusal names them."""
 
 
 def reference() -> str:
     """The page, as Markdown."""
     whole = JobSpec.model_json_schema()
     models: Mapping[str, Schema] = whole["$defs"]
-    parts = [INTRODUCTION + "\n" + _table(whole, models)]
+    told: dict[tuple[str, str], str] = {}
+    parts = [INTRODUCTION + "\n" + _table("", whole, models, told)]
     for name in _used(whole, models):
         text = " ".join(models[name].get("description", "").split())
-        parts.append(f"## {_title(name, models)}\n\n{text}\n\n{_table(models[name], models)}")
-    return "\n\n".join(parts) + "\n"
+        title = _title(name, models)
+        parts.append(f"## {title}\n\n{text}\n\n{_table(title, models[name], models, told)}")
+    return "\n\n".join([*parts, END]) + "\n"
 
 
 def _used(schema: Schema, models: Mapping[str, Schema]) -> Iterator[str]:
@@ -51,32 +56,43 @@ def _used(schema: Schema, models: Mapping[str, Schema]) -> Iterator[str]:
                 yield name
 
 
+def _anchor(title: str) -> str:
+    return title.lower().replace(":", "").replace(" ", "-")
+
+
 def _title(name: str, models: Mapping[str, Schema]) -> str:
     kind = models[name].get("properties", {}).get("kind", {}).get("const")
     return f"kind: {kind}" if kind else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
 
 
-def _table(schema: Schema, models: Mapping[str, Schema]) -> str:
-    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+def _table(title: str, schema: Schema, models: Mapping[str, Schema], told: dict[tuple[str, str], str]) -> str:
+    """Its keys; those that an earlier model has too are named only."""
+    rows, same = list[str](), dict[str, list[str]]()
     for key, about in schema.get("properties", {}).items():
         if key == "kind":
             continue
+        first = told.setdefault((key, repr(about)), title)
+        if first != title:
+            same.setdefault(first, []).append(f"`{key}`")
+            continue
         meaning = " ".join(about.get("description", "").split()).replace("|", "\\|")
         meaning = re.sub(r"\bNone: ", "left out: ", meaning)
-        default = _default(about["default"]) if "default" in about else "required"
-        if key not in schema.get("required", ()) and "default" not in about:
-            default = "empty"
-        rows.append(f"| `{key}` | {_value(about, models)} | {default} | {meaning} |")
-    return "\n".join(rows)
+        value = _value(about, models)
+        if key in schema.get("required", ()):
+            value += ", required"
+        elif default := _default(about.get("default")):
+            value += f" ({default})"
+        rows.append(f"| `{key}` | {value} | {meaning} |")
+    table = "\n".join(["| key | value | meaning |", "|---|---|---|", *rows]) if rows else ""
+    links = (f"{', '.join(keys)} as in [{first}](#{_anchor(first)})" for first, keys in same.items())
+    return "\n\n".join(part for part in (table, "; ".join(links)) if part)
 
 
 def _default(value: object) -> str:
-    if value is None:
+    if value is None or value in ([], ()):
         return ""
     if isinstance(value, Mapping):
-        return f"kind `{value['kind']}`" if "kind" in value else "its own defaults" if value else "empty"
-    if value in ([], ()):
-        return "empty"
+        return f"`{value['kind']}`" if "kind" in value else ""
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
@@ -84,40 +100,29 @@ def _value(about: Schema, models: Mapping[str, Schema]) -> str:
     """What may be given."""
     if "$ref" in about:
         title = _title(about["$ref"].rpartition("/")[2], models)
-        anchor = title.lower().replace(":", "").replace(" ", "-")
-        return f"[{title}](#{anchor})"
+        return f"[{title.removeprefix('kind: ')}](#{_anchor(title)})"
     for several in ("anyOf", "oneOf"):
         if several in about:
             told = [_value(one, models) for one in about[several] if one.get("type") != "null"]
-            return ", or ".join(told)
+            return " or ".join(told) if len(told) == 2 else ", ".join(told)
     if "enum" in about or "const" in about:
         return ", ".join(f"`{one}`" for one in about.get("enum", [about.get("const")]))
     kind = about.get("type", "")
     if kind == "array":
-        return f"list{_bounds(about, 'minItems', 'maxItems')} of {_value(about.get('items', {}), models)}"
+        return f"list of {_value(about.get('items', {}), models)}"
     if kind == "object":
-        return f"mapping{_bounds(about, 'minProperties', 'maxProperties')} of texts to texts"
+        return "mapping of texts"
     if kind == "string":
-        pattern = ": lower-case letters, digits, hyphens, at most 40" if "pattern" in about else ""
-        return f"text{_bounds(about, 'minLength', 'maxLength')}{pattern}"
+        return "name" if "pattern" in about else "text"
     name = {"integer": "whole number", "boolean": "true or false"}.get(kind, kind)
-    above, below = about.get("exclusiveMinimum"), about.get("exclusiveMaximum")
-    exclusive = f" above {_number(above)}" if above is not None else ""
-    exclusive += f" below {_number(below)}" if below is not None else ""
-    return f"{name}{exclusive}{_bounds(about, 'minimum', 'maximum')}"
+    return f"{name}{_bounds(about, 'minimum', 'maximum')}"
 
 
 def _bounds(about: Schema, least: str, most: str) -> str:
     low, high = about.get(least), about.get(most)
-    if low is not None and high is not None:
-        return f" ({_number(low)} to {_number(high)})"
-    if high is not None:
-        return f" (at most {_number(high)})"
-    return f" (at least {_number(low)})" if low else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:,.10g}"
+    if high is not None and high <= MOST_TOLD:
+        return f", {low or 0:g} to {high:g}"
+    return f", {low:g} or more" if low is not None and low > 1 else ""
 
 
 if __name__ == "__main__":

@@ -17,16 +17,16 @@ _MOST_UPDATES = 1000
 
 
 class FedAvg(StrictModel):
-    """Synchronous rounds (McMahan 2017), or whatever strategy the ServerApp brings itself."""
+    """Synchronous rounds (McMahan 2017), or the ServerApp's own strategy."""
 
     kind: Literal["fedavg"] = "fedavg"
     clip_norm: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    """Longer updates (weights after less weights before, L2 norm over all arrays) are scaled down to this."""
+    """Scales longer updates (L2 norm of the change in weights) down to this."""
 
 
 class _Asynchronous(StrictModel):
     staleness_most: Annotated[int, Field(ge=0, le=100_000)] = 100
-    """T: an update that is older, counted in versions of the model, is discarded."""
+    """T: discards updates older than this many versions of the model."""
 
 
 class FedAsync(_Asynchronous):
@@ -34,16 +34,16 @@ class FedAsync(_Asynchronous):
 
     kind: Literal["fed_async"]
     mixing: Annotated[FiniteFloat, Field(gt=0, lt=1)] = 0.6
-    """α: the client's model is mixed into the next one with α (s + 2)^-a at staleness s."""
+    """α: a client's model is mixed in with weight α (s + 2)^-a at staleness s."""
     staleness_exponent: Annotated[FiniteFloat, Field(ge=0, le=10)] = 0.5
-    """a; 0 mixes alike whatever the staleness."""
+    """a; 0 ignores staleness."""
 
 
 class _Buffered(_Asynchronous):
     updates_per_round: Annotated[int, Field(gt=0, le=_MOST_UPDATES)]
-    """Number of updates that make the next version of the model (W, M_L)."""
+    """W, M_L: updates that make the next version."""
     server_rate: Annotated[FiniteFloat, Field(gt=0, le=1000)] = 1.0
-    """η: the model moves by so much of their weighted average."""
+    """η: step along the weighted mean of the updates."""
 
 
 class HpAsgd(_Buffered):
@@ -54,9 +54,9 @@ class HpAsgd(_Buffered):
 
 class _Brokered(_Buffered):
     updates_per_round: Annotated[int, Field(ge=2, le=_MOST_UPDATES)]
-    """W. The server sees their sum: of one it would see the update itself."""
+    """W: updates that make the next version. The server sees their sum only."""
     brokers: Annotated[int, Field(ge=2, le=MOST_BROKERS)] = 2
-    """B: each update is split into so many shards, one for each."""
+    """B: brokers, hence shards of an update."""
 
 
 class HaleFed(_Brokered):
@@ -70,8 +70,8 @@ class FedSuda(_Brokered):
 
     kind: Literal["fed_suda"]
     slow_factor: Annotated[FiniteFloat, Field(ge=1, le=1e6)]
-    """L: a client is slow that delivers less than or just so many times as often as the slowest one, by the
-    expected `epoch_s`. Its latest update is kept and used again until it sends a newer one."""
+    """L: clients that deliver at most L times as often as the slowest, by `epoch_s`, are slow: their latest
+    update is used again until a newer one comes."""
 
 
 Strategy = Annotated[FedAvg | FedAsync | HpAsgd | HaleFed | FedSuda, Field(discriminator="kind")]

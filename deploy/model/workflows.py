@@ -43,13 +43,13 @@ class SparkProgram(StrictModel):
     """A script with its arguments, settings and modules."""
 
     script: Path
-    """Python file or jar, relative to the file that describes the job."""
+    """Python file or jar, relative to the job file."""
     args: Arguments = ()
-    """Passed as they are; no shell reads them."""
+    """Arguments, passed without a shell."""
     conf: Texts = Field(default_factory=dict)
-    """Spark's own settings, but for those that follow from the instances."""
+    """Spark settings, except those that follow from the instances."""
     py_files: Annotated[tuple[Path, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_plain)] = ()
-    """Modules for the driver and the executors: .py, .zip or .egg files; `submit` packs folders."""
+    """Modules for driver and executors: .py, .zip, .egg files or folders."""
 
     @property
     def named_files(self) -> tuple[str, ...]:
@@ -68,18 +68,18 @@ MOST_FILES = 1000
 
 
 class InputFile(StrictModel):
-    """A file, or a folder of files, that is there before the workflow begins."""
+    """A file or folder that exists before the workflow starts."""
 
     name: Name
-    """By which steps read it."""
+    """The name that steps use."""
     path: Path
-    """Below the folder of its region's data; without a region next to the job file, with which it goes."""
+    """Below the region's `runners.data`; without `region`, next to the job file and sent with it."""
     region: Text | None = None
-    """Region of the cluster that keeps the file; None: sent with the job to every cluster."""
+    """Region whose cluster keeps it; None: sent with the job."""
     gb: Gigabytes = 0.0
-    """What it holds."""
+    """Size."""
     stays: bool = False
-    """Whether it may be read in its region only, and is never copied elsewhere."""
+    """Private: read in its region only, never copied."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> InputFile:
@@ -89,47 +89,47 @@ class InputFile(StrictModel):
 
 
 class OutputFile(StrictModel):
-    """A file, or a folder of files, that a step writes."""
+    """A file or folder that a step writes."""
 
     name: Name
-    """By which other steps read it."""
+    """The name that other steps use."""
     gb: Gigabytes = 0.0
-    """What it is expected to hold."""
+    """Expected size."""
     stays: bool = False
-    """Whether it may be read only in the region where its step ran."""
+    """Private to the region where its step ran."""
 
 
 class Step(SparkProgram, GpuAsk):
-    """One Spark application. In its arguments `{NAME}` is the path of a file that it reads or writes."""
+    """One Spark application. `{NAME}` in an argument is the path of a file that it reads or writes."""
 
     name: Name
-    """Of its own in the workflow."""
+    """Unique in the workflow."""
     reads: Annotated[tuple[Name, ...], Field(max_length=MOST_FILES)] = ()
-    """Files of the workflow, or of other steps, by name."""
+    """Names of files of the workflow or of other steps."""
     writes: Annotated[tuple[OutputFile, ...], Field(min_length=1, max_length=MOST_FILES)]
-    """What it leaves for other steps, and as the workflow's results."""
+    """Files for other steps, and results."""
     minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
-    """Expected, with all its executors, at the reference speed of the job's profile."""
+    """Expected run time with all executors at `profile.reference_speed`."""
     executors: Annotated[int, Field(gt=0, le=1000)] = 1
-    """Instances, each of which has one."""
+    """Instances, one executor each."""
     vcpus: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Cores of each; None: as `resources` of the job says."""
+    """Minimum cores; None: as in `resources`."""
     memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] | None = None
-    """The same of its memory."""
+    """Minimum memory; None: as in `resources`."""
     region: Text | None = None
-    """Region in which the step must run; None: wherever its files may be read."""
+    """Required region; None: any where its files may be read."""
 
 
 class Workflow(Work):
-    """Steps, each of which is a task, decided about once the steps that write its files have succeeded."""
+    """Spark applications that read each other's files; each step is a task."""
 
     kind: Literal["workflow"] = "workflow"
     files: Annotated[tuple[InputFile, ...], Field(max_length=MOST_FILES)] = ()
-    """What is there before it begins."""
+    """Files that exist before it starts."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS)]
-    """In any order: each waits for those whose files it reads."""
+    """In any order; each waits for the steps whose files it reads."""
     deadline_s: Seconds | None = None
-    """Seconds from submission to the end of the last step."""
+    """From submission to the end of the last step."""
 
     @model_validator(mode="after")
     def _graph(self) -> Workflow:
