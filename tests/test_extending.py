@@ -1,8 +1,7 @@
-"""The examples of docs/extending.md do what the page says."""
+"""Agents of other packages: the one of examples/package, and entry points that cannot be used."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +12,7 @@ from spotweave.plugins import PluginError, plugins
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.config import register_schemas
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "extending.md"
-
-
-def example(name: str) -> str:
-    """The code block behind a marker."""
-    found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+AGENT = Path(__file__).resolve().parents[1] / "examples" / "package" / "my_package" / "pair_only.py"
 
 
 @pytest.fixture
@@ -48,12 +40,8 @@ def install(site: Path, module: str, source: str, points: str) -> None:
 def test_an_agent_trains_and_is_loaded_by_its_name(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    points = re.search(r"```toml\n(\[project\.entry-points.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert points is not None
-    written = (
-        points[1].replace('[project.entry-points."spotweave.agents"]', "[spotweave.agents]").replace('"', "")
-    )
-    install(package, "my_agents", example("agent"), written)
+    points = "[spotweave.agents]\npair_only = pair_only:AGENT\n"
+    install(package, "pair_only", AGENT.read_text("utf-8"), points)
     monkeypatch.chdir(tmp_path)
     words = ("agent=pair_only", "agent.hidden_size=5", *TINY_TRAINER, "trainer.test_episodes=2", "out=run")
     command = Command(monkeypatch, capsys)

@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md, written as a package that is installed, do what the page says."""
+"""The package of examples/package, when it is installed, does what docs/extending.md says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
+PACKAGE = ROOT / "examples" / "package"
+FILES = {
+    name: (PACKAGE / name).read_text(encoding="utf-8")
+    for name in ("pyproject.toml", *(f"my_package/{path.name}" for path in PACKAGE.glob("my_package/*.py")))
+}
 USES = re.findall(r"^## ([^\n]+)$|<!-- use -->\n```bash\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
 
 

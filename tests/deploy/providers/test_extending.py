@@ -1,9 +1,9 @@
-"""The provider of docs/extending.md, as a package that somebody installed."""
+"""The provider of examples/package, as a package that somebody installed."""
 
 from __future__ import annotations
 
 import json
-import re
+import shutil
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -20,22 +20,19 @@ from deploy.yamlfile import ConfigError
 from tests.deploy.cli.commands import deployment, spotweave
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
-PAGE = (Path(__file__).parents[3] / "docs" / "extending.md").read_text(encoding="utf-8")
+LAB = Path(__file__).parents[3] / "examples" / "package" / "my_package" / "lab.py"
 OFFER = "lab/lab/machine/owned"
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a deployment that rents from the page's provider; a machine is a file with what it was told."""
-    section = PAGE.partition("## A provider")[2]
-    code, entry = (re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL)[0] for kind in ("python", "toml"))
+    """Of a deployment that rents from the example's provider; a machine is a file with what it was told."""
     packages = tmp_path / "packages"
     info = packages / "spotweave_lab-1.0.dist-info"
     info.mkdir(parents=True)
-    (packages / "spotweave_lab.py").write_text(code, encoding="utf-8")
+    shutil.copy(LAB, packages / "spotweave_lab.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spotweave-lab\nVersion: 1.0\n")
-    name, _, target = entry.splitlines()[1].partition(" = ")
-    (info / "entry_points.txt").write_text(f"[spotweave.providers]\n{name} = {json.loads(target)}\n")
+    (info / "entry_points.txt").write_text("[spotweave.providers]\nlab = spotweave_lab:LabConfig\n")
     monkeypatch.syspath_prepend(str(packages))
     monkeypatch.delitem(sys.modules, "spotweave_lab", raising=False)
     machines = {

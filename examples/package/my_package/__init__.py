@@ -1,0 +1,1 @@
+"""Examples of everything that a package can add to Spotweave."""

@@ -1,0 +1,16 @@
+"""Fastest first: the job whose deadline is nearest goes where it ends soonest (my own)."""
+
+from agents.rules import Rule
+from agents.rules.choice import urgent_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
+from envs.simulation import columns as col
+
+
+@compiled
+def score(obs, job, cluster, parameters):
+    """The sooner it ends, the better."""
+    return -float(obs.pairs[job, cluster, col.FINISH_S])
+
+
+FASTEST = Rule("fastest", "Fastest first", scored(urgent_job, score), "my own")
