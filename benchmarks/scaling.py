@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from agents.named import named_rule
 from benchmarks.measurement import Measurement, run_alone
 from envs.bags_episodes import BagsConfig, build_bags
-from training.engines.engine import Engine, Given, LocalEngine, Result
-from training.engines.ray_cluster import RayEngine
+from training.engine import Engine, Given, LocalEngine, RayEngine, Result
 from training.evaluation.episodes import Suite
 from training.evaluation.playing import SuitePlayer
 

@@ -116,7 +116,7 @@ def measure_fl(
     idle: Annotated[float, typer.Option(help="with --listen: end after this many seconds without one")] = 600,
 ) -> None:
     """Measure the slowdowns of this machine and its links: spotweave measure fl --into clouds.json ..."""
-    from training.federated.measuring.listener import listen_until_done
+    from training.federated.measuring.link import listen_until_done
 
     if listen is not None:
         if into or peer or baseline or application:
@@ -169,12 +169,12 @@ def simulate_async(
     out: Annotated[Path | None, typer.Option(help="directory for tables and the picture")] = None,
 ) -> None:
     """Train asynchronously in virtual time: spotweave simulate async scenario_b.yaml --seeds 5 --out DIR."""
-    from training.federated.asynchronous import simulate_async as simulating
+    from training.federated.asynchronous.outcomes import HEADINGS, simulate
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    report = simulating.simulate(scenario, names, seeds, data, out)
+    report = simulate(scenario, names, seeds, data, out)
     print(report.title)
-    show(simulating.HEADINGS, report.rows)
+    show(HEADINGS, report.rows)
     if out is not None:
         print(f"written: {out}")
 
@@ -192,12 +192,12 @@ def plan_bag(
     seed: Annotated[int, typer.Option(help="of what ils and burst-hads draw")] = 0,
 ) -> None:
     """Plan a bag of tasks on spot VMs: spotweave plan bag job.json env.json --deadline 2100 -o map.json."""
-    from training.bags import planning
+    from training import bags
 
-    found = planning.plan(job, environment, planner, deadline, seed)
-    planning.write(found, planner, out, picture)
-    show(planning.HEADINGS, planning.rows(found))
-    print(planning.summary(found))
+    found = bags.plan(job, environment, planner, deadline, seed)
+    bags.write(found, planner, out, picture)
+    show(bags.PLAN_HEADINGS, bags.plan_rows(found))
+    print(bags.summary(found))
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
@@ -218,12 +218,12 @@ def simulate_bag(
     ] = None,
 ) -> None:
     """Execute a map on spot VMs that hibernate: spotweave simulate bag map.json --scenario sc_4."""
-    from training.bags import simulating
+    from training import bags
 
-    outcomes = simulating.simulate(map_file, job, env, scenario, scheduler, seeds)
+    outcomes = bags.simulate(map_file, job, env, scenario, scheduler, seeds)
     if picture is not None:
-        simulating.write_first(outcomes, scenario, map_file.stem, picture)
-    show(simulating.HEADINGS, simulating.rows(outcomes))
+        bags.write_first(outcomes, scenario, map_file.stem, picture)
+    show(bags.OUTCOME_HEADINGS, bags.outcome_rows(outcomes))
     print(f"{scenario}, {seeds} executions: means, and the range over the seeds in brackets")
     if picture is not None:
         print(f"written: {picture}")
@@ -241,12 +241,12 @@ def plan_workflow(
     seed: Annotated[int, typer.Option(help="of what annealing draws")] = 0,
 ) -> None:
     """Plan a workflow over several clusters: spotweave plan workflow gis.yaml --planner annealing."""
-    from training.workflows import planning
+    from training import workflows
 
-    found = planning.plan(file, planner, clusters, seed)
-    planning.write(found, planner, out, picture)
-    show(planning.HEADINGS, planning.rows(found))
-    print(planning.summary(found))
+    found = workflows.plan(file, planner, clusters, seed)
+    workflows.write(found, planner, out, picture)
+    show(workflows.HEADINGS, workflows.rows(found))
+    print(workflows.summary(found))
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
@@ -265,8 +265,8 @@ def split(
     ),
 ) -> None:
     """Divide steps among clusters, or combine them: spotweave plan split wordcount.yaml --clusters 3."""
-    from training.workflows import planning
+    from training import workflows
 
-    found = planning.split(file, clusters, block_mb, most_blocks, out)
-    show(planning.SPLIT_HEADINGS, planning.split_rows(found))
+    found = workflows.split(file, clusters, block_mb, most_blocks, out)
+    show(workflows.SPLIT_HEADINGS, workflows.split_rows(found))
     print(f"written: {out}")

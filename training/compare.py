@@ -22,7 +22,7 @@ def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
     if "trainings" in config:
         raise UsageError("this experiment lists trainings: run it with training/repeat.py experiment=...")
-    from training.engines.settings import KEYS, engine_settings
+    from training.engine import KEYS, engine_settings
 
     engine = engine_settings(resolved(config))
     if "experiment" in config:

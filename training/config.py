@@ -40,8 +40,7 @@ from agents.settings import AgentSettings
 from agents.stored import policy_file
 from envs.environments import ENVIRONMENTS
 from spotweave.mistakes import EXIT_USER, one_line_errors
-from training.adapters.settings import require_library
-from training.settings import RunSettings, TrainerSettings
+from training.settings import RunSettings, TrainerSettings, require_library
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
 GROUPS = ("env=", "agent=", "trainer=", "experiment=")

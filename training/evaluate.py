@@ -16,7 +16,7 @@ from training.config import resolved, run_command
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
-    from training.engines.settings import engine_settings
+    from training.engine import engine_settings
     from training.evaluation.comparison import command_values, evaluate
 
     return evaluate(command_values(config), config.out, engine_settings(resolved(config)))

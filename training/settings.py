@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -156,3 +157,30 @@ class RunSettings:
     resume: str | None = None
     checkpoint: str | None = None
     tracking: Tracking | None = None
+
+
+_NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("sb3_dqn", "maskable_ppo", "decima"), ("sb3", ("stable_baselines3", "sb3_contrib"))),
+    "rllib_dqn": ("rllib", ("ray", "ray.rllib")),
+}
+
+
+class MissingExtraError(ValueError):
+    """An agent was asked for whose library is not installed."""
+
+
+def require_library(kind: str) -> None:
+    """Make sure that the library behind an agent can be imported; other agents need none.
+
+    Raises:
+        MissingExtraError: naming the command that installs it.
+    """
+    if kind not in _NEEDS:
+        return
+    extra, modules = _NEEDS[kind]
+    for module in modules:
+        if find_spec(module) is None:
+            raise MissingExtraError(
+                f"agent={kind} is trained by {module}, which is not installed: "
+                f"pip install 'spotweave[{extra}]'"
+            )

@@ -35,9 +35,9 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
 from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
-from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.episodes import Suite, run_suite
+from training.settings import MissingExtraError, require_library
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=6)
 KEY = EpisodeKey(7, "train", 0)

@@ -18,12 +18,12 @@ from agents.settings import LibrarySettings
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
-from training.adapters.build import make_library_trainer
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_state
 from training.evaluation.episodes import Suite, run_suite
 from training.settings import TrainerSettings
+from training.trainers.build import make_library_trainer
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = [NEEDS_EXTRA, pytest.mark.nightly]

@@ -20,13 +20,13 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
-from training.adapters.build import make_library_trainer
 from training.adapters.flat_env import NEVER, FlatWorldEnv
 from training.adapters.sb3 import DQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_policy, save_state
 from training.evaluation.episodes import Suite, run_suite
 from training.settings import ScheduleSettings, TrainerSettings
+from training.trainers.build import make_library_trainer
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from agents.bags.planners import PLANNERS, plan_bag
 from envs.documents.bags import read_environment, read_job, read_map
 from spotweave import cli
-from training.bags.pictures import plan_figure
+from training.bags import plan_figure
 
 RUNNER = CliRunner()
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "bags"

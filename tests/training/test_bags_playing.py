@@ -11,8 +11,7 @@ from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS
 from tests.training.federated.commands import printed, table
 from tests.training.test_bags import map_file
-from training.bags.playing import OnePlan, play, unplanned
-from training.bags.simulating import execute
+from training.bags import OnePlan, execute, play, unplanned
 from training.studies.bags import table_ours
 from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 

@@ -16,8 +16,7 @@ from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
 from envs.simulation.timeline import Timeline
 from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
-from training.engines.engine import Engine
-from training.engines.settings import HERE, KEYS, EngineSettings
+from training.engine import HERE, KEYS, Engine, EngineSettings
 from training.evaluation.episodes import find_suite
 from training.evaluation.playing import (
     SuitePlayer,

@@ -14,7 +14,7 @@ from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
-from training.engines.engine import Engine
+from training.engine import Engine
 from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
 from training.progress import PlayProgress, named_progress
 from training.releases import file_hash

@@ -13,8 +13,16 @@ import numpy as np
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, run_suite, suite_hash
-from training.evaluation.liu_scores import dominance, liu_scores
-from training.evaluation.statistics import FloatVector, Interval, Paired, Summary, compare_paired, summarise
+from training.evaluation.statistics import (
+    FloatVector,
+    Interval,
+    Paired,
+    Summary,
+    compare_paired,
+    dominance,
+    liu_scores,
+    summarise,
+)
 from training.files import write_csv, write_json
 from training.progress import PlayProgress, named_progress
 

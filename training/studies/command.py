@@ -8,7 +8,7 @@ from typing import Any
 
 from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED
 from training.config import UsageError, to_yaml, typed
-from training.engines.settings import HERE, KEYS, EngineSettings
+from training.engine import HERE, KEYS, EngineSettings
 from training.evaluation.episodes import find_suite
 from training.files import prepare_directory, write_json, write_text
 from training.progress import play_progress
@@ -20,10 +20,9 @@ from training.studies.markdown import fragment
 from training.studies.measuring import Player
 from training.studies.processes import RepeatProgress, run_all
 from training.studies.remote import started_by
-from training.studies.scenario import pooled
+from training.studies.scenario import experiment_summary, pooled, write_experiment_episodes
 from training.studies.search import TuneSettings, runs_of_best, searched, validated
 from training.studies.stored import read_stored
-from training.studies.summary import experiment_summary, write_experiment_episodes
 from training.studies.trained import RepeatSettings, Run, planned_runs
 
 RESULTS = Path("results")

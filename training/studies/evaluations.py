@@ -18,8 +18,6 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
 from training.files import prepare_directory, write_json
 
-# What was played is kept by the version of the code and its settings, so that a killed command goes on.
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "envs",
@@ -35,10 +33,10 @@ SOURCES = (
 SUFFIXES = (".py", ".json", ".parquet")
 
 
-def code_hash(root: Path = ROOT) -> str:
-    """SHA-256 of every source and data file that decides how an episode goes."""
+def code_hash(sources: Sequence[str] = SOURCES, root: Path = ROOT) -> str:
+    """SHA-256 of every source and data file that decides how an episode, or a training, goes."""
     digest = hashlib.sha256()
-    for name in SOURCES:
+    for name in sources:
         path = root / name
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
         if not files:

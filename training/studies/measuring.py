@@ -15,7 +15,7 @@ from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from training.config import UsageError, world_config
-from training.engines.engine import Engine
+from training.engine import Engine
 from training.evaluation.episodes import Suite, suite_hash
 from training.evaluation.playing import SuitePlayer
 from training.evaluation.report import record_timelines

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from spotweave.mistakes import EXIT_INTERRUPTED
 from training.config import UsageError
-from training.engines.engine import RETRIES, LostTaskError
-from training.engines.ray_cluster import RayEngine
+from training.engine import RETRIES, LostTaskError, RayEngine
 from training.studies.processes import Start, log_of, start_here
 from training.studies.trained import Run
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from envs.environments import ENVIRONMENTS
 from envs.simulation.streams import Streams
 from training.config import UsageError, compose_values, world_config
-from training.engines.settings import RaySettings
+from training.engine import RaySettings
 from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 TRIED = "tried"

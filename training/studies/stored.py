@@ -20,8 +20,7 @@ from training.config import UsageError
 from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings
-from training.studies.scenario import Measured, ScenarioResult
-from training.studies.summary import PLANNED, UNHINDERED
+from training.studies.scenario import PLANNED, UNHINDERED, Measured, ScenarioResult
 
 NEED_RUNS = ("training_curves", "job_scatter", "category_counts")
 """Kinds of figures that episodes are not enough for."""

@@ -16,7 +16,7 @@ from agents.stored import CheckpointError, load_policy_state, policy_file
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
-from training.engines.settings import RaySettings
+from training.engine import RaySettings
 from training.releases import file_hash
 from training.run_directory import RunDirectory
 from training.settings import TrainerSettings

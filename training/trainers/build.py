@@ -11,17 +11,12 @@ from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
 from agents.networks.base import ValueNetwork
 from agents.registry import Shape, agent_named
-from agents.settings import (
-    LibrarySettings,
-    MTDQNSettings,
-    SpotSettings,
-    ValueSettings,
-)
+from agents.settings import LibrarySettings, MTDQNSettings, SpotSettings, ValueSettings
 from envs.simulation.streams import Streams
 from envs.simulation.world import WorldSpec
-from training.adapters.build import make_library_trainer
-from training.adapters.trainer import LibraryTask
+from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.config import UsageError
+from training.settings import require_library
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.multi_target import MultiTargetTrainer
 from training.trainers.spot import SpotTrainer
@@ -136,3 +131,28 @@ def _multi_target_trainer(task: Task, agent: MTDQNSettings, spec: WorldSpec) -> 
         return member(number % len(members)), False
 
     return MultiTargetTrainer(world_of, policy, settings, task.seed, task.device), spec.scales, weights
+
+
+def make_library_trainer(task: LibraryTask) -> LibraryTrainer:
+    """The trainer for `task.agent.kind`.
+
+    Raises:
+        MissingExtraError: if its library is not installed.
+        WorldError: for settings that cannot train.
+        ValueError: if the kind is no library's.
+    """
+    kind = task.agent.kind
+    require_library(kind)
+    if kind == "sb3_dqn":
+        from training.adapters.sb3 import DQNTrainer
+
+        return DQNTrainer(task)
+    if kind in ("maskable_ppo", "decima"):
+        from training.adapters.sb3 import DecimaTrainer, MaskablePPOTrainer
+
+        return MaskablePPOTrainer(task) if kind == "maskable_ppo" else DecimaTrainer(task)
+    if kind == "rllib_dqn":
+        from training.adapters.rllib import RLlibDQNTrainer
+
+        return RLlibDQNTrainer(task)
+    raise ValueError(f"agent.kind is {kind!r}: no library trains it")

@@ -20,8 +20,7 @@ from training.config import (
     training_settings,
     world_config,
 )
-from training.engines.engine import Engine
-from training.engines.settings import KEYS, engine_settings
+from training.engine import KEYS, Engine, engine_settings
 from training.evaluation.comparison import compare_after_training
 from training.evaluation.playing import SuitePlayer, default_rules
 from training.run_directory import RunDirectory

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agents.policy import Policy
-from training.engines.engine import Engine
+from training.engine import Engine
 from training.evaluation.episodes import find_suite
 from training.evaluation.playing import SuitePlayer
 from training.run_directory import RunDirectory

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from tests.training.commands import TINY_WORLD, Command, tiny
 from training.checkpoint import load_state
-from training.engines.settings import KEYS
+from training.engine import KEYS
 
 TWO = ("workers=2",)
 

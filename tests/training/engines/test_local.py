@@ -9,8 +9,7 @@ import pytest
 
 from tests.training.engines.works import Counting, DiesFirst, refused, squared, squared_late
 from training.config import UsageError
-from training.engines.engine import RETRIES, LocalEngine, LostTaskError
-from training.engines.settings import EngineSettings, RaySettings, engine_settings
+from training.engine import RETRIES, EngineSettings, LocalEngine, LostTaskError, RaySettings, engine_settings
 
 SQUARES = [k * k for k in range(6)]
 

@@ -19,10 +19,9 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from tests.training.engines.works import DiesFirst, refused, squared
+from training import engine as engines
 from training.config import UsageError
-from training.engines import ray_cluster
-from training.engines.engine import RETRIES, Engine, LostTaskError
-from training.engines.ray_cluster import RayEngine
+from training.engine import RETRIES, Engine, LostTaskError, RayEngine
 from training.evaluation.episodes import EpisodeResult, Suite
 from training.evaluation.playing import SuitePlayer
 
@@ -140,6 +139,6 @@ def test_an_address_where_nothing_answers_is_told_in_one_line() -> None:
 
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "find_spec", lambda _: None)
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'spotweave\[rllib\]'"):
         RayEngine("auto", 1)

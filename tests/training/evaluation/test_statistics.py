@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.evaluation.liu_scores import dominance, eval_app, liu_scores, log_score
 from training.evaluation.statistics import (
     Interval,
     bootstrap_interval,
     clustered_interval,
     compare_paired,
+    dominance,
+    eval_app,
     hierarchical_interval,
     hierarchical_ratio_interval,
     interquartile_mean,
+    liu_scores,
+    log_score,
     summarise,
     wilson_interval,
 )

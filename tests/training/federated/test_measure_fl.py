@@ -26,12 +26,11 @@ from envs.documents.federations import read_clouds
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Measured, Measurement
 from tests.training.federated.commands import EXAMPLES, mistake, printed
-from training.federated.measuring import listener as listening
+from training.federated.measuring import link as listening
 from training.federated.measuring import merging
 from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
 from training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
-from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES, MeasureError, Times
-from training.federated.measuring.listener import Listener
+from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES, Listener, MeasureError, Times
 from training.federated.measuring.merging import (
     CommunicationResult,
     ComputeResult,

@@ -16,7 +16,7 @@ from envs.traces.images import load_images
 from spotweave.mistakes import EXIT_FAILED
 from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
-from training.studies.asynchronous import comparisons, experiment_3, privacy, runs
+from training.studies.asynchronous import comparisons, experiment_3, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,7 +83,7 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     page.write_text("<!-- table_6_1 -->\n<!-- end -->\n", encoding="utf-8")
     tiny = Comparison("tiny", {"asyn": Printed("0.987", "7.81e4", "5.8")})
     monkeypatch.setattr(comparisons, "EXAMPLES", tmp_path)
-    monkeypatch.setattr(runs, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(comparisons, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(command, "PAGE", page)
     monkeypatch.setattr(command, "STUDIES", {"table_6_1": tiny})
     app = typer.Typer()

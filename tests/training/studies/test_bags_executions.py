@@ -9,7 +9,7 @@ import pytest
 
 from envs.simulation.bags.plan import violations
 from envs.simulation.bags.scenarios import SCENARIOS
-from training.bags.simulating import execute
+from training.bags import execute
 from training.studies.bags import chapter_7, chapter_9
 
 

@@ -21,22 +21,22 @@ from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import FigureSettings, ScenarioSettings
 from training.studies.figures.canvas import save
 from training.studies.figures.draw import (
-    dominance_points,
-    draw_bars,
-    draw_dominance,
-    draw_figure,
-    draw_relative,
-    draw_sorted_episodes,
-    episode_order,
-)
-from training.studies.figures.patterns import (
     BINS,
     category_counts,
+    dominance_points,
+    draw_bars,
     draw_category_counts,
+    draw_dominance,
+    draw_figure,
     draw_job_scatter,
+    draw_relative,
+    draw_sorted_episodes,
+    draw_training_curves,
+    episode_order,
     first_starts,
+    read_curve,
+    shown_metric,
 )
-from training.studies.figures.training_curves import draw_training_curves, read_curve, shown_metric
 from training.studies.measuring import Player
 from training.studies.scenario import Measured
 from training.studies.trained import Trained

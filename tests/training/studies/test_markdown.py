@@ -10,8 +10,7 @@ from tests.training.studies.test_bounds import bounded
 from training.evaluation.episodes import Suite
 from training.studies.experiment import FigureSettings
 from training.studies.markdown import closed_table, fragment, means_table, paired_table
-from training.studies.scenario import Measured, ScenarioResult
-from training.studies.summary import experiment_summary
+from training.studies.scenario import Measured, ScenarioResult, experiment_summary
 
 SUITE = Suite("test", "test", seed=3003, episodes=3)
 

@@ -14,7 +14,7 @@ from training.evaluation.episodes import Suite
 from training.files import write_json
 from training.studies.experiment import FigureSettings
 from training.studies.page import differing, filled, marked_experiments, publish
-from training.studies.summary import experiment_summary, write_experiment_episodes
+from training.studies.scenario import experiment_summary, write_experiment_episodes
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / "results" / "liu2022.md"]

@@ -24,7 +24,7 @@ from tests.training.engines.test_ray import PATIENT, STORE_BYTES
 from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_state
 from training.config import UsageError
-from training.engines.engine import RETRIES, LostTaskError
+from training.engine import RETRIES, LostTaskError
 from training.run_directory import RunDirectory
 from training.studies.processes import last_line, log_of, start_here
 from training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by

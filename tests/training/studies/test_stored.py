@@ -16,9 +16,8 @@ from training.files import write_json
 from training.studies.bounds import Bounds
 from training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
 from training.studies.markdown import fragment, origin
-from training.studies.scenario import Measured, ScenarioResult
+from training.studies.scenario import Measured, ScenarioResult, experiment_summary, write_experiment_episodes
 from training.studies.stored import read_stored
-from training.studies.summary import experiment_summary, write_experiment_episodes
 
 
 def publish(folder: Path, asked: ExperimentSettings, scenario: ScenarioResult) -> None:

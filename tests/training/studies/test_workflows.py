@@ -18,7 +18,7 @@ from training.studies.page import Page
 from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, wordcount
 from training.studies.workflows.__main__ import SECTIONS
-from training.studies.workflows.bound import PRECISION, lower_bound_s
+from training.studies.workflows.planners import PRECISION, lower_bound_s
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -20,10 +20,8 @@ from envs.simulation.series import Floats
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.config import UsageError
-from training.federated.asynchronous.local_work import Job, LocalWork
-from training.federated.asynchronous.networks import Network, make_network
-from training.federated.asynchronous.partitions import holdings_of, noisy_labels
-from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario
+from training.federated.asynchronous.networks import Job, LocalWork, Network, make_network
+from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario, holdings_of, noisy_labels
 
 BROKERS = 2
 """The thesis's experiments have two."""

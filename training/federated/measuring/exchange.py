@@ -19,12 +19,12 @@ from training.federated.measuring.link import (
     MAX_MESSAGE_BYTES,
     STALLED_S,
     Link,
+    Listener,
     MeasureError,
     RefusedError,
     Times,
     shown,
 )
-from training.federated.measuring.listener import Listener
 
 # VGG16's weights and ten numbers, what the dummy application of the thesis exchanges.
 VGG16 = Messages(0.537082008, 0.537082008, 0.537082008, 1.808e-06)

@@ -12,8 +12,7 @@ import typer
 from envs.traces.images import load_images
 from training.files import prepare_directory
 from training.studies.asynchronous import experiment_3, privacy
-from training.studies.asynchronous.comparisons import PRINTED, Comparison, Printed
-from training.studies.asynchronous.runs import Runs
+from training.studies.asynchronous.comparisons import PRINTED, Comparison, Printed, Runs
 from training.studies.asynchronous.zones import Zones
 from training.studies.page import Check, Names, Page, Section
 

@@ -10,8 +10,7 @@ from typing import Any
 from training.federated.asynchronous.outcomes import draw_staleness
 from training.federated.asynchronous.scenario import read_scenario
 from training.federated.asynchronous.virtual_time import Training, milestone_slices
-from training.studies.asynchronous.comparisons import EXAMPLES, PRINTED
-from training.studies.asynchronous.runs import Runs, with_method
+from training.studies.asynchronous.comparisons import EXAMPLES, PRINTED, Runs, with_method
 from training.studies.cells import table
 from training.studies.figures.canvas import panels, save
 

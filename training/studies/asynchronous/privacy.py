@@ -17,8 +17,7 @@ from envs.traces.images import Images
 from training.federated.asynchronous.networks import CLASSES, Network
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import VirtualTime
-from training.studies.asynchronous.comparisons import EXAMPLES
-from training.studies.asynchronous.runs import Runs
+from training.studies.asynchronous.comparisons import EXAMPLES, Runs
 from training.studies.cells import table
 from training.studies.figures.canvas import panels, save
 

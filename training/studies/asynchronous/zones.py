@@ -25,8 +25,7 @@ from training.evaluation.episodes import find_suite
 from training.federated.asynchronous.outcomes import draw_costs
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
-from training.studies.asynchronous.comparisons import EXAMPLES
-from training.studies.asynchronous.runs import Runs
+from training.studies.asynchronous.comparisons import EXAMPLES, Runs
 from training.studies.cells import Columns, columns_table, interval_cell
 from training.studies.evaluations import code_hash
 from training.studies.federated.playing import Learned, estimate, find_learned, paired

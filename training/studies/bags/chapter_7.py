@@ -15,7 +15,7 @@ from envs.simulation.bags.options import compute_d_spot
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from training.bags.simulating import execute
+from training.bags import execute
 from training.studies.bags import PRINTED
 from training.studies.cells import Columns, columns_table, interval_cell
 from training.studies.federated.playing import estimate

@@ -12,7 +12,7 @@ from envs.simulation.bags.cases import published_job
 from envs.simulation.bags.model import TABLE_9_1, Environment
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS
-from training.bags.simulating import execute
+from training.bags import execute
 from training.studies.bags import PRINTED
 from training.studies.cells import Columns, columns_table, interval_cell, table
 from training.studies.federated.playing import paired

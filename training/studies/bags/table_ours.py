@@ -15,8 +15,7 @@ from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.outcome import Outcome, fitness_scales
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from training.bags.playing import OnePlan, play, policy_named, unplanned
-from training.bags.simulating import execute
+from training.bags import OnePlan, execute, play, policy_named, unplanned
 from training.studies.bags import chapter_7, chapter_9
 from training.studies.cells import interval_cell, table
 from training.studies.federated.playing import paired

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from omegaconf import OmegaConf
 
 from envs.simulation.series import Floats, Ints
+from envs.simulation.slices.metrics import LEAST_COST
+from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
 from training.evaluation.episodes import find_suite
 from training.studies.cells import axis_label, metric_name, unit_of
+from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.figures.canvas import colours, draw_band, legend_below, letter_panels, panels
-from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
-from training.studies.figures.training_curves import draw_training_curves, read_curve
+from training.studies.figures.canvas import COLOURS, colours, draw_band, legend_below, letter_panels, panels
 from training.studies.measuring import Player, best_seed
 from training.studies.scenario import Measured, ScenarioResult, mean_interval
 from training.studies.trained import Trained
@@ -274,3 +281,220 @@ def _timelines(
         trained = agents[scenario].get(name)
         sources[name] = name if trained is None else trained[best_seed(result, name)]
     return player.record(result.env, sources)
+
+
+# Which cluster gets which job when, in one test episode (Liu 2022, Figures 5.11 and 5.12).
+
+
+CATEGORIES = {
+    Category.GENERAL: ("Cate-3 (general)", "#7F7F7F"),
+    Category.TIME_CRITICAL: ("Cate-2 (time-critical)", "#E69F00"),
+    Category.STREAMING: ("Cate-1 (streaming)", "#0072B2"),
+}
+# Thin strokes: a thousand dots would run together into lines.
+MARK: dict[str, Any] = {"marker": "|", "linestyle": "", "markersize": 5.0, "markeredgewidth": 0.6}
+BINS = 24
+"""Bins of the angle axis of Figure 5.12."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Start times and clusters: arrays with one entry per job."""
+
+    time: Floats
+    cluster: Ints
+    category: Ints
+
+    def of(self, category: Category) -> Starts:
+        """Select the jobs of one category."""
+        rows = self.category == int(category)
+        return Starts(self.time[rows], self.cluster[rows], self.category[rows])
+
+
+def first_starts(timeline: Timeline) -> Starts:
+    """The first execution of every job in a timeline (a streaming job has many)."""
+    first: dict[int, tuple[float, int, int]] = {}
+    for segment in sorted(timeline.segments, key=lambda segment: segment.start):
+        first.setdefault(segment.job, (segment.start, segment.cluster, segment.category))
+    rows = list(first.values())
+    return Starts(
+        np.array([row[0] for row in rows], np.float64),
+        np.array([row[1] for row in rows], np.int64),
+        np.array([row[2] for row in rows], np.int64),
+    )
+
+
+def draw_job_scatter(settings: ExperimentSettings, timelines: Mapping[str, Timeline]) -> Figure:
+    """One column per policy; the top row has all jobs, the rows below one category each."""
+    starts = {name: first_starts(timeline) for name, timeline in timelines.items()}
+    n_clusters = len(next(iter(timelines.values())).cluster_names)
+    drawn, axes = panels(1 + len(CATEGORIES), len(timelines))
+    end = max(float(jobs.time.max(initial=1.0)) for jobs in starts.values())
+    for column, (name, jobs) in enumerate(starts.items()):
+        for row, wanted in enumerate([list(CATEGORIES), *([category] for category in CATEGORIES)]):
+            axis = axes[row][column]
+            for k, category in enumerate(wanted):
+                own = jobs.of(category)
+                # Categories of one cluster lie side by side, not on top of each other.
+                height = own.cluster + 1 + (k - (len(wanted) - 1) / 2) * 0.2
+                axis.plot(own.time, height, **MARK, color=CATEGORIES[category][1])
+            axis.set_yticks(range(1, n_clusters + 1))
+            axis.set_ylim(0.4, n_clusters + 0.6)
+            what = "all jobs" if len(wanted) > 1 else CATEGORIES[wanted[0]][0]
+            axis.set_title(f"{settings.title_of(name)}: {what}")
+            axis.set_xlim(-0.02 * end, 1.02 * end)
+            axis.set_ylabel("cluster", fontsize=8)
+            axis.set_xlabel("time slice", fontsize=8)
+    letter_panels(axes)
+    marks = [
+        Line2D([], [], **{**MARK, "markeredgewidth": 2.0}, color=c, label=text)
+        for text, c in CATEGORIES.values()
+    ]
+    drawn.legend(handles=marks, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return drawn
+
+
+def category_counts(jobs: Starts, n_clusters: int, end: float) -> Ints:
+    """(clusters, BINS) jobs begun on each cluster in each of BINS equal stretches of [0, end]."""
+    counts = np.zeros((n_clusters, BINS), np.int64)
+    bins = np.minimum((jobs.time / max(end, 1.0) * BINS).astype(np.int64), BINS - 1)
+    np.add.at(counts, (jobs.cluster, bins), 1)
+    return counts
+
+
+def draw_category_counts(settings: ExperimentSettings, timelines: Mapping[str, Timeline]) -> Figure:
+    """A row per policy, a polar panel per category: angle is time, radius log(1 + jobs) of a cluster."""
+    drawn, axes = panels(len(timelines), len(CATEGORIES), polar=True)
+    names = next(iter(timelines.values())).cluster_names
+    for row, (policy, timeline) in zip(axes, timelines.items(), strict=True):
+        jobs = first_starts(timeline)
+        end = float(jobs.time.max(initial=0.0))
+        angles = (np.arange(BINS) + 0.5) * 2.0 * np.pi / BINS
+        for axis, (category, (title, _)) in zip(row, CATEGORIES.items(), strict=True):
+            for cluster, counts in enumerate(category_counts(jobs.of(category), len(names), end)):
+                colour = COLOURS[cluster % len(COLOURS)]
+                radii = np.log10(1.0 + counts)
+                axis.plot(
+                    np.append(angles, angles[0]), np.append(radii, radii[0]), color=colour, linewidth=1.1
+                )
+            axis.set_title(f"{settings.title_of(policy)}: {title}")
+            axis.set_xticks(np.arange(4) * np.pi / 2, [f"slice {end * k / 4:.0f}" for k in range(4)])
+            axis.tick_params(axis="x", pad=8)
+            axis.set_xlabel("radius: jobs begun", fontsize=8)
+            ticks = np.array([1, 3, 10])
+            axis.set_yticks(np.log10(1.0 + ticks), [str(tick) for tick in ticks])
+    letter_panels(axes)
+    lines = [Line2D([], [], color=COLOURS[k % len(COLOURS)], label=name) for k, name in enumerate(names)]
+    drawn.legend(handles=lines, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return drawn
+
+
+# Validation during training, next to the rules (Liu 2022, Figures 4.4 and 5.6).
+
+
+RULE_STYLES = ("--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (3, 1, 1, 1)))
+
+UNLIKE = 4.0
+"""If one training lasts this many times longer than another, they are drawn over a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The validations of one agent over its seeds.
+
+    Attributes:
+        episodes: (points,) training episodes done.
+        metrics: (seeds, points) of each metric.
+        validation_episodes: of the validation suite.
+    """
+
+    episodes: Floats
+    metrics: Mapping[str, Floats]
+    validation_episodes: int
+
+
+def read_curve(policies: Sequence[Path]) -> Curve:
+    """The curve of an agent from the run directories that hold its policies.
+
+    Raises:
+        UsageError: if a run has no validation.csv (a released policy has none), or seeds were validated at
+            different episodes or on different suites.
+    """
+    tables: list[dict[str, list[float]]] = []
+    sizes = set()
+    for policy in policies:
+        file = policy.parent / "validation.csv"
+        if not file.is_file():
+            raise UsageError(f"no training curve: {file} is missing. Give the directories of training runs")
+        with file.open(encoding="utf-8", newline="") as rows:
+            read = list(csv.DictReader(rows))
+        tables.append({name: [float(row[name]) for row in read] for name in read[0]})
+        config = OmegaConf.load(policy.parent / "config.yaml")
+        sizes.add(int(OmegaConf.select(config, "trainer.validation_episodes")))
+    if len(sizes) > 1 or any(table["episode"] != tables[0]["episode"] for table in tables):
+        runs = ", ".join(str(policy.parent) for policy in policies)
+        raise UsageError(f"the validations of {runs} do not match: train all seeds with the same settings")
+    metrics = {
+        name: np.array([table[name] for table in tables])
+        for name in tables[0]
+        if name not in ("episode", "decisions")
+    }
+    return Curve(np.array(tables[0]["episode"]), metrics, sizes.pop())
+
+
+def shown_metric(values: Mapping[str, Floats], metric: str) -> Floats:
+    """A metric as the figures show it: `eval_app` is that of mean TMDL and mean AJDR (section 4.4.4).
+
+    It is at most 50, as the metric of an episode.
+    """
+    if metric == "eval_app":
+        return np.asarray(1.0 / np.maximum(0.02 * values["tmdl"] + values["ajdr"], LEAST_COST))
+    return values[metric]
+
+
+def draw_training_curves(
+    settings: ExperimentSettings,
+    figure: FigureSettings,
+    results: Mapping[str, ScenarioResult],
+    curves: Mapping[str, Mapping[str, Curve]],
+    rules: Mapping[str, Mapping[str, Played]],
+) -> Figure:
+    """One panel per scenario and metric: agents as curves with the range of seeds, rules as level lines."""
+    chosen = figure.scenarios or list(results)
+    count = len(chosen) * len(figure.metrics)
+    drawn, axes = panels(-(-count // 2), min(2, count))
+    flat = [axis for row in axes for axis in row]
+    places = [(scenario, metric) for scenario in chosen for metric in figure.metrics]
+    # One colour per policy in all panels, agents first; lines of rules are broken.
+    names = [name for by_policy in (curves, rules) for some in by_policy.values() for name in some]
+    colour = colours(_drawn(figure, dict.fromkeys(names)), settings.reference)
+    for axis, (scenario, metric) in zip(flat, places, strict=False):
+        for name in _drawn(figure, curves[scenario]):
+            curve = curves[scenario][name]
+            table = shown_metric(curve.metrics, metric)
+            draw_band(axis, curve.episodes, table, colour[name], settings.title_of(name))
+        for k, name in enumerate(_drawn(figure, rules[scenario])):
+            played = rules[scenario][name]
+            means = {key: np.array(played.values(key).mean()) for key in played.metrics}
+            axis.axhline(
+                float(shown_metric(means, metric)),
+                color=colour[name],
+                linewidth=1.2,
+                linestyle=RULE_STYLES[k % len(RULE_STYLES)],
+                label=settings.title_of(name),
+            )
+        axis.set_title(settings.scenarios[scenario].title)
+        lengths = [float(curves[scenario][name].episodes[-1]) for name in _drawn(figure, curves[scenario])]
+        if max(lengths, default=1.0) > UNLIKE * min(lengths, default=1.0):
+            axis.set_xscale("log")
+        axis.set_xlabel(f"training episode{' (log)' if axis.get_xscale() == 'log' else ''}", fontsize=8)
+        axis.set_ylabel(axis_label(metric, results[scenario].higher_is_better(metric)), fontsize=8)
+    for axis in flat[count:]:
+        axis.set_visible(False)
+    letter_panels(axes)
+    legend_below(drawn)
+    return drawn
+
+
+def _drawn(figure: FigureSettings, names: Iterable[str]) -> list[str]:
+    return [name for name in names if figure.policies is None or name in figure.policies]

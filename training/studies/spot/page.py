@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from agents.named import named_rule
+from agents.policy import Policy
+from agents.spot.ranked import VARIANTS, RankedUniformProgress
+from agents.spot.skynomad import SkyNomadPolicy
 from agents.stored import policy_file
+from envs.simulation.series import Floats
+from envs.simulation.spot.clairvoyant import clairvoyant_usd
+from envs.simulation.spot.job import JobSource, SpotJob
+from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import Split
-from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig, build_spot
+from envs.simulation.world import EpisodeKey
+from envs.spot_episodes import (
+    ON_DEMAND_USD_HOUR,
+    SPOT_ANCHOR_USD_HOUR,
+    RecordedJobs,
+    RulesName,
+    SpotConfig,
+    build_spot,
+)
 from envs.traces.bundle import load_bundle
 from training.checkpoint import load_policy
+from training.evaluation.episodes import Suite, run_suite
 from training.evaluation.statistics import bootstrap_interval
 from training.files import prepare_directory, replacing, write_text
-from training.studies.spot.measuring import CLAIRVOYANT, ZONE_SETS, Cell, joined, measure, score
 
+CLAIRVOYANT = "clairvoyant"
 WORK_H = 48.0
 NAMES = {
     "on_demand": "on demand",
@@ -111,3 +130,134 @@ def write_page(single: str, multi: str, out: Path, split: Split = "test") -> Non
     )
     write_text(out / "spot.md", text)
     print(f"written: {out / 'spot.md'}")
+
+
+RULES = ("on_demand", "spot_fallback", "uniform_progress")
+EVERY_S = {"adrs_single": 12 * 3600, "adrs_multi": 6 * 3600}
+"""Seconds between two starts."""
+LANES = 16
+
+ZONE_SETS: dict[str, tuple[str, ...]] = {
+    "2 zones of a region": ("us-east-1a", "us-east-1c"),
+    "2 regions": ("us-east-2a", "us-west-2a"),
+    "3 regions": ("us-east-1a", "us-east-2b", "us-west-2c"),
+    "3 zones of a region": ("us-east-1a", "us-east-1c", "us-east-1d"),
+    "5 zones": ("us-east-1a", "us-east-1f", "us-west-2a", "us-west-2b", "us-east-2b"),
+    "9 zones": (
+        "us-east-2a",
+        "us-west-2c",
+        "us-east-1d",
+        "us-east-2b",
+        "us-west-2a",
+        "us-east-1f",
+        "us-east-1a",
+        "us-west-2b",
+        "us-east-1c",
+    ),
+}
+"""The sets of zones that the leaderboard's problem of several zones is made of, in its order."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A source of the jobs of a list. A `JobSource`."""
+
+    jobs: Sequence[SpotJob]
+    zones: tuple[str, ...]
+
+    @property
+    def most_ticks(self) -> int:
+        return max(job.n_ticks for job in self.jobs)
+
+    def job(self, key: EpisodeKey) -> SpotJob:
+        return self.jobs[key.index]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One set of zones and one deadline: costs of every policy.
+
+    Attributes:
+        title: for people.
+        deadline_h: hours.
+        cost_usd: by policy, (starts,) means over the restart overheads; the clairvoyant's among them.
+        late: by policy, late runs.
+        runs: of each policy.
+    """
+
+    title: str
+    deadline_h: int
+    cost_usd: dict[str, Floats]
+    late: dict[str, int]
+    runs: int
+
+    def above_percent(self, policy: str) -> float:
+        """Excess of its mean cost over the clairvoyant's, per cent."""
+        return 100 * (float(self.cost_usd[policy].mean() / self.cost_usd[CLAIRVOYANT].mean()) - 1)
+
+
+def score(cost_usd: float, work_h: float) -> float:
+    """The leaderboard's score: (on demand - cost) / (on demand - spot), per cent."""
+    on_demand_usd, spot_usd = ON_DEMAND_USD_HOUR * work_h, SPOT_ANCHOR_USD_HOUR * work_h
+    return 100 * (on_demand_usd - cost_usd) / (on_demand_usd - spot_usd)
+
+
+def measure(
+    source: RecordedJobs,
+    rules: RulesName,
+    title: str,
+    zones: tuple[str, ...],
+    deadline_s: int,
+    ours: Policy,
+    split: Split,
+) -> Cell:
+    """Every policy from every start of the split's days, with every restart overhead.
+
+    Uniform Progress also plays in the first zone alone, which is what its authors wrote it for.
+    """
+    parts = source.starts_s(split, deadline_s)
+    starts = [start for first, last in parts for start in range(first, last + 1, EVERY_S[rules])]
+    restarts = source.rules.restarts_s
+    costs: dict[str, Floats] = {}
+    late: dict[str, int] = {}
+    jobs = [source.job_at(start, zones, deadline_s, restart_s) for start in starts for restart_s in restarts]
+
+    def keep(name: str, found: Sequence[float], lates: int) -> None:
+        costs[name] = np.array(found).reshape(len(starts), len(restarts)).mean(axis=1)
+        late[name] = lates
+
+    players: list[tuple[str, Policy, list[SpotJob], tuple[str, ...]]] = [
+        (name, named_rule(name), jobs, zones) for name in RULES
+    ]
+    if len(zones) > 1:
+        alone = [source.job_at(job.start_s, zones[:1], deadline_s, job.restart_s) for job in jobs]
+        players.append(("uniform_progress, first zone", named_rule("uniform_progress"), alone, zones[:1]))
+        published = [*map(RankedUniformProgress, VARIANTS), SkyNomadPolicy(source.rules.tick_s)]
+        players += [(policy.name, policy, jobs, zones) for policy in published]
+    players.append(("spot_values", ours, jobs, zones))
+    for name, policy, played, where in players:
+        world = SpotWorld(cast(JobSource, _Listed(played, where)), LANES, SPOT_ANCHOR_USD_HOUR)
+        results = run_suite(world, policy, Suite("test", "test", 0, len(played)))
+        found = [one.metrics["cost_usd"] for one in results]
+        keep(name, found, sum(int(one.metrics["late"]) for one in results))
+    bounds = [
+        clairvoyant_usd(
+            job.has_spot, job.spot_usd_hour, job.on_demand_usd_hour, job.work_s, job.tick_s, job.restart_s
+        )
+        for job in jobs
+    ]
+    keep(CLAIRVOYANT, bounds, 0)
+    return Cell(title, deadline_s // 3600, costs, late, len(jobs))
+
+
+def joined(cells: Sequence[Cell], title: str) -> Cell:
+    """The mean over cells with the same starts, start by start."""
+    names = cells[0].cost_usd
+    fewest = min(len(cell.cost_usd[CLAIRVOYANT]) for cell in cells)
+    return Cell(
+        title,
+        cells[0].deadline_h,
+        {name: np.mean([cell.cost_usd[name][:fewest] for cell in cells], axis=0) for name in names},
+        {name: sum(cell.late[name] for cell in cells) for name in names},
+        sum(cell.runs for cell in cells),
+    )

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from training.config import UsageError
-from training.federated.asynchronous.local_work import LocalWork
-from training.federated.asynchronous.networks import Cnn, Mlp, Network
-from training.federated.asynchronous.partitions import Partition, holdings_of, noisy_labels
+from training.federated.asynchronous.networks import Cnn, LocalWork, Mlp, Network
+from training.federated.asynchronous.scenario import Partition, holdings_of, noisy_labels
 
 MNIST = (1, 28, 28)
 

@@ -104,11 +104,11 @@ def test_the_code_hash_sees_every_source(tmp_path: Path) -> None:
         else:
             path.mkdir(exist_ok=True)
             (path / "one.json").write_text("x")
-    hashes = {code_hash(tmp_path)}
+    hashes = {code_hash(root=tmp_path)}
     for name in SOURCES:
         path = tmp_path / name
         (path if path.suffix else path / "one.json").write_text(f"changed {name}")
-        hashes.add(code_hash(tmp_path))
+        hashes.add(code_hash(root=tmp_path))
     assert len(hashes) == len(SOURCES) + 1
     assert code_hash() == code_hash()
 

@@ -1,1 +1,0 @@
-"""Commands for bags of tasks (Teylo 2021)."""

@@ -1,1 +1,0 @@
-"""Run independent tasks in this process, in processes of this machine, or on a Ray cluster."""

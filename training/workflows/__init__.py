@@ -1,1 +1,0 @@
-"""The commands for workflows over several clusters."""
