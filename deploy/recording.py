@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from deploy.providers.config import Place
 from deploy.store.events import Event
 from deploy.store.prices import Quote
 from deploy.store.store import Store
-from envs.traces.market import MarketMeta, MarketTrace, trace_files
+from envs.traces.format import Market, MarketMeta, MarketTrace, trace_files
 from envs.traces.storage import write_directory
 
 MOMENT_S = 60.0
@@ -252,11 +253,11 @@ def _trace(one: Recording, source: str) -> MarketTrace:
     place, rows = one.place, one.rows
     available = [bool(row.available) for row in rows] if rows[0].available is not None else None
     meta = MarketMeta(
-        place.provider,
-        place.region,
-        place.zone,
-        place.instance_type,
-        place.market,
+        provider=place.provider,
+        region=place.region,
+        zone=place.zone,
+        instance_type=place.instance_type,
+        market=cast(Market, place.market),
         start_utc=datetime.fromtimestamp(one.start_s, UTC),
         source=source,
         licence="",

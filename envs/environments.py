@@ -99,7 +99,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     "multicloud": Environment(
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
         "envs.simulation.market.config:MarketWorldConfig",
-        "envs.multicloud:build_market",
+        "envs.market_data:build_market",
         default_agent="mtdqn",
         gymnasium="spotweave/MultiCloud-v3",
         rivals=(

@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
+from envs.federated_data.multi_fedls import parse_multi_fedls
 from envs.federated_data.rounds_scenarios import ScenarioError, parse_rounds, read_json, scenario_path
 from envs.market_data import recorded_market
 from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, OneApplication

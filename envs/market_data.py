@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
 from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider, require
+from envs.simulation.market.config import (
+    PROVIDERS,
+    Market,
+    MarketConfig,
+    MarketWorldConfig,
+    OfferConfig,
+    Provider,
+    require,
+)
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw, JobLog
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Split
-from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle
-from envs.traces.fitted import load_fitted
-from envs.traces.jobs import load_jobs
-from envs.traces.market import MarketTrace, load_traces
+from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle, load_fitted
+from envs.traces.format import MarketTrace, load_jobs, load_traces
 from envs.traces.storage import TraceError
 
 log = logging.getLogger(__name__)
@@ -332,3 +340,37 @@ def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
         for name, (a, b) in SPLIT_DAYS.items()
     }
     return {cast(Split, name): bounds for name, bounds in cut.items()}
+
+
+__all__ = ["MarketWorldConfig", "build_market"]
+
+
+def build_market(
+    config: MarketWorldConfig | None = None,
+    n_lanes: int = 1,
+    bundle: TraceBundle | None = None,
+    record: bool = False,
+) -> MarketWorld:
+    """The market world on recorded traces: those of `config.market.traces`, else the bundle's.
+
+    The jobs are drawn, or those of `config.workload.trace`.
+
+    Args:
+        config: what to simulate; None: the defaults.
+        n_lanes: copies.
+        bundle: recorded markets; None: the bundle that ships with the package.
+        record: remember who ran where, for `timeline`.
+
+    Raises:
+        WorldError: for a configuration that makes no sense.
+        TraceError: for traces that cannot be used.
+    """
+    config = config if config is not None else MarketWorldConfig()
+    config.validate()
+    data = market_data(config.market, bundle)
+    if config.workload.trace:
+        largest = max(offer.quota for offer in data.offers)
+        log = job_log(config.workload.trace, largest)
+        log.require(config.workload.jobs)
+        data = replace(data, log=log)
+    return MarketWorld(config, data, n_lanes, record)

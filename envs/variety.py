@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
-    from envs.multicloud import MarketWorldConfig
+    from envs.market_data import MarketWorldConfig
     from envs.simulation.market.config import OfferConfig, WorkloadConfig
 
 

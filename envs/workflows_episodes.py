@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.documents.wfformat import workflow_of_instance
+from envs.documents.workflows import workflow_of_instance
 from envs.market_data import recorded_market
 from envs.simulation.availability import generate_availability
 from envs.simulation.market.config import MarketConfig, OfferConfig

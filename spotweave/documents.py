@@ -144,7 +144,7 @@ def first_mistake(found: ValidationError, document: object = None) -> str:
         message = "unknown key: remove it or correct its spelling"
     where = ".".join(_steps(first["loc"], document))
     cause = first.get("ctx", {}).get("error")
-    if cause is not None and (not where or type(cause) is not ValueError):
+    if isinstance(cause, ValueError) and (not where or type(cause) is not ValueError):
         return message  # an error of our own says where
     where = where or "the whole"
     given = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"

@@ -11,8 +11,7 @@ from matplotlib.patches import Patch
 
 from agents.workflows.planners import plan_workflow
 from agents.workflows.split import SplitSettings, transform
-from envs.documents.wfformat import is_instance, workflow_of_instance
-from envs.documents.workflows import workflow_document, workflow_of
+from envs.documents.workflows import is_instance, workflow_document, workflow_of, workflow_of_instance
 from envs.simulation.workflows.checks import private_files, require_runnable
 from envs.simulation.workflows.model import (
     Platform,

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from envs.documents.federations import read_application, read_clouds
+from envs.federated_data.rounds_scenarios import ScenarioError, made_of
 from envs.simulation.federations.application import FederationError, FlApplication
 from envs.simulation.federations.clouds import Clouds
+from envs.simulation.federations.model import Placement
+from envs.simulation.federations.rounds.application import Application, Checkpoints, Degradation, Market
+from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
+from spotweave.documents import Number, Positive, StrictModel, checked
 
 DIRECTORY = Path(__file__).parent
 
@@ -65,3 +75,274 @@ def _path(prefix: str, name: str) -> Path:
     if name not in names:
         raise FederationError(f"no published data are named {name!r}: use one of {', '.join(names)}")
     return DIRECTORY / f"{prefix}{name}.json"
+
+
+MarketName = Literal["spot", "on_demand"]
+
+
+class _Checkpoints(StrictModel):
+    every_rounds: PositiveInt | None = None
+    save_s: Number = 0.0
+    transfer_s: Number = 0.0
+    round_s: Number = 0.0
+    on_clients: bool = True
+    client_round_s: Number = 0.0
+
+
+class _Degradation(StrictModel):
+    slowdown: Positive
+    from_s: NonNegativeInt = 0
+    until_s: NonNegativeInt | None = None
+    vm_type: str | None = None
+    link: list[str] | None = Field(default=None, min_length=2, max_length=2)
+
+
+class _Setup(StrictModel):
+    server: str
+    clients: str
+
+
+class _Run(StrictModel):
+    server: NonNegativeInt = 0
+    clients: NonNegativeInt = 0
+
+
+class _Published(StrictModel):
+    time: str | None = Field(default=None, pattern=r"^\d+:\d\d:\d\d$")
+    cost_usd: Number | None = None
+
+
+class _Row(_Published):
+    server: MarketName
+    clients: MarketName
+    label: str = ""
+    revocation_mean_s: Positive
+    revocations: Number | None = None
+    runs: list[_Run] | None = None
+    why: str = ""
+
+
+class _Table(StrictModel):
+    number: str
+    exclude_revoked: bool
+    on_demand: _Published
+    rows: list[_Row] = Field(min_length=1)
+
+
+class _Scenario(StrictModel):
+    kind: Literal["multi_fedls"]
+    name: str = Field(min_length=1)
+    source: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    application: str
+    clouds: str
+    rounds: PositiveInt | None = None
+    clients: list[str] | None = Field(default=None, min_length=1)
+    vm_types: list[str] | None = Field(default=None, min_length=1)
+    setup: _Setup | None = None
+    alpha: Annotated[Number, Field(le=1)] = 0.5
+    epoch_scale: Positive = 1.0
+    cold_s: dict[str, Number] = Field(default_factory=dict)
+    spin_up_s: dict[str, Number] = Field(default_factory=dict)
+    spin_up_billed: bool = True
+    spin_up_interrupted: bool = True
+    revocations_per_task: NonNegativeInt | None = None
+    closing_s: NonNegativeInt = 0
+    messages_billed: bool = True
+    epoch_cv: Number = 0.0
+    run_cv: Number = 0.0
+    spin_up_cv: Number = 0.0
+    revocation_mean_s: Positive | None = None
+    checkpoints: _Checkpoints | None = None
+    degradations: list[_Degradation] = Field(default_factory=list)
+    published: list[_Table] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One row of a published table: means of three runs.
+
+    Attributes:
+        label: what is special about it, for people.
+        server: the server's market.
+        clients: the clients' market.
+        revocation_mean_s: k_r.
+        revocations: mean number.
+        time_s: mean seconds of everything; None where it was not printed (or is lost).
+        cost_usd: mean USD; None likewise.
+        runs: (server, clients) that were revoked in each of the three runs; None where it is not known.
+        why: why our numbers differ where they do.
+    """
+
+    label: str
+    server: Market
+    clients: Market
+    revocation_mean_s: float
+    revocations: float | None
+    time_s: int | None
+    cost_usd: float | None
+    runs: tuple[tuple[int, int], ...] | None
+    why: str
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of the thesis: its number, whether the revoked type is excluded, on demand, and its rows."""
+
+    number: str
+    exclude_revoked: bool
+    on_demand_time_s: int | None
+    on_demand_usd: float | None
+    rows: tuple[PublishedRow, ...]
+
+
+@dataclass(frozen=True)
+class MultiFedlsScenario:
+    """A scenario file.
+
+    Attributes:
+        name: title.
+        deployment: application, clouds, conditions.
+        placement: the first placement; None: the optimal initial mapping.
+        alpha: weight of cost against time.
+        published: the tables that it is compared with.
+        notes: for people.
+    """
+
+    name: str
+    deployment: Deployment
+    placement: Placement | None
+    alpha: float
+    published: tuple[PublishedTable, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def unchecked(self) -> Application:
+        """The application without checkpoints, as all tasks on demand are played."""
+        return dataclasses.replace(self.deployment.application, checkpoints=None)
+
+
+def parse_multi_fedls(content: Mapping[str, Any], where: str) -> MultiFedlsScenario:
+    """The scenario that a file describes.
+
+    Args:
+        content: the parsed JSON.
+        where: the file's name, for messages; "application" and "clouds" may name files next to it.
+
+    Raises:
+        ScenarioError: one line that says what is wrong.
+    """
+    try:
+        scenario = checked(_Scenario, content)
+        application = _application(scenario, Path(where).parent)
+        clouds = _clouds(scenario, Path(where).parent)
+        deployment = Deployment(application, clouds)
+        deployment = deployment.with_conditions(_conditions(scenario, deployment))
+        _ = deployment.application
+        federation = deployment.federation(Market.ON_DEMAND, Market.ON_DEMAND)
+        placement = None
+        if scenario.setup is not None:
+            clients = [scenario.setup.clients] * len(application.clients)
+            placement = federation.placement(scenario.setup.server, clients)
+        return MultiFedlsScenario(
+            scenario.name,
+            deployment,
+            placement,
+            scenario.alpha,
+            tuple(_table(table) for table in scenario.published),
+            tuple(scenario.notes),
+        )
+    except ValueError as error:
+        raise ScenarioError(f"{where}: {error}") from error
+
+
+def _application(scenario: _Scenario, directory: Path) -> FlApplication:
+    name = scenario.application
+    path = directory / name
+    application = read_application(path) if path.is_file() else load_application(name)
+    if scenario.clients is not None:
+        known = {client.name: client for client in application.clients}
+        for client in scenario.clients:
+            if client not in known:
+                raise ScenarioError(f"clients names {client!r}: expected some of {', '.join(known)}")
+        application = dataclasses.replace(
+            application, clients=tuple(known[client] for client in scenario.clients)
+        )
+    scaled = tuple(
+        dataclasses.replace(
+            client,
+            train_s=client.train_s * scenario.epoch_scale,
+            test_s=client.test_s * scenario.epoch_scale,
+        )
+        for client in application.clients
+    )
+    rounds = scenario.rounds or application.rounds
+    return dataclasses.replace(application, clients=scaled, rounds=rounds)
+
+
+def _clouds(scenario: _Scenario, directory: Path) -> Clouds:
+    path = directory / scenario.clouds
+    clouds = read_clouds(path) if path.is_file() else load_clouds(scenario.clouds)
+    return clouds if scenario.vm_types is None else keep_types(clouds, scenario.vm_types)
+
+
+def _conditions(scenario: _Scenario, deployment: Deployment) -> Conditions:
+    clouds = deployment.clouds
+    for name in scenario.spin_up_s:
+        if name not in clouds.provider:
+            raise ScenarioError(f"spin_up_s names provider {name!r}: expected {', '.join(clouds.provider)}")
+    for name in scenario.cold_s:
+        clouds.require_vm_type("cold_s", name)
+    given = scenario.checkpoints
+    degradations = [item for each in scenario.degradations for item in _degradations(each, deployment)]
+    return made_of(
+        scenario,
+        Conditions,
+        checkpoints=None if given is None else made_of(given, Checkpoints),
+        degradations=tuple(degradations),
+    )
+
+
+def _degradations(item: _Degradation, deployment: Deployment) -> list[Degradation]:
+    """A VM type is degraded on both its markets."""
+    clouds = deployment.clouds
+    if item.vm_type is None:
+        link = None if item.link is None else (item.link[0], item.link[1])
+        for region in link or ():
+            clouds.require_region("a degradation", region)
+        return [Degradation(item.slowdown, item.from_s, item.until_s, link=link)]
+    clouds.require_vm_type("a degradation", item.vm_type)
+    if item.link is not None:
+        raise ScenarioError("a degradation is of a vm_type or of a link: give one of both")
+    return [
+        Degradation(item.slowdown, item.from_s, item.until_s, offer=offer)
+        for (k, _), offer in deployment.offer_of.items()
+        if clouds.vm_types[k].name == item.vm_type
+    ]
+
+
+def _table(table: _Table) -> PublishedTable:
+    rows = tuple(
+        PublishedRow(
+            row.label,
+            Market[row.server.upper()],
+            Market[row.clients.upper()],
+            row.revocation_mean_s,
+            row.revocations,
+            _seconds(row.time),
+            row.cost_usd,
+            None if row.runs is None else tuple((run.server, run.clients) for run in row.runs),
+            row.why,
+        )
+        for row in table.rows
+    )
+    return PublishedTable(
+        table.number, table.exclude_revoked, _seconds(table.on_demand.time), table.on_demand.cost_usd, rows
+    )
+
+
+def _seconds(clock: str | None) -> int | None:
+    if clock is None:
+        return None
+    hours, minutes, seconds = (int(part) for part in clock.split(":"))
+    return 3600 * hours + 60 * minutes + seconds

@@ -45,20 +45,15 @@ _SOURCES: dict[str, dict[str, str]] = {
         "licence": "Apache-2.0",
         "what": "us-east-1 on-demand prices and instance types",
     },
-    "aws_gpu_prices_2020": {
-        "source": "https://github.com/stanford-futuredata/training_on_a_dime",
-        "licence": "MIT",
-        "what": "life times of spot instances, 2020",
-    },
 }
 
 
 def build_bundle(source: Path, out: Path) -> None:
-    """Write series, egress, instances and life times as parquet, and bundle.json next to them.
+    """Write series and egress as parquet, and bundle.json next to them.
 
     Args:
-        source: folder that holds aws_v100_2023, gcp_prices, aws_on_demand and aws_gpu_prices_2020.
-        out: folder of the bundle; it must already hold list_prices.json.
+        source: folder that holds aws_v100_2023, gcp_prices and aws_on_demand.
+        out: folder of the bundle, beside list_prices.json.
 
     Raises:
         TraceError: for a missing or unexpected input, in one line.
@@ -68,12 +63,6 @@ def build_bundle(source: Path, out: Path) -> None:
         raise TraceError(
             f"{source} has no folder {missing[0]}: give the folder that holds {', '.join(_SOURCES)}"
         )
-    try:
-        list_prices = json.loads((out / "list_prices.json").read_text())
-    except OSError as error:
-        raise TraceError(
-            f"{out / 'list_prices.json'} cannot be read ({error.strerror}): restore it"
-        ) from error
     series = pd.concat(
         [
             _aws_spot(source / "aws_v100_2023"),
@@ -86,8 +75,6 @@ def build_bundle(source: Path, out: Path) -> None:
         "egress": pd.read_csv(source / "aws_v100_2023" / "aws_egress_pricing.csv").sort_values(
             ["from_region", "to_region"]
         ),
-        "instances": _instances(source, list_prices, set(series["instance_type"])),
-        "lifetimes": _lifetimes(source / "aws_gpu_prices_2020"),
     }
     for name, table in tables.items():
         arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
@@ -187,50 +174,3 @@ def _price_series(
             _labelled(table, provider, str(region), "", str(instance_type), market, "price_usd_hour")
         )
     return pd.concat(parts)
-
-
-def _instances(source: Path, list_prices: dict[str, Any], wanted: set[str]) -> pd.DataFrame:
-    aws = pd.read_csv(source / "aws_on_demand" / "aws_instance_types.csv")
-    rows = [
-        {
-            "provider": "aws",
-            "instance_type": row["instance_type"],
-            "vcpus": int(row["instance-cpu"]),
-            "memory_gib": row["instance-memory"] / 1024,
-            "gpus": int(row["instance-gpu-count"]),
-            "gpu_model": row["instance-gpu-name"],
-            "gpu_memory_gib": row["instance-gpu-memory"] / 1024,
-        }
-        for row in aws[aws["instance_type"].isin(wanted)].to_dict("records")
-    ]
-    rows += [
-        {"provider": "aws", "instance_type": name, **facts}
-        for name, facts in list_prices["aws"]["instances"].items()
-    ]
-    gpu_memory_gib = list_prices["gcp"]["gpu_memory_gib"]
-    gcp = pd.read_csv(source / "gcp_prices" / "machine_types.csv")
-    for row in gcp[gcp["machine_type"].isin(wanted)].to_dict("records"):
-        # The source counts the 80 GB cards of a2-ultragpu under both columns, so the more special one wins.
-        model = next(name for name in ("a100-80gb", "a100", "l4") if row[name] > 0)
-        rows.append(
-            {
-                "provider": "gcp",
-                "instance_type": row["machine_type"],
-                "vcpus": int(row["cpu"]),
-                "memory_gib": float(row["ram"]),
-                "gpus": int(row[model]),
-                "gpu_model": model,
-                "gpu_memory_gib": gpu_memory_gib[model],
-            }
-        )
-    return pd.DataFrame(rows).sort_values(["provider", "instance_type"])
-
-
-def _lifetimes(folder: Path) -> pd.DataFrame:
-    table = pd.read_csv(folder / "instance_lifetimes.csv")
-    table = table.assign(
-        life_s=(table["life_h"] * 3600).round().astype(np.int64), gpus=table["gpus"].astype(int)
-    )
-    return table[["cloud", "zone", "gpu", "gpus", "created_at", "life_s", "preempted"]].sort_values(
-        "created_at"
-    )

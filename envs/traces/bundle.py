@@ -1,4 +1,4 @@
-"""The recorded markets that ship with the package."""
+"""The recorded markets that ship with the package, and the distributions fitted to recordings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from envs.simulation.availability import LognormalComponent, LognormalMixture, OnOff, SpellParameters
 from envs.simulation.series import OfferTrace, StepSeries
 from envs.traces.storage import TraceError
 
@@ -33,32 +34,6 @@ _SeriesKey = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True)
-class InstanceType:
-    """What one machine of a type holds. `gpu_memory_gib` is per GPU."""
-
-    provider: str
-    name: str
-    vcpus: int
-    memory_gib: float
-    gpus: int
-    gpu_model: str
-    gpu_memory_gib: float
-
-
-@dataclass(frozen=True)
-class InstanceLifetime:
-    """One spot instance of the 2020 logs; `preempted` False means that it outlived the log (censored)."""
-
-    cloud: str
-    zone: str
-    gpu: str
-    gpus: int
-    created_at: str
-    life_s: int
-    preempted: bool
-
-
-@dataclass(frozen=True)
 class TraceBundle:
     """Recorded prices and availability on one clock.
 
@@ -72,7 +47,6 @@ class TraceBundle:
         tick_s: seconds between two probes of availability (nominal; the true times are kept).
         gcp_shift_days: see above.
         meta: bundle.json as read, with sources and licences.
-        lifetimes: life times of the spot instances of the 2020 logs.
     """
 
     clock_start_utc: str
@@ -80,10 +54,8 @@ class TraceBundle:
     tick_s: int
     gcp_shift_days: int
     meta: dict[str, Any]
-    lifetimes: tuple[InstanceLifetime, ...]
     _series: dict[_SeriesKey, StepSeries]
     _egress: dict[tuple[str, str], float]
-    _instances: dict[tuple[str, str], InstanceType]
     _list_prices: dict[str, Any]
 
     def spot_zones(self, provider: str = "aws", instance_type: str = "p3.2xlarge") -> tuple[str, ...]:
@@ -166,18 +138,6 @@ class TraceBundle:
         """
         return self.price(provider, region, "", instance_type, "on_demand").at(0)
 
-    def instance(self, provider: str, instance_type: str) -> InstanceType:
-        """The machine behind an instance type.
-
-        Raises:
-            TraceError: for a type that the bundle does not hold.
-        """
-        found = self._instances.get((provider, instance_type))
-        if found is None:
-            known = ", ".join(name for owner, name in sorted(self._instances) if owner == provider)
-            raise TraceError(f"unknown {provider} instance type {instance_type!r}: expected one of {known}")
-        return found
-
     def egress_usd_per_gb(self, from_region: str, to_region: str) -> float:
         """Price of moving one GB between two regions of AWS, GCP or `OWNED_REGION`.
 
@@ -237,10 +197,7 @@ def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
     try:
         meta = json.loads((directory / "bundle.json").read_text())
         list_prices = json.loads((directory / "list_prices.json").read_text())
-        tables = {
-            name: pq.read_table(directory / f"{name}.parquet")
-            for name in ("series", "egress", "instances", "lifetimes")
-        }
+        tables = {name: pq.read_table(directory / f"{name}.parquet") for name in ("series", "egress")}
     except (OSError, ValueError, pa.ArrowException) as error:
         raise TraceError(f"{directory} is no readable bundle ({error}): rebuild or reinstall it") from error
     if meta.get("format_version") != FORMAT_VERSION:
@@ -249,16 +206,12 @@ def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
             f"{FORMAT_VERSION}: rebuild it with `spotweave traces build`"
         )
     egress = tables["egress"].to_pydict()
-    instances = (
-        InstanceType(name=row.pop("instance_type"), **row) for row in tables["instances"].to_pylist()
-    )
     return TraceBundle(
         clock_start_utc=meta["clock_start_utc"],
         record_end_s=meta["record_end_s"],
         tick_s=meta["tick_s"],
         gcp_shift_days=meta["gcp_shift_days"],
         meta=meta,
-        lifetimes=tuple(InstanceLifetime(**row) for row in tables["lifetimes"].to_pylist()),
         _series=_split(tables["series"]),
         _egress={
             (source, target): price
@@ -266,7 +219,6 @@ def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
                 egress["from_region"], egress["to_region"], egress["price_usd_per_gb"], strict=True
             )
         },
-        _instances={(kind.provider, kind.name): kind for kind in instances},
         _list_prices=list_prices,
     )
 
@@ -283,3 +235,76 @@ def _split(table: Any) -> dict[_SeriesKey, StepSeries]:
         keys[start]: StepSeries(times_s[start:end].astype(np.int64), values[start:end].astype(np.float64))
         for start, end in zip(starts, ends, strict=True)
     }
+
+
+FITTED_PATH = Path(__file__).parent / "data" / "fitted.json"
+
+
+@dataclass(frozen=True)
+class FittedWorkload:
+    """Jobs and launches, as `spotweave traces fit` found them.
+
+    Attributes:
+        gang_sizes: GPUs that a job needs at once.
+        gang_probabilities: of each size; they sum to 1.
+        duration_mixture: job duration in seconds.
+        hourly_weights: (24,) share of a day's streaming load that falls in each hour; they sum to 1.
+        launch_failure: probability that a launch fails although the latest probe, one tick ago, said that
+            capacity was there. This is what a world applies to a launch while availability is 1.
+    """
+
+    gang_sizes: tuple[int, ...]
+    gang_probabilities: tuple[float, ...]
+    duration_mixture: tuple[LognormalComponent, ...]
+    hourly_weights: tuple[float, ...]
+    launch_failure: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Everything in fitted.json.
+
+    Attributes:
+        workload: jobs and launches.
+        availability: spell parameters by name: "pooled" over the nine V100 zones, and one set per AWS region,
+            e.g. "us-west-2" for a market with plenty and "us-east-1" for a scarce one. Train days only.
+    """
+
+    workload: FittedWorkload
+    availability: dict[str, SpellParameters]
+
+
+@cache
+def load_fitted(path: Path = FITTED_PATH) -> Fitted:
+    """Read the fitted parameters once per process.
+
+    Raises:
+        TraceError: for a file that cannot be read or lacks an entry.
+    """
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text())
+        jobs, batches, launches = (raw[name] for name in ("jobs", "batches", "launches"))
+        workload = FittedWorkload(
+            gang_sizes=tuple(jobs["gang_sizes"]),
+            gang_probabilities=tuple(jobs["gang_probabilities"]),
+            duration_mixture=_components(jobs["duration_mixture"]),
+            hourly_weights=tuple(batches["hourly_weights"]),
+            launch_failure=launches["launch_failure"],
+        )
+        availability = {
+            name: SpellParameters(*(_on_off(found[part]) for part in ("own", "regional", "common")))
+            for name, found in raw["availability"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TraceError(
+            f"{path} holds no fitted parameters ({error}): refit with `spotweave traces fit`"
+        ) from error
+    return Fitted(workload, availability)
+
+
+def _components(raw: list[dict[str, float]]) -> tuple[LognormalComponent, ...]:
+    return tuple(LognormalComponent(c["weight"], c["log_mean"], c["log_sigma"]) for c in raw)
+
+
+def _on_off(raw: dict[str, list[dict[str, float]]]) -> OnOff:
+    return OnOff(*(LognormalMixture(_components(raw[side])) for side in ("up", "down")))

@@ -6,16 +6,31 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import numpy as np
 
-from envs.traces.bundle import DATA_DIR, DAY_S, TraceBundle, load_bundle
-from envs.traces.fitted import FITTED_PATH
-from envs.traces.importers import ImportOptions, import_swf, market_importers
-from envs.traces.jobs import job_files, load_jobs
-from envs.traces.market import JOB_FORMAT, MARKETS, MarketTrace, load_traces, merged, trace_files
-from envs.traces.prices import OnDemandPrices, SpotPrice, parse_usd_hour, with_on_demand, with_spot_price
+from envs.traces.bundle import DATA_DIR, DAY_S, FITTED_PATH, TraceBundle, load_bundle
+from envs.traces.format import (
+    JOB_FORMAT,
+    Market,
+    MarketTrace,
+    job_files,
+    load_jobs,
+    load_traces,
+    merged,
+    trace_files,
+)
+from envs.traces.importers import (
+    ImportOptions,
+    OnDemandPrices,
+    SpotPrice,
+    import_swf,
+    market_importers,
+    parse_usd_hour,
+    with_on_demand,
+    with_spot_price,
+)
 from envs.traces.storage import TraceError, read_json, write_directory
 from spotweave.mistakes import one_line_errors
 
@@ -64,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     take.add_argument("--provider", default="aws")
     take.add_argument("--zone", default="", help="for files that do not name it")
     take.add_argument("--instance-type", default="", help="for files that do not name it")
-    take.add_argument("--market", choices=MARKETS, default="spot")
+    take.add_argument("--market", choices=get_args(Market), default="spot")
     take.add_argument("--start-utc", help="for files without absolute time, ISO 8601")
     take.add_argument(
         "--tick-s", type=_positive, help="seconds between two probes; leave out if rows are changes"

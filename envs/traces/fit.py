@@ -101,7 +101,7 @@ def fit_batches(path: Path) -> dict[str, Any]:
 
 
 def fit_launches(path: Path, bundle: TraceBundle) -> dict[str, Any]:
-    """The two launch failure rates that `FittedWorkload` explains."""
+    """Launch failure rates: where a probe said yes, and of the 2020 logs, which retry during outages."""
     events = pd.read_csv(path)["event"]
     failed, created = int((events == "create_failed").sum()), int((events == "created").sum())
     states, _ = _train_states(bundle, bundle.spot_zones())

@@ -1,9 +1,13 @@
-"""Labelled images for federated work: those that come with the package, or files of MNIST or CIFAR-10."""
+"""Labelled images for federated work: those that come with the package, or files of MNIST or CIFAR-10.
+
+`python -m envs.traces.images IMAGES.gz LABELS.gz` cuts those of the package out of the test set of MNIST,
+t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of https://github.com/fgnt/mnist, commit ae608a0.
+"""
 
 from __future__ import annotations
 
 import gzip
-from importlib.resources import files
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +16,8 @@ from numpy.typing import NDArray
 
 from envs.simulation.series import Ints
 
+DIGITS_PATH = Path(__file__).parent / "data" / "digits.npz"
+DIGITS = 2000
 DIGITS_TRAINING = 1500
 """Number of training images: the first of the package's 2,000 digits; the others are for tests."""
 
@@ -42,7 +48,7 @@ class Images(NamedTuple):
 
 def load_digits() -> tuple[NDArray[np.float32], Ints]:
     """The 2,000 handwritten digits (MNIST) of the package: images (2000, 28, 28), 0 to 1; labels (2000,)."""
-    with files("envs.traces").joinpath("data/digits.npz").open("rb") as file, np.load(file) as stored:
+    with np.load(DIGITS_PATH) as stored:
         return (stored["images"] / 255.0).astype(np.float32), stored["labels"].astype(np.int64)
 
 
@@ -87,18 +93,19 @@ def _idx_file(folder: Path, name: str) -> Path | None:
 
 
 def _mnist(folder: Path, part: str) -> tuple[NDArray[np.float32], Ints]:
-    images = _idx(folder, f"{part}-images-idx3-ubyte", 3)
-    labels = _idx(folder, f"{part}-labels-idx1-ubyte", 1)
+    images, labels = (
+        _idx(_idx_file(folder, f"{part}-{name}") or folder / f"{part}-{name}", dimensions)
+        for name, dimensions in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
+    )
     if len(images) != len(labels):
         raise ValueError(f"{folder}: {len(images)} {part} images but {len(labels)} labels: expected as many")
     return _scaled(images[:, None]), labels.astype(np.int64)
 
 
-def _idx(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
+def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """An IDX file: two zero bytes, 8 for bytes, the number of dimensions, each size, then the bytes."""
-    path = _idx_file(folder, name)
-    if path is None:
-        raise ValueError(f"{folder} lacks {name} (or its .gz): expected it beside the others")
+    if not path.is_file():
+        raise ValueError(f"{path.parent} lacks {path.name} (or its .gz): expected it beside the others")
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:
@@ -125,3 +132,10 @@ def _cifar(path: Path) -> tuple[NDArray[np.float32], Ints]:
 
 def _scaled(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     return (pixels / np.float32(255)).astype(np.float32)
+
+
+if __name__ == "__main__":
+    cut_images, cut_labels = (
+        _idx(Path(path), n)[:DIGITS] for path, n in zip(sys.argv[1:], (3, 1), strict=True)
+    )
+    np.savez_compressed(DIGITS_PATH, images=cut_images, labels=cut_labels)

@@ -1,22 +1,39 @@
-"""Turns foreign files into traces: CSV, SkyPilot-style JSON, EC2 spot price history, SWF job logs."""
+"""Turns foreign files into traces: CSV, SkyPilot-style JSON, EC2 spot price history, SWF job logs.
+
+Prices that such a file lacks come from the list that ships, or from the user.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+from pydantic import BaseModel, Field, PositiveInt
 
 from envs.simulation.series import Polarity
-from envs.traces.jobs import JobTrace
-from envs.traces.market import MarketMeta, MarketTrace, check_rows, flag, number, parse_polarity, parse_utc
-from envs.traces.storage import TraceError, read_csv, read_json, read_text
+from envs.traces.bundle import TraceBundle
+from envs.traces.format import (
+    JobTrace,
+    Market,
+    MarketMeta,
+    MarketTrace,
+    Moment,
+    flag,
+    number,
+    parse_polarity,
+    parse_utc,
+    trace_of,
+)
+from envs.traces.storage import TraceError, conform, read_csv, read_json, read_text
+from spotweave.documents import Number
 from spotweave.plugins import plugins
 
 GROUP = "spotweave.traces"
@@ -44,7 +61,7 @@ class ImportOptions:
     provider: str = "aws"
     zone: str = ""
     instance_type: str = ""
-    market: str = "spot"
+    market: Market = "spot"
     start_utc: str | None = None
     tick_s: int | None = None
     max_gap_s: int | None = None
@@ -105,8 +122,30 @@ def import_csv(path: Path, options: ImportOptions) -> list[MarketTrace]:
             ]
         times_s = [round(moments[index] - start_s) for index in members]
         meta = _meta(options, path, zone, start, polarity is not None)
-        traces.append(_trace(where, lines, times_s, available, prices, meta))
+        traces.append(trace_of(where, lines, times_s, available, prices, meta))
     return traces
+
+
+class _Metadata(BaseModel):
+    gap_seconds: PositiveInt
+    start_time: float | str | None = None
+
+
+class _Probes(BaseModel):
+    metadata: _Metadata
+    data: Annotated[list[Literal[0, 1]], Field(min_length=1)]
+
+
+class _SpotPrice(BaseModel):
+    AvailabilityZone: str
+    InstanceType: str
+    SpotPrice: Number
+    Timestamp: Moment
+    ProductDescription: str = ""
+
+
+class _PriceHistory(BaseModel):
+    SpotPriceHistory: Annotated[list[_SpotPrice], Field(min_length=1)]
 
 
 def import_skypilot(path: Path, options: ImportOptions) -> list[MarketTrace]:
@@ -118,24 +157,15 @@ def import_skypilot(path: Path, options: ImportOptions) -> list[MarketTrace]:
     Raises:
         TraceError: names what is missing or wrong.
     """
-    raw = read_json(path)
     polarity = parse_polarity(f"{path}: --polarity", options.polarity)
-    metadata = raw.get("metadata") if isinstance(raw, dict) else None
-    gap_s = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    if isinstance(gap_s, bool) or not isinstance(gap_s, int | float) or not gap_s > 0 or gap_s != gap_s // 1:
-        raise TraceError(f"{path}: metadata.gap_seconds must be a positive whole number: got {gap_s!r}")
-    data = raw.get("data")
-    if not isinstance(data, list) or not data:
-        raise TraceError(f"{path}: data must be a list of 0 and 1 that is not empty")
-    for index, value in enumerate(data):
-        if value not in (0, 1):
-            raise TraceError(f"{path}: data[{index}] is {value!r}: expected 0 or 1")
-    available = [bool(value) == (polarity is Polarity.AVAILABLE) for value in data]
-    start = _start(options, metadata.get("start_time") if isinstance(metadata, dict) else None, path)
+    probes = conform(path, _Probes, read_json(path))
+    gap_s = probes.metadata.gap_seconds
+    available = [bool(value) == (polarity is Polarity.AVAILABLE) for value in probes.data]
+    start = _start(options, probes.metadata.start_time, path)
     zone = options.zone or path.name.split(".")[0]
-    meta = _meta(options, path, zone, start, True, tick_s=int(gap_s))
-    times_s = [index * int(gap_s) for index in range(len(data))]
-    return [_trace(str(path), list(range(len(data))), times_s, available, None, meta)]
+    meta = _meta(options, path, zone, start, True, tick_s=gap_s)
+    times_s = [index * gap_s for index in range(len(probes.data))]
+    return [trace_of(str(path), list(range(len(times_s))), times_s, available, None, meta)]
 
 
 def import_ec2_price_history(path: Path, options: ImportOptions) -> list[MarketTrace]:
@@ -147,31 +177,17 @@ def import_ec2_price_history(path: Path, options: ImportOptions) -> list[MarketT
     Raises:
         TraceError: names the entry and what to do.
     """
-    raw = read_json(path)
-    entries = raw.get("SpotPriceHistory") if isinstance(raw, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise TraceError(f"{path}: SpotPriceHistory must be a list that is not empty")
     series: dict[tuple[str, str], dict[datetime, float]] = {}
     products = set()
-    for index, entry in enumerate(entries):
-        where = f"{path}: SpotPriceHistory[{index}]"
-        keys = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
-        missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
-        if missing:
-            raise TraceError(f"{where} has no {missing[0]}")
-        moment = parse_utc(f"{where}: Timestamp", entry["Timestamp"])
-        try:
-            price = float(entry["SpotPrice"])
-        except (TypeError, ValueError):
-            raise TraceError(f"{where}: SpotPrice {entry['SpotPrice']!r} is not a number") from None
-        if not 0 <= price < float("inf"):
-            raise TraceError(f"{where}: SpotPrice {price}: expected USD per hour, a number >= 0")
-        points = series.setdefault((str(entry["AvailabilityZone"]), str(entry["InstanceType"])), {})
-        if points.setdefault(moment, price) != price:
+    for index, entry in enumerate(conform(path, _PriceHistory, read_json(path)).SpotPriceHistory):
+        points = series.setdefault((entry.AvailabilityZone, entry.InstanceType), {})
+        before = points.setdefault(entry.Timestamp, entry.SpotPrice)
+        if before != entry.SpotPrice:
             raise TraceError(
-                f"{where}: a second price {price} at {entry['Timestamp']}, {points[moment]} before"
+                f"{path}: SpotPriceHistory[{index}]: a second price {entry.SpotPrice} at "
+                f"{entry.Timestamp:%Y-%m-%dT%H:%M:%SZ}, {before} before"
             )
-        products.add(str(entry.get("ProductDescription", "")))
+        products.add(entry.ProductDescription)
     if len(products) > 1:
         raise TraceError(
             f"{path} mixes {', '.join(sorted(products))}: ask for one with --product-descriptions"
@@ -183,7 +199,7 @@ def import_ec2_price_history(path: Path, options: ImportOptions) -> list[MarketT
         meta = _meta(options, path, zone, start, False, instance_type=instance_type)
         times_s = [round((moment - start).total_seconds()) for moment in moments]
         lines = list(range(len(moments)))
-        traces.append(_trace(str(path), lines, times_s, None, [points[m] for m in moments], meta))
+        traces.append(trace_of(str(path), lines, times_s, None, [points[m] for m in moments], meta))
     return traces
 
 
@@ -272,23 +288,6 @@ def _meta(
     )
 
 
-def _trace(
-    where: str,
-    lines: list[int],
-    times_s: list[int],
-    available: list[bool] | None,
-    prices: list[float] | None,
-    meta: MarketMeta,
-) -> MarketTrace:
-    check_rows(where, lines, times_s, prices, meta)
-    return MarketTrace(
-        meta,
-        np.array(times_s, np.int64),
-        None if available is None else np.array(available, np.bool_),
-        None if prices is None else np.array(prices, np.float64),
-    )
-
-
 _MARKET_IMPORTERS: dict[str, Importer] = {
     "csv": import_csv,
     "skypilot": import_skypilot,
@@ -305,3 +304,140 @@ def market_importers() -> Mapping[str, Importer]:
     """
     added = cast(dict[str, Importer], plugins(GROUP, FunctionType, _MARKET_IMPORTERS))
     return {**_MARKET_IMPORTERS, **added}
+
+
+_LISTS = {"aws": "aws_on_demand", "gcp": "gcp_prices"}
+
+
+@dataclass(frozen=True)
+class OnDemandPrices:
+    """The price list that ships, and a price for what it does not have.
+
+    Attributes:
+        bundle: holds the list.
+        otherwise_usd_hour: USD an hour of types that the list lacks; None: they are refused.
+    """
+
+    bundle: TraceBundle
+    otherwise_usd_hour: float | None = None
+
+    def listed(self, meta: MarketMeta) -> float | None:
+        """USD an hour of the trace's instance type in its region in the list; None: it is not there."""
+        try:
+            return self.bundle.on_demand_usd_hour(meta.provider, meta.region, meta.instance_type)
+        except TraceError:
+            return None
+
+    def usd_hour(self, meta: MarketMeta) -> float:
+        """What the trace's instance type costs on demand in its region: the list's price at its time 0.
+
+        Raises:
+            TraceError: if the list does not say, and nothing was given for what it lacks.
+        """
+        listed = self.listed(meta)
+        price = self.otherwise_usd_hour if listed is None else listed
+        if price is None:
+            if not meta.instance_type:
+                raise TraceError(
+                    f"no instance type is named in {meta.zone or meta.region}, so its on-demand price is "
+                    "unknown: give --instance-type, or --on-demand none for a market without on-demand offers"
+                )
+            raise TraceError(
+                f"the price list has no on-demand price of {meta.provider} {meta.instance_type} in "
+                f"{meta.region}: give it in USD an hour, e.g. --on-demand 3.06, or --on-demand none for a "
+                "market without on-demand offers"
+            )
+        return price
+
+    def offer(self, beside: MarketMeta) -> MarketTrace:
+        """The on-demand offer of a spot trace's instance type in its region, at one price all the time.
+
+        Raises:
+            TraceError: as `usd_hour`.
+        """
+        price, source, licence = self.usd_hour(beside), "given as --on-demand", ""
+        if self.listed(beside) is not None:
+            facts = self.bundle.meta["sources"][_LISTS[beside.provider]]
+            source, licence = facts["source"], facts["licence"]
+        meta = MarketMeta(
+            provider=beside.provider,
+            region=beside.region,
+            zone="",
+            instance_type=beside.instance_type,
+            market="on_demand",
+            start_utc=beside.start_utc,
+            source=source,
+            licence=licence,
+        )
+        return MarketTrace(meta, np.zeros(1, np.int64), None, np.array([price]))
+
+
+def with_on_demand(traces: Sequence[MarketTrace], prices: OnDemandPrices) -> list[MarketTrace]:
+    """The traces, and an on-demand offer for each instance type and region that has none among them.
+
+    Raises:
+        TraceError: if a price is not known, or one was given that the list makes needless.
+    """
+    there = {_place(trace.meta) for trace in traces if trace.meta.market == "on_demand"}
+    wanted: dict[tuple[str, str, str], MarketMeta] = {}
+    for trace in traces:
+        place, meta = _place(trace.meta), trace.meta
+        if place not in there:
+            # The offer is there from the first moment on that one of its spot zones is.
+            start = min(meta.start_utc, wanted.get(place, meta).start_utc)
+            wanted[place] = meta.model_copy(update={"start_utc": start})
+    if prices.otherwise_usd_hour is not None and all(
+        prices.listed(meta) is not None for meta in wanted.values()
+    ):
+        raise TraceError(
+            f"--on-demand {prices.otherwise_usd_hour:g} is for instance types that the price list does not "
+            "have, and it has all of these: leave --on-demand out"
+        )
+    return [*traces, *(prices.offer(meta) for meta in wanted.values())]
+
+
+@dataclass(frozen=True)
+class SpotPrice:
+    """What spot capacity costs all the time, where a file holds its availability only.
+
+    Attributes:
+        amount: USD an hour, or a share of the on-demand price.
+        is_share: whether it is the share.
+    """
+
+    amount: float
+    is_share: bool = False
+
+    def beside(self, meta: MarketMeta, prices: OnDemandPrices) -> float:
+        """USD an hour of a trace's offer. Raises TraceError where the on-demand price is not known."""
+        return self.amount * prices.usd_hour(meta) if self.is_share else self.amount
+
+
+def with_spot_price(
+    traces: Sequence[MarketTrace], price: SpotPrice, prices: OnDemandPrices
+) -> list[MarketTrace]:
+    """The traces, with `price` for those that have none.
+
+    Raises:
+        TraceError: if all have prices, or an on-demand price that a share refers to is not known.
+    """
+    if all(trace.price_usd_hour is not None for trace in traces):
+        raise TraceError("the file holds prices: leave --price out")
+    return [
+        trace
+        if trace.price_usd_hour is not None
+        else replace(trace, price_usd_hour=np.full(len(trace.times_s), price.beside(trace.meta, prices)))
+        for trace in traces
+    ]
+
+
+def parse_usd_hour(text: str) -> float:
+    """A price. Raises ValueError unless it is a positive number."""
+    value = float(text)
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{text} is no price")
+    return value
+
+
+def _place(meta: MarketMeta) -> tuple[str, str, str]:
+    return meta.provider, meta.region, meta.instance_type

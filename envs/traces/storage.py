@@ -10,12 +10,15 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from envs.simulation.world import WorldError
+from spotweave.documents import DocumentError, checked
 from spotweave.files import read_at_most, replacing
 
-# The one error of recorded data.
+M = TypeVar("M", bound=BaseModel)
 
 
 class TraceError(WorldError):
@@ -58,6 +61,18 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise TraceError(f"{path} is not JSON: line {error.lineno}: {error.msg}") from error
+
+
+def conform(path: Path, model: type[M], document: object) -> M:
+    """What the parsed document of a file holds.
+
+    Raises:
+        TraceError: if it is not as the model says; one line that names the file and the key.
+    """
+    try:
+        return checked(model, document)
+    except DocumentError as error:
+        raise TraceError(f"{path}: {error}") from error
 
 
 def read_csv(

@@ -17,7 +17,7 @@ from agents.mtdqn.policy import MTDQNPolicy, Weights
 from agents.mtdqn.slices import NEED_UNIT, SliceView, weigh
 from agents.rules import make_rule
 from agents.rules.choice import row_of
-from envs.multicloud import build_market
+from envs.market_data import build_market
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.world import MarketWorld

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.rules import RULES, make_rule
-from envs.multicloud import build_market
+from envs.market_data import build_market
 from envs.simulation.slices.world import SliceWorld
 from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 

@@ -19,7 +19,7 @@ from deploy.store.prices import Quote
 from deploy.store.store import Store
 from envs.environments import make
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from envs.traces.market import load_traces
+from envs.traces.format import load_traces
 from envs.traces.storage import TraceError
 from tests.deploy.cli.commands import deployment, refusal, spotweave
 from tests.deploy.store.cases import SPOT, add_job, report, request

@@ -16,7 +16,7 @@ from envs.simulation.availability import (
     poisson_parameters,
 )
 from envs.simulation.series import StepSeries
-from envs.traces.fitted import load_fitted
+from envs.traces.bundle import load_fitted
 
 DAY_S = 86_400
 TICK_S = 195

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.market_data import market_data
-from envs.multicloud import build_market
+from envs.market_data import build_market, market_data
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
 from envs.simulation.market.episodes import EpisodeData

@@ -11,8 +11,7 @@ import pytest
 
 from agents.rules import make_rule
 from envs.environments import make
-from envs.market_data import recorded_market
-from envs.multicloud import MarketWorldConfig, build_market
+from envs.market_data import MarketWorldConfig, build_market, recorded_market
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode, fingerprint

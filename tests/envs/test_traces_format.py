@@ -15,9 +15,8 @@ from envs.simulation.market.config import MarketConfig
 from envs.simulation.series import Polarity, StepSeries
 from envs.simulation.world import WorldError
 from envs.traces.command import main
+from envs.traces.format import load_jobs, load_trace, load_traces
 from envs.traces.importers import region_of
-from envs.traces.jobs import load_jobs
-from envs.traces.market import load_trace, load_traces
 from envs.traces.storage import TraceError
 from tests.envs.traces_cases import entry, imported, importing, refusal, write, write_trace
 
@@ -86,17 +85,17 @@ def test_bad_series_are_one_line(
     ("changes", "line"),
     [
         ({"polarity": "REMOVED"}, "polarity is missing: say 'available' if 1 means"),
-        ({"polarity": "up"}, "polarity 'up' is unknown: say 'available' if 1 means"),
+        ({"polarity": "up"}, "polarity: input should be 'available' or 'unavailable', got 'up'"),
         ({"format": "other"}, 'is no market trace: expected "format": "spotweave-market-trace"'),
         ({"format_version": 2}, "this release reads format_version 1"),
-        ({"zone": "REMOVED"}, "zone must be a text: got None"),
-        ({"market": "auction"}, "market 'auction': expected spot or on_demand"),
-        ({"tick_s": -195}, "tick_s must be a positive whole number of seconds or null: got -195"),
-        ({"max_gap_s": True}, "max_gap_s must be a positive whole number of seconds or null: got True"),
-        ({"start_utc": "yesterday"}, "start_utc 'yesterday' is not a time: expected ISO 8601"),
-        ({"start_utc": "REMOVED"}, "start_utc None is not a time"),
-        ({"synthetic": "no"}, "synthetic must be true or false: got 'no'"),
-        ({"poalrity": "available"}, "unknown key 'poalrity': expected provider"),
+        ({"zone": "REMOVED"}, "zone: field required"),
+        ({"market": "auction"}, "market: input should be 'spot' or 'on_demand', got 'auction'"),
+        ({"tick_s": -195}, "tick_s: input should be greater than 0, got -195"),
+        ({"max_gap_s": True}, "max_gap_s: input should be a valid integer, got True"),
+        ({"start_utc": "yesterday"}, "start_utc: input should be a valid datetime"),
+        ({"start_utc": "REMOVED"}, "start_utc: field required"),
+        ({"synthetic": "no"}, "synthetic: input should be a valid boolean, got 'no'"),
+        ({"poalrity": "available"}, "poalrity: unknown key"),
     ],
 )
 def test_bad_metadata_is_one_line(
@@ -285,18 +284,18 @@ BAD_FILES: dict[str, list[tuple[Any, str, str]]] = {
     "skypilot": [
         (probes([0, 1]), "--start-utc 2026-05-01", "polarity is missing"),
         (probes([0, 1]), UP, "does not say when it starts: give --start-utc"),
-        (probes([0, 2]), UP, "data[1] is 2: expected 0 or 1"),
-        (probes([]), UP, "data must be a list of 0 and 1 that is not empty"),
-        (probes([0], 0), UP, "metadata.gap_seconds must be a positive whole number: got 0"),
-        (probes([0], None), UP, "metadata.gap_seconds must be a positive"),
+        (probes([0, 2]), UP, "data.1: input should be 0 or 1, got 2"),
+        (probes([]), UP, "data: list should have at least 1 item"),
+        (probes([0], 0), UP, "metadata.gap_seconds: input should be greater than 0, got 0"),
+        (probes([0], None), UP, "metadata.gap_seconds: input should be a valid integer, got None"),
     ],
     "ec2-price-history": [
-        (prices(), "", "SpotPriceHistory must be a list that is not empty"),
-        (prices({"InstanceType": "g5.xlarge"}), "", "SpotPriceHistory[0] has no AvailabilityZone"),
-        (prices(at_1a("today", "1")), "", "SpotPriceHistory[0]: Timestamp 'today' is not a time"),
-        (prices(at_1a("2026-05-01", "-1")), "", "[0]: SpotPrice -1.0: expected USD per hour"),
-        (prices(at_1a("2026-05-01", "nan")), "", "[0]: SpotPrice nan: expected USD per hour"),
-        (prices(at_1a("2026-05-01", None)), "", "SpotPriceHistory[0]: SpotPrice None is not a number"),
+        (prices(), "", "SpotPriceHistory: list should have at least 1 item"),
+        (prices({"InstanceType": "g5.xlarge"}), "", "SpotPriceHistory.0.AvailabilityZone: field required"),
+        (prices(at_1a("today", "1")), "", "0.Timestamp: input should be a valid datetime"),
+        (prices(at_1a("2026-05-01", "-1")), "", "0.SpotPrice: input should be greater than or equal to 0"),
+        (prices(at_1a("2026-05-01", "nan")), "", "0.SpotPrice: input should be a finite number"),
+        (prices(at_1a("2026-05-01", None)), "", "0.SpotPrice: input should be a valid number, got None"),
         (prices(at_1a("2026-05-01", "1"), at_1a("2026-05-01", "2")), "", "[1]: a second price 2.0"),
         (prices(at_1a("2026-05-01", "1"), WINDOWS), "", "mixes Linux/UNIX, Windows: ask for one with --prod"),
     ],

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from agents.named import named_rule
-from envs.multicloud import build_market
+from envs.market_data import build_market
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.world import MarketWorld
 from envs.traces.bundle import load_bundle
 from envs.traces.command import main
-from envs.traces.market import MarketTrace
+from envs.traces.format import MarketTrace
 from tests.envs.traces_cases import entry, imported, importing, refusal, write
 from training.evaluation.episodes import find_suite, run_suite
 

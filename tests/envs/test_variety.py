@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.infrastructure import PAPER_POWER, AnyClustersConfig, draw_infrastructure
-from envs.multicloud import MarketWorldConfig, build_market
+from envs.market_data import MarketWorldConfig, build_market
 from envs.simulation.market import columns as at
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig

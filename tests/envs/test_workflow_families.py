@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.documents.wfformat import is_instance, workflow_of_instance
-from envs.documents.workflows import workflow_document, workflow_of
+from envs.documents.workflows import is_instance, workflow_document, workflow_of, workflow_of_instance
 from envs.simulation.workflows.checks import allowed, predecessors, require_runnable, require_sound
 from envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
 from envs.simulation.workflows.model import Stays, WorkflowError, files_by_name, run_s, stage_s

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.traces.command import main
-from envs.traces.market import MarketTrace, load_traces
+from envs.traces.format import MarketTrace, load_traces
 
 META: dict[str, Any] = {
     "format": "spotweave-market-trace",

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls_scenarios import (
+from envs.federated_data.multi_fedls import (
     MultiFedlsScenario,
     PublishedRow,
     PublishedTable,

@@ -14,7 +14,7 @@ from typing import Any
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
+from envs.federated_data.multi_fedls import MultiFedlsScenario, parse_multi_fedls
 from envs.federated_data.rounds_scenarios import (
     ScenarioError,
     parse_rounds,

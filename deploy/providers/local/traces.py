@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.providers.offers import History
-from envs.traces.market import load_trace
+from envs.traces.format import load_trace
 from envs.traces.storage import TraceError
 
 _DAY_S = 86400.0

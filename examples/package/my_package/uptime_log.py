@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from envs.simulation.series import Polarity
+from envs.traces.format import MarketMeta, MarketTrace
 from envs.traces.importers import region_of
-from envs.traces.market import MarketMeta, MarketTrace
 from envs.traces.storage import TraceError
 
 

@@ -21,7 +21,7 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
-from envs.multicloud import MarketWorldConfig, build_market
+from envs.market_data import MarketWorldConfig, build_market
 from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.members import is_client

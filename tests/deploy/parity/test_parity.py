@@ -10,7 +10,7 @@ import pytest
 
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from deploy.scheduler.needs import Need, need_of
-from envs.multicloud import build_market
+from envs.market_data import build_market
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.snapshot import Category

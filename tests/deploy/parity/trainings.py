@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from deploy.model.jobs import Flower, FlowerClient, TaskKey
-from envs.market_data import market_data
-from envs.multicloud import MarketWorldConfig, build_market
+from envs.market_data import MarketWorldConfig, build_market, market_data
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import EpisodeData, Episodes, Jobs
 from envs.simulation.market.source import draw_episode

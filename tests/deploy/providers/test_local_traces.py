@@ -12,7 +12,7 @@ from deploy.providers import local
 from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.traces import RecordedMarket, load_recording
 from envs.traces.bundle import load_bundle
-from envs.traces.market import load_trace
+from envs.traces.format import load_trace
 from envs.traces.storage import TraceError
 from tests.deploy.emulator.traces import write
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
+from envs.federated_data.multi_fedls import parse_multi_fedls
 from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
 from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.world import play

@@ -17,7 +17,7 @@ from agents.mtdqn.questions import QuestionView
 from agents.mtdqn.slices import SliceView
 from agents.stored import load_policy_state
 from envs.bags_episodes import BagsConfig, build_bags
-from envs.multicloud import build_market
+from envs.market_data import build_market
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig

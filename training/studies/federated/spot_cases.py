@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario
+from envs.federated_data.multi_fedls import MultiFedlsScenario
 from envs.federated_data.rounds_scenarios import bundled_scenarios
 from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.rounds.application import Application

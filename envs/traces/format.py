@@ -1,57 +1,61 @@
-"""The trace format of one offer's market: trace.json and series.csv in a folder (docs/traces.md)."""
+"""Reads and writes the trace formats of markets and of jobs (docs/traces.md)."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, PositiveInt
 
 from envs.simulation.series import Bools, Floats, Ints, OfferTrace, Polarity, StepSeries
-from envs.traces.storage import TraceError, read_csv, read_json
+from envs.traces.storage import TraceError, conform, read_csv, read_json
+from spotweave.documents import StrictModel
 
 FORMAT = "spotweave-market-trace"
 JOB_FORMAT = "spotweave-job-trace"
 FORMAT_VERSION = 1
-MARKETS = ("spot", "on_demand")
+Market = Literal["spot", "on_demand"]
 
 
-@dataclass(frozen=True)
-class MarketMeta:
-    """trace.json of a market trace.
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
-    Attributes:
-        provider: e.g. "aws".
-        region: e.g. "us-east-1".
-        zone: e.g. "us-east-1a"; "" for a whole region.
-        instance_type: e.g. "p3.2xlarge".
-        market: "spot" or "on_demand".
-        start_utc: time_s = 0 in UTC.
-        source: where the data come from.
-        licence: under which licence.
-        polarity: what a 1 in the file's column `available` means; None if it has no such column.
-        tick_s: seconds between two probes; None if the rows are changes, each valid until the next.
-        max_gap_s: rows further apart are an error. None: twice tick_s, or no limit where tick_s is None.
-        synthetic: True for generated availability.
-    """
+
+Moment = Annotated[datetime, AfterValidator(_utc)]
+
+
+class MarketMeta(StrictModel):
+    """trace.json of a market trace, without its format."""
 
     provider: str
+    """Such as "aws"."""
     region: str
+    """Such as "us-east-1"."""
     zone: str
+    """Such as "us-east-1a"; "" for a whole region."""
     instance_type: str
-    market: str
-    start_utc: datetime
+    """Such as "p3.2xlarge"."""
+    market: Market
+    start_utc: Moment
+    """Moment of time_s = 0; without a zone it is UTC."""
     source: str
+    """Where the data come from."""
     licence: str
     polarity: Polarity | None = None
-    tick_s: int | None = None
-    max_gap_s: int | None = None
+    """What a 1 in the column `available` means; None if the file has no such column."""
+    tick_s: PositiveInt | None = None
+    """Seconds between two probes; None if the rows are changes, each valid until the next."""
+    max_gap_s: PositiveInt | None = None
+    """Rows further apart are an error. None: twice tick_s, or no limit where tick_s is None."""
     synthetic: bool = False
+    """True for generated availability."""
 
     @property
     def gap_limit_s(self) -> float:
@@ -115,9 +119,7 @@ def load_trace(path: str | Path) -> MarketTrace:
         TraceError: in one line, with file and line, for whatever docs/traces.md forbids.
     """
     folder = Path(path)
-    if not (folder / "trace.json").is_file():
-        raise TraceError(f"{folder} is no trace: it has no trace.json (see docs/traces.md)")
-    meta = _meta(folder / "trace.json")
+    meta = conform(folder / "trace.json", MarketMeta, _header(folder, FORMAT))
     return _series(folder / "series.csv", meta)
 
 
@@ -148,17 +150,20 @@ def load_traces(path: str | Path) -> tuple[MarketTrace, ...]:
 
 def trace_files(trace: MarketTrace) -> dict[str, str]:
     """trace.json and series.csv of a trace as texts, for `storage.write_directory`."""
-    raw: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION}
-    raw |= {field.name: getattr(trace.meta, field.name) for field in fields(MarketMeta)}
-    raw["start_utc"] = trace.meta.start_utc.isoformat().replace("+00:00", "Z")
+    raw = trace.meta.model_dump(mode="json")
     raw["polarity"] = None if trace.available is None else Polarity.AVAILABLE.value
     columns: dict[str, list[Any]] = {"time_s": trace.times_s.tolist()}
     if trace.available is not None:
         columns["available"] = trace.available.astype(int).tolist()
     if trace.price_usd_hour is not None:
         columns["price_usd_hour"] = trace.price_usd_hour.tolist()
+    return _files(FORMAT, raw, "series.csv", columns)
+
+
+def _files(name: str, header: dict[str, Any], table: str, columns: Mapping[str, list[Any]]) -> dict[str, str]:
+    raw = {"format": name, "format_version": FORMAT_VERSION, **header}
     lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    return {"trace.json": json.dumps(raw, indent=2) + "\n", "series.csv": "\n".join(lines) + "\n"}
+    return {"trace.json": json.dumps(raw, indent=2) + "\n", table: "\n".join(lines) + "\n"}
 
 
 def check_rows(
@@ -226,7 +231,7 @@ def parse_utc(where: str, text: Any) -> datetime:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         raise TraceError(f"{where} {text!r} is not a time: expected ISO 8601, 2026-01-31T12:00:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return _utc(moment)
 
 
 def parse_polarity(where: str, text: Any) -> Polarity:
@@ -245,37 +250,23 @@ def parse_polarity(where: str, text: Any) -> Polarity:
         ) from None
 
 
-def _meta(path: Path) -> MarketMeta:
+def _header(folder: Path, expected: str) -> dict[str, Any]:
+    """trace.json of a folder without its format, which must be the one expected."""
+    path = folder / "trace.json"
+    if not path.is_file():
+        raise TraceError(f"{folder} is no trace: it has no trace.json (see docs/traces.md)")
     raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        of_jobs = isinstance(raw, dict) and raw.get("format") == JOB_FORMAT
-        hint = ": it holds jobs, which env.workload.trace reads" if of_jobs else ""
+    found = raw.pop("format", None) if isinstance(raw, dict) else None
+    if found != expected:
+        hint = ": it holds jobs, which env.workload.trace reads" if found == JOB_FORMAT else ""
+        kind = "market" if expected == FORMAT else "job"
         raise TraceError(
-            f'{path} is no market trace{hint}: expected "format": "{FORMAT}" (see docs/traces.md)'
+            f'{path} is no {kind} trace{hint}: expected "format": "{expected}" (see docs/traces.md)'
         )
     if raw.pop("format_version", None) != FORMAT_VERSION:
         raise TraceError(f"{path}: this release reads format_version {FORMAT_VERSION}")
-    del raw["format"]
-    names = [field.name for field in fields(MarketMeta)]
-    if unknown := [name for name in raw if name not in names]:
-        raise TraceError(f"{path}: unknown key {unknown[0]!r}: expected {', '.join(names)}")
-    for name in ("provider", "region", "zone", "instance_type", "market", "source", "licence"):
-        if not isinstance(raw.get(name), str):
-            raise TraceError(f"{path}: {name} must be a text: got {raw.get(name)!r}")
-    if raw["market"] not in MARKETS:
-        raise TraceError(f"{path}: market {raw['market']!r}: expected {' or '.join(MARKETS)}")
-    for name in ("tick_s", "max_gap_s"):
-        value = raw.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
-            raise TraceError(
-                f"{path}: {name} must be a positive whole number of seconds or null: got {value!r}"
-            )
-    if not isinstance(raw.get("synthetic", False), bool):
-        raise TraceError(f"{path}: synthetic must be true or false: got {raw['synthetic']!r}")
-    if raw.get("polarity") is not None:
-        raw["polarity"] = parse_polarity(str(path), raw["polarity"])
-    raw["start_utc"] = parse_utc(f"{path}: start_utc", raw.get("start_utc"))
-    return MarketMeta(**raw)
+    plain: dict[str, Any] = raw
+    return plain
 
 
 def _series(path: Path, meta: MarketMeta) -> MarketTrace:
@@ -296,9 +287,26 @@ def _series(path: Path, meta: MarketMeta) -> MarketTrace:
     if "available" in columns:
         polarity = parse_polarity(str(path.with_name("trace.json")), meta.polarity)
         available = [flag(where, line, row["available"], polarity) for line, row in rows]
+    meta = meta.model_copy(update={"polarity": Polarity.AVAILABLE if available else None})
+    return trace_of(where, lines, times_s, available, prices, meta)
+
+
+def trace_of(
+    where: str,
+    lines: list[int],
+    times_s: list[int],
+    available: list[bool] | None,
+    prices: list[float] | None,
+    meta: MarketMeta,
+) -> MarketTrace:
+    """A market trace of n rows; the arguments are those of `check_rows`, and (n,) availability or None.
+
+    Raises:
+        TraceError: names the first bad row.
+    """
     check_rows(where, lines, times_s, prices, meta)
     return MarketTrace(
-        replace(meta, polarity=Polarity.AVAILABLE if available else None),
+        meta,
         np.array(times_s, np.int64),
         None if available is None else np.array(available, np.bool_),
         None if prices is None else np.array(prices, np.float64),
@@ -340,16 +348,74 @@ def merged(first: MarketTrace, one: Path, second: MarketTrace, other: Path) -> M
     kept = times_s[order][np.append(True, ~again)]
     available, prices = columns
     shown = None if prices is None else prices.tolist()
-    meta = replace(first.meta, start_utc=start)
+    meta = first.meta.model_copy(update={"start_utc": start})
     check_rows(f"{one} and {other}", list(range(1, len(kept) + 1)), kept.tolist(), shown, meta)
     return MarketTrace(meta, kept, available, prices)
 
 
 def _moved(trace: MarketTrace, start: datetime) -> MarketTrace:
     offset_s = round((trace.meta.start_utc - start).total_seconds())
-    return replace(trace, meta=replace(trace.meta, start_utc=start), times_s=trace.times_s + offset_s)
+    meta = trace.meta.model_copy(update={"start_utc": start})
+    return replace(trace, meta=meta, times_s=trace.times_s + offset_s)
 
 
 def _compressed(times_s: Ints, values: Floats) -> StepSeries:
     kept = np.concatenate([[True], values[1:] != values[:-1]])
     return StepSeries(times_s[kept], values[kept])
+
+
+_COLUMNS = ("arrival_s", "duration_s", "executors")
+
+
+@dataclass(frozen=True)
+class JobTrace:
+    """Recorded jobs in the order of their arrival.
+
+    Attributes:
+        source: where the data come from.
+        licence: under which licence.
+        arrival_s: (n,) seconds from the first arrival, never decreasing; several may be equal.
+        duration_s: (n,) positive seconds.
+        executors: (n,) positive counts.
+    """
+
+    source: str
+    licence: str
+    arrival_s: Ints
+    duration_s: Ints
+    executors: Ints
+
+
+def load_jobs(path: str | Path) -> JobTrace:
+    """Read and check a job trace.
+
+    Args:
+        path: folder that holds trace.json and jobs.csv.
+
+    Raises:
+        TraceError: in one line, with file and line, for whatever docs/traces.md forbids.
+    """
+    folder = Path(path)
+    raw = _header(folder, JOB_FORMAT)
+    where = str(folder / "jobs.csv")
+    rows = read_csv(Path(where), required=_COLUMNS, optional=())
+    table = np.empty((len(rows), len(_COLUMNS)), dtype=np.int64)
+    for index, (line, row) in enumerate(rows):
+        for position, (column, least) in enumerate(zip(_COLUMNS, (0, 1, 1), strict=True)):
+            value = number(where, line, column, row[column])
+            if not (value >= least and value == value // 1):
+                raise TraceError(
+                    f"{where} line {line}: {column} {row[column]}: expected a whole number >= {least}"
+                )
+            table[index, position] = int(value)
+        if index and table[index, 0] < table[index - 1, 0]:
+            raise TraceError(f"{where} line {line}: arrival after a later one: sort the rows by arrival_s")
+    return JobTrace(
+        str(raw.get("source", "")), str(raw.get("licence", "")), table[:, 0], table[:, 1], table[:, 2]
+    )
+
+
+def job_files(trace: JobTrace) -> dict[str, str]:
+    """trace.json and jobs.csv of a job trace as texts, for `storage.write_directory`."""
+    columns = {name: getattr(trace, name).tolist() for name in _COLUMNS}
+    return _files(JOB_FORMAT, {"source": trace.source, "licence": trace.licence}, "jobs.csv", columns)
