@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tests.training.commands import ROOT
 from training.adapters.flat_env import FlatWorldEnv
 
 TINY: dict[str, Any] = {"n_jobs": 20, "window": 4}
-EXAMPLES = sorted((ROOT / "examples" / "library").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples" / "library").iterdir())
 SMALLER = {
     '"multicloud", flat=True': '"multicluster", flat=True, n_jobs=20, window=4',
     "learn(20_000)": "learn(64)",
@@ -212,11 +213,21 @@ def test_a_training_gives_its_folder_and_its_policy(
     assert mine.act(observation) == spotweave.load(mine.folder, env).act(observation)
 
 
+def source_of(example: Path) -> str:
+    """A script, or the code of a notebook."""
+    text = example.read_text(encoding="utf-8")
+    if example.suffix != ".ipynb":
+        return text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [(cell["outputs"], cell["execution_count"]) for cell in cells] == [([], None)] * len(cells)
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
 @pytest.mark.real
 @pytest.mark.extra
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
-    source = example.read_text()
+    source = source_of(example)
     assert "20_000" in source or "UPDATES" in source
     for usual, small in SMALLER.items():
         source = source.replace(usual, small)
