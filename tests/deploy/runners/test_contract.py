@@ -19,12 +19,11 @@ from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
-from tests.deploy.runners.bag.test_runner import KEY
-from tests.deploy.runners.bag.test_runner import spec as bag
 from tests.deploy.runners.patience import Asked, insist, left_behind
-from tests.deploy.runners.spark.cases import batch
+from tests.deploy.runners.spark.cases import batch, install
 from tests.deploy.runners.spark.conftest import FOREVER
-from tests.deploy.runners.spark.fake_spark import install
+from tests.deploy.runners.test_bag import KEY
+from tests.deploy.runners.test_bag import spec as bag
 from tests.deploy.workflows import file, step, workflow
 
 pytestmark = pytest.mark.real

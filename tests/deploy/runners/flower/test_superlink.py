@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import stat
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from deploy.runners.flower import superexec
 from deploy.runners.flower import superlink as superlink_module
+from deploy.runners.flower.guarded import TOKEN_HEADER, Guard
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.superlink import BoundedTransport, SuperLink
 
@@ -142,3 +148,169 @@ def test_a_byte_now_and_then_does_not_hold_anybody(identity: Identity, head: byt
 def test_an_answer_without_end_is_too_large(identity: Identity) -> None:
     with server(identity, flood) as url, pytest.raises(httpx.HTTPError, match="more than 1000000 bytes"):
         ask(identity, url, 60.0, 1_000_000)
+
+
+# Tokens of runs are nobody's to read.
+
+
+SHOW = """
+import pathlib, sys
+given = pathlib.Path(sys.argv[sys.argv.index("--token-file") + 1])
+found = given.is_file(), given.read_text(), pathlib.Path("/proc/self/cmdline").read_text()
+pathlib.Path(sys.argv[1]).write_text(repr(found))
+"""
+
+
+def test_an_app_reads_its_token_and_its_command_line_does_not_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[call-overload]
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    superexec.launch([sys.executable, "-c", SHOW, str(tmp_path / "found")], "secret")
+    assert started[0].wait(60) == 0
+    is_file, token, line = eval((tmp_path / "found").read_text())
+    assert (is_file, token) == (True, "secret")
+    assert "--token-file" in line
+    assert "\0secret" not in line
+
+
+@pytest.mark.real
+def test_what_is_started_finds_ours_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    superexec.put_first(tmp_path / "bin")
+    done = subprocess.run(["flower-superexec", "--help"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "--runtime-api-address" in done.stdout
+    which = subprocess.run(["sh", "-c", "command -v flower-superexec"], capture_output=True, text=True)
+    assert which.stdout.strip() == str(tmp_path / "bin/flower-superexec")
+
+
+# Keys and doors.
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    folder = tmp_path_factory.mktemp("identity")
+    made = Identity(folder / "keys", folder / "superlink")
+    make(made)
+    return made
+
+
+def make(made_once: Identity) -> None:
+    made_once.make("127.0.0.1")
+    made_once.show()
+    for name in ("a", "b"):
+        made_once.client_key(name)
+
+
+def contents(made_once: Identity) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in made_once.authority.parent.parent.rglob("*.*")}
+
+
+def test_only_the_owner_reads_them(made_once: Identity) -> None:
+    files = list(contents(made_once))
+    assert len(files) == 6 + 4
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert {stat.S_IMODE(file.parent.stat().st_mode) for file in files} == {0o700}
+
+
+def test_a_superlink_is_shown_its_own_secrets_and_no_clients(made_once: Identity) -> None:
+    shown = {file.name for file in made_once.shown_key.parent.iterdir()}
+    assert shown == {"authority.pem", "superlink.pem", "superlink.key", "control.token"}
+
+
+def test_what_a_superlink_does_to_its_copies_is_not_believed(tmp_path: Path) -> None:
+    made_once = Identity(tmp_path / "keys", tmp_path / "superlink")
+    make(made_once)
+    before = contents(made_once)
+    (tmp_path / "store.key").write_text("the scheduler's")
+    for name in ("authority.pem", "superlink.pem", "superlink.key", "control.token"):
+        (tmp_path / "superlink" / name).unlink()
+        (tmp_path / "superlink" / name).symlink_to(tmp_path / "store.key")
+    assert made_once.token() == before[tmp_path / "keys/control.token"].decode()
+    made_once.show()
+    assert (tmp_path / "store.key").read_text() == "the scheduler's"
+    (tmp_path / "store.key").unlink()
+    assert contents(made_once) == before
+
+
+def test_a_second_time_changes_nothing(made_once: Identity) -> None:
+    before = contents(made_once)
+    make(made_once)
+    assert contents(made_once) == before
+    assert made_once.public_key("a") != made_once.public_key("b")
+    assert b"PRIVATE" not in made_once.public_key("a")
+
+
+@pytest.mark.parametrize(("host", "trusted"), [("127.0.0.1", True), ("127.0.0.2", False)])
+def test_nodes_trust_it_at_its_address_only(made_once: Identity, host: str, trusted: bool) -> None:
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(made_once.shown_certificate, made_once.shown_key)
+    client_side = ssl.create_default_context(cafile=str(made_once.authority))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                try:
+                    server_side.wrap_socket(connection, server_side=True).close()
+                except (ssl.SSLError, OSError):
+                    return
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with socket.create_connection(listener.getsockname()) as plain:
+                if trusted:
+                    client_side.wrap_socket(plain, server_hostname=host).close()
+                else:
+                    with pytest.raises(ssl.SSLCertVerificationError):
+                        client_side.wrap_socket(plain, server_hostname=host)
+        finally:
+            thread.join()
+
+
+def scope(path: str, client: str, token: str) -> dict[str, Any]:
+    headers = [(TOKEN_HEADER.encode(), token.encode())] if token else []
+    ends = {"client": (client, 40000), "server": ("10.0.0.1", 20000)}
+    return {"type": "http", "path": path, "headers": headers, **ends}
+
+
+async def nothing(*_: object) -> None:
+    raise AssertionError("not called")
+
+
+OUTSIDE, HERE, LOOPBACK = "10.0.0.9", "10.0.0.1", "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("path", "client", "token", "allowed"),
+    [
+        ("/v1/fleet/pull-messages", OUTSIDE, "", True),
+        ("/v1/control/start-run", OUTSIDE, "", False),
+        ("/v1/control/start-run", OUTSIDE, "secret", False),
+        ("/v1/control/start-run", HERE, "", False),
+        ("/v1/control/start-run", HERE, "wrong", False),
+        ("/v1/control/start-run", HERE, "secret", True),
+        ("/v1/control/start-run", LOOPBACK, "secret", True),
+        ("/v1/runtime/pull-messages", OUTSIDE, "", False),
+        ("/v1/runtime/pull-messages", HERE, "", True),
+        ("/v1/runtime/acquire-task", OUTSIDE, "", False),
+        ("/v1/runtime/acquire-task", OUTSIDE, "secret", False),
+        ("/v1/runtime/acquire-task", HERE, "", False),
+        ("/v1/runtime/acquire-task", HERE, "wrong", False),
+        ("/v1/runtime/acquire-task/", HERE, "", False),
+        ("/v1/runtime/acquire-task", HERE, "secret", True),
+        ("/health", OUTSIDE, "", False),
+        ("/docs", HERE, "secret", False),
+    ],
+)
+def test_only_nodes_reach_it_from_outside(path: str, client: str, token: str, allowed: bool) -> None:
+    assert Guard(nothing, token="secret").allows(scope(path, client, token)) is allowed
+    assert not Guard(nothing, token="secret").allows({"type": "websocket", "path": path})

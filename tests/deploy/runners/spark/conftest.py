@@ -15,8 +15,7 @@ from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
-from tests.deploy.runners.spark.cases import JOB, batch
-from tests.deploy.runners.spark.fake_spark import install, master_knows
+from tests.deploy.runners.spark.cases import JOB, batch, install, master_knows
 
 FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
 

@@ -23,6 +23,8 @@ from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import Asked
 
 pytestmark = [pytest.mark.real]
+
+
 KEY = TaskKey("sums-1", "one")
 # Counts to 5, a step each time the file `go` beside the job lets it; what it has counted is its checkpoint.
 COUNT = """
@@ -101,10 +103,7 @@ def test_a_command_runs_once_to_its_end_with_the_jobs_files(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            ["sh", "-c", "echo no such number >&2; exit 3"],
-            "sh ended with exit code 3: no such number",
-        ),
+        (["sh", "-c", "echo no such number >&2; exit 3"], "sh ended with exit code 3: no such number"),
         (["no-such"], "no-such ended with exit code 127: cannot start no-such: No such"),
         (["sh", "-c", "kill -9 $$"], "sh ended with exit code 137"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,15 +15,17 @@ import pytest
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
+from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
+from deploy.runners.workflow.digests import Part, digest_of
+from deploy.runners.workflow.files import Mover
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
-from tests.deploy.runners.spark.fake_spark import install
+from tests.deploy.runners.spark.cases import install
 from tests.deploy.workflows import file, step, workflow
 
-pytestmark = [pytest.mark.real]
 JOB = "flow-1"
 # Adds up the numbers of all files but the last, which it writes; it waits while there is a file HOLD.
 ADD = """
@@ -106,6 +109,7 @@ def nodes(story: Story) -> Iterator[Nodes]:
         yield north, south
 
 
+@pytest.mark.real
 def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story, nodes: Nodes) -> None:
     story.runner.check(story.spec, str(story.workdir))
     assert sorted(os.listdir(story.kept("n", "parts"))) == ["part-0", "part-1", "part-2"]
@@ -124,6 +128,7 @@ def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story,
     assert list((story.folder / "the state" / "jobs").iterdir()) == []
 
 
+@pytest.mark.real
 def test_private_data_are_read_nowhere_else_whoever_asks(story: Story) -> None:
     with AgentProcess(story.folder) as agent:
         at = story.on(agent, "split", "s")
@@ -136,6 +141,7 @@ def test_private_data_are_read_nowhere_else_whoever_asks(story: Story) -> None:
     assert not (story.workdir / "workspace").exists()
 
 
+@pytest.mark.real
 def test_what_is_not_there_as_it_was_written_is_fetched_again(story: Story, nodes: Nodes) -> None:
     _, south = nodes
     # One of three files is there, and is not what was written.
@@ -145,6 +151,7 @@ def test_what_is_not_there_as_it_was_written_is_fetched_again(story: Story, node
     assert story.kept("s", "sum").read_text() == "16"
 
 
+@pytest.mark.real
 def test_what_is_not_what_was_written_is_not_computed_with(story: Story, nodes: Nodes) -> None:
     north, south = nodes
     story.kept("n", "parts").joinpath("part-1").write_text("7")
@@ -157,6 +164,7 @@ def test_what_is_not_what_was_written_is_not_computed_with(story: Story, nodes: 
     assert not (story.workdir / "ran").exists()
 
 
+@pytest.mark.real
 def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story, nodes: Nodes) -> None:
     north, south = nodes
     (story.workdir / "hold").touch()
@@ -175,6 +183,7 @@ def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story,
     assert not story.kept("n", "sum").exists()
 
 
+@pytest.mark.real
 def test_an_interrupted_step_starts_over_elsewhere(story: Story, nodes: Nodes) -> None:
     north, south = nodes
     (story.workdir / "hold").touch()
@@ -189,6 +198,7 @@ def test_an_interrupted_step_starts_over_elsewhere(story: Story, nodes: Nodes) -
     assert not story.kept("s", "sum").exists()
 
 
+@pytest.mark.real
 def test_a_step_that_does_not_write_its_file_has_failed_and_runs_again(story: Story) -> None:
     (story.workdir / "split.py").write_text("open('ran', 'a').write('x')")
     with AgentProcess(story.folder) as agent:
@@ -212,6 +222,7 @@ def split(**changes: object) -> dict[str, Any]:
     return {"steps": (FLOW[0] | changes, FLOW[1])}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -219,10 +230,7 @@ def split(**changes: object) -> dict[str, Any]:
         ({"profile": {"data_gb": 1.0}}, "profile.data_gb says nothing of a workflow"),
         (files(file("numbers", "west")), "kept in west, and this deployment knows the data of n, s"),
         (files(file("numbers")), "there is no data/numbers next to the job file"),
-        (
-            files(file("numbers", "n") | {"path": "../s/data/x"}),
-            "../s/data/x leads elsewhere: give a path",
-        ),
+        (files(file("numbers", "n") | {"path": "../s/data/x"}), "../s/data/x leads elsewhere: give a path"),
         (split(script="no.py"), "step 'split': script 'no.py' does not exist"),
         (split(args=["{sum}"]), "step 'split' names {sum} in its arguments, and"),
         ({"env": {"SPARK_HOME": "x"}}, "step 'split': env sets SPARK_HOME"),
@@ -237,6 +245,7 @@ def test_what_cannot_run_is_refused(story: Story, changes: dict[str, Any], messa
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.real
 def test_braces_that_name_no_file_are_left_alone(story: Story) -> None:
     odd = FLOW[0] | {"args": ["{numbers}", "{parts}", '{"a": 1}', "{other}"]}
     story.spec = workflow(odd, files=FILES)
@@ -247,3 +256,97 @@ def test_braces_that_name_no_file_are_left_alone(story: Story) -> None:
     first, _, *others = json.loads((story.workdir / "seen").read_text())
     assert first == str(story.data["n"] / "data" / "numbers")
     assert others == ['{"a": 1}', "{other}"]
+
+
+# Copies that are cut off, corrupted or not wanted any more.
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    source, job = tmp_path / "source", tmp_path / "job"
+    for place in (source, job):
+        place.mkdir()
+    (source / "big").write_bytes(bytes(range(256)) * (5 * MIB // 256))
+    return source, job
+
+
+def test_a_digest_names_every_file_and_follows_no_link(places: tuple[Path, Path]) -> None:
+    source, _ = places
+    (source / "folder" / "below").mkdir(parents=True)
+    (source / "folder" / "a").write_text("abc")
+    (source / "folder" / "below" / "b").write_text("")
+    # FIPS 180-2, appendix B.1, and of nothing.
+    abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert digest_of(source, "folder") == {
+        "a": Part(size=3, sha256=abc),
+        "below/b": Part(size=0, sha256=empty),
+    }
+    assert digest_of(source, "folder/a") == {"": Part(size=3, sha256=abc)}
+    for link, to in (("folder/c", "a"), ("folder/d", "below"), ("e", "folder")):
+        (source / link).symlink_to(to)
+        with pytest.raises(PoisonError, match="is a link"):
+            digest_of(source, "e" if link == "e" else "folder")
+        (source / link).unlink()
+
+
+def test_a_copy_that_was_cut_off_goes_on_where_it_was(places: tuple[Path, Path]) -> None:
+    source, job = places
+    digest = digest_of(source, "big")
+    left = [True, True, False]
+    cut = Mover(JobFolder(job), lambda: left.pop(0))
+    with pytest.raises(RunnerError, match="not wanted any more"):
+        cut.bring(source, "big", "there/big", digest)
+    assert cut.moved_bytes == 2 * MIB
+    assert not (job / "there").exists()
+    # As after a SIGKILL: another process, which finds what is on the disk. 2 of 5 MiB are there.
+    again = Mover(JobFolder(job), lambda: True)
+    again.bring(source, "big", "there/big", digest)
+    assert again.moved_bytes == 3 * MIB
+    assert (job / "there" / "big").read_bytes() == (source / "big").read_bytes()
+    assert list((job / "workspace" / "moving").iterdir()) == []
+    # It is there: nothing is moved.
+    third = Mover(JobFolder(job), lambda: True)
+    third.bring(source, "big", "there/big", digest)
+    assert third.moved_bytes == 0
+
+
+def test_a_part_that_was_corrupted_is_copied_again_from_its_beginning(places: tuple[Path, Path]) -> None:
+    source, job = places
+    digest = digest_of(source, "big")
+    left = [True, True, False]
+    with pytest.raises(RunnerError):
+        Mover(JobFolder(job), lambda: left.pop(0)).bring(source, "big", "there/big", digest)
+    (partial,) = (job / "workspace" / "moving").iterdir()
+    partial.write_bytes(b"x" + partial.read_bytes()[1:])
+    again = Mover(JobFolder(job), lambda: True)
+    again.bring(source, "big", "there/big", digest)
+    # The other 3 MiB, the wrong checksum, and all 5 once more.
+    assert again.moved_bytes == 8 * MIB
+    found = hashlib.sha256((job / "there" / "big").read_bytes()).hexdigest()
+    assert found == digest[""].sha256
+    # The same where the whole copy is corrupted later.
+    (job / "there" / "big").write_bytes(b"y" + (job / "there" / "big").read_bytes()[1:])
+    Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest)
+    assert digest_of(job, "there/big") == digest
+
+
+def test_a_source_that_changed_is_refused_and_nothing_takes_its_place(places: tuple[Path, Path]) -> None:
+    source, job = places
+    digest = digest_of(source, "big")
+    (source / "big").write_bytes(b"other")
+    with pytest.raises(RunnerError, match="big is not what was written"):
+        Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest)
+    assert not (job / "there").exists()
+
+
+def test_a_jobs_program_cannot_have_other_files_written(places: tuple[Path, Path], tmp_path: Path) -> None:
+    source, job = places
+    (tmp_path / "elsewhere").mkdir()
+    (job / "there").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((PoisonError, OSError)):
+        Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest_of(source, "big"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
