@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 import yaml
 
@@ -16,7 +18,6 @@ from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.server import Server
 from tests.deploy.cli.commands import deployment
-from tests.deploy.sdk import read_models_once
 
 IMAGE = "ami-0123456789abcdef0"
 TYPE = "g4dn.xlarge"
@@ -75,3 +76,14 @@ def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
             patch.delenv(name, raising=False)
         yield make
+
+
+# The SDK reads the models of AWS's services again for each session, which takes longer than most tests.
+
+
+_LOADER = cache(botocore.session.create_loader)
+
+
+def read_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Let all sessions of this process share what one of them has read."""
+    patch.setattr(botocore.session, "create_loader", _LOADER)

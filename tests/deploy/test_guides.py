@@ -24,8 +24,7 @@ from deploy.providers.aws.catalogue import load_catalogue
 from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
-from tests.deploy.emulator.aws.transport import in_process
-from tests.deploy.emulator.gcp.transport import InProcess
+from tests.deploy.emulator.transport import InProcess, in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs" / "deploy"

@@ -22,8 +22,7 @@ from deploy.objects.location import Bucket, Objects
 from deploy.objects.s3 import S3Objects, check_bucket
 from deploy.providers.aws.clients import Clients
 from deploy.providers.config import Finding
-from tests.deploy.emulator.aws.transport import in_process
-from tests.deploy.emulator.gcp.transport import InProcess
+from tests.deploy.emulator.transport import InProcess, in_process
 
 BUCKET = "spotweave-tests"
 POOL = {"zone": "us-east-1a", "instance_type": "m5.large", "spot_usd_hour": 0.1, "on_demand_usd_hour": 0.2}

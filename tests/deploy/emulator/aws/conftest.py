@@ -14,8 +14,8 @@ from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
 from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
-from tests.deploy.emulator.aws.transport import in_process
 from tests.deploy.emulator.traces import START_S, trace
+from tests.deploy.emulator.transport import in_process
 
 IMAGE = "ami-0123456789abcdef0"
 TYPE, ZONE = "g4dn.xlarge", "us-east-1a"

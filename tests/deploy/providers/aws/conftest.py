@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from moto import mock_aws
 
+from tests.deploy.emulated import read_models_once
 from tests.deploy.providers.aws.fake import FakeAws
-from tests.deploy.sdk import read_models_once
 
 
 @pytest.fixture

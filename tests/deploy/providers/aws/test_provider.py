@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -18,10 +19,10 @@ from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest,
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import described
 from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
 from deploy.providers.userdata import NodeConfig, user_data
 from deploy.security.tokens import join_token
-from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config, region_config
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 SPOT = f"aws/{REGION}a/{TYPE}/spot"
@@ -265,3 +266,121 @@ def test_a_job_that_forks_or_eats_memory_does_not_end_the_agent() -> None:
         "on-failure",
         "spotweave",
     )
+
+
+# A region that fails neither hides nor spoils the others.
+
+
+WEST = "us-west-2"
+HERE = f"aws/{REGION}a/{TYPE}/on_demand"
+THERE = f"aws/{WEST}a/{TYPE}/on_demand"
+
+
+@pytest.fixture
+def two_regions(aws: FakeAws, tmp_path: Path) -> AwsConfig:
+    for zone in (f"{WEST}a", f"{WEST}b"):
+        aws.prices[zone, TYPE] = [(time.time() - 7200, 0.05)]
+    return make_config(tmp_path, regions={REGION: region_config(), WEST: region_config(WEST)})
+
+
+@pytest.fixture
+def both(aws: FakeAws, two_regions: AwsConfig) -> AwsProvider:
+    return AwsProvider(two_regions, aws.session())
+
+
+@pytest.mark.real
+def test_the_reports_of_the_others_are_there_and_the_silent_one_is_named(
+    aws: FakeAws, both: AwsProvider
+) -> None:
+    near, far = both.launch(request(HERE)), both.launch(request(THERE))
+    assert by_id(both.describe(DEPLOYMENT)).keys() == {near.instance_id, far.instance_id}
+    aws.down = {WEST}
+    with pytest.raises(PartialError, match=f"no answer from {WEST}: .*RegionIsDown") as partial:
+        both.describe(DEPLOYMENT)
+    assert by_id(partial.value.reports).keys() == {near.instance_id}
+    assert partial.value.silent.keys() == {WEST}
+    # If no region answers the provider does not.
+    aws.down = {REGION, WEST}
+    with pytest.raises(ProviderError) as caught:
+        both.describe(DEPLOYMENT)
+    assert not isinstance(caught.value, PartialError)
+    aws.down = set()
+    assert by_id(both.describe(DEPLOYMENT)).keys() == {near.instance_id, far.instance_id}
+
+
+@pytest.mark.real
+def test_an_answer_that_cannot_be_read_silences_its_region_alone(
+    aws: FakeAws, both: AwsProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = both.launch(request(HERE))
+    both.launch(request(THERE))
+    described = aws._described
+
+    def spoiled(parsed: dict[str, Any], **more: Any) -> None:
+        described(parsed, **more)
+        for reservation in parsed.get("Reservations", []):
+            for one in reservation["Instances"]:
+                if one["Placement"]["AvailabilityZone"].startswith(WEST):
+                    one["State"]["Name"] = "evaporated"
+
+    session = aws.session()
+    session.events.register("after-call.ec2.DescribeInstances", spoiled)
+    other = AwsProvider(both.config, session)
+    with pytest.raises(PartialError, match="evaporated") as caught:
+        other.describe(DEPLOYMENT)
+    assert by_id(caught.value.reports).keys() == {near.instance_id}
+
+
+def test_nothing_is_launched_where_nothing_can_be_seen(aws: FakeAws, both: AwsProvider) -> None:
+    aws.down = {WEST}
+    with pytest.raises(PartialError):
+        both.describe(DEPLOYMENT)
+    aws.down = set()
+    offers = {offer.offer_id: offer for offer in both.offers()}
+    assert offers[HERE].available
+    assert not offers[THERE].available
+    assert "its region is silent: aws us-west-2: instances: RegionIsDown" in offers[THERE].reason
+    with pytest.raises(ProviderError, match="nothing is launched where nothing is seen") as caught:
+        both.launch(request(THERE))
+    # It may be another time.
+    assert not isinstance(caught.value, RefusedError)
+    assert aws.calls["ec2:RunInstances"] == 0
+    both.describe(DEPLOYMENT)
+    assert both.launch(request(THERE)).state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
+
+
+@pytest.mark.real
+def test_a_new_or_ended_instance_of_a_silent_region_is_not_forgotten(
+    aws: FakeAws, two_regions: AwsConfig
+) -> None:
+    clock = [time.time()]
+    both = AwsProvider(two_regions, aws.session(), lambda: clock[0])
+    ended = both.launch(request(THERE))
+    both.terminate([ended.instance_id])
+    before = by_id(both.describe(DEPLOYMENT))[ended.instance_id]
+    aws.down = {WEST}
+    clock[0] += 4000.0
+    with pytest.raises(PartialError):
+        both.describe(DEPLOYMENT)
+    aws.down = set()
+    assert by_id(both.describe(DEPLOYMENT))[ended.instance_id] == before
+
+
+@pytest.mark.real
+def test_what_can_be_ended_is_ended_and_the_rest_is_an_error(aws: FakeAws, two_regions: AwsConfig) -> None:
+    launching = AwsProvider(two_regions, aws.session())
+    near, far = launching.launch(request(HERE)), launching.launch(request(THERE))
+    names = [far.instance_id, near.instance_id]
+    aws.down = {WEST}
+    # One that knows where they are, and one that must ask.
+    for both in (launching, AwsProvider(two_regions, aws.session())):
+        with pytest.raises(ProviderError, match=WEST):
+            both.terminate(names)
+    for region, state in ((REGION, "terminated"), (WEST, "running")):
+        (seen,) = boto3.client("ec2", region_name=region).describe_instances()["Reservations"]
+        assert seen["Instances"][0]["State"]["Name"] == state
+    # What is known not to be in the silent region is no reason to fail.
+    AwsProvider(two_regions, aws.session()).terminate([near.instance_id])
+    aws.down = set()
+    launching.terminate(names)
+    assert {one.state for one in launching.describe(DEPLOYMENT)} == {InstanceState.TERMINATED}

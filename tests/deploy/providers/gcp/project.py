@@ -13,7 +13,7 @@ from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.model.clock import VirtualClock
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.provider import GcpProvider
-from tests.deploy.emulator.gcp.transport import InProcess
+from tests.deploy.emulator.transport import InProcess
 
 PROJECT = "spotweave-emulated"
 IMAGE = f"projects/{PROJECT}/global/images/spotweave"

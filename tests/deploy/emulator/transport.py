@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import boto3
+import requests
+import urllib3
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
 from moto.core.botocore_stubber import MockRawResponse
+from requests.adapters import BaseAdapter
 
 from deploy.emulator.faults import LostAnswerError
+from deploy.providers.gcp.clients import Clients
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
@@ -93,3 +97,69 @@ def environ_of(method: str, url: str, headers: Mapping[str, Any], body: bytes) -
         environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = text
     environ["CONTENT_LENGTH"] = str(len(body))
     return environ
+
+
+# Google's clients without a network: their requests go straight into the application.
+
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+URL = "http://emulator.invalid"
+
+
+class InProcess(Clients):
+    """Clients that talk to an application in this process.
+
+    Args:
+        app: of an emulator.
+    """
+
+    def __init__(self, app: WSGIApplication) -> None:
+        super().__init__(URL)
+        self._adapter = _Adapter(app)
+
+    def get(self, service: str) -> Any:
+        client = super().get(service)
+        client.transport._session.mount(URL, self._adapter)
+        return client
+
+    @property
+    def storage(self) -> Any:
+        client = super().storage
+        client._http.mount(URL, self._adapter)
+        return client
+
+    @property
+    def session(self) -> Any:
+        session = super().session
+        session.mount(URL, self._adapter)
+        return session
+
+
+class _Adapter(BaseAdapter):
+    def __init__(self, app: WSGIApplication) -> None:
+        super().__init__()
+        self._app = app
+
+    def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
+        body: Any = request.body or b""
+        content = body.encode() if isinstance(body, str) else body
+        environ = environ_of(str(request.method), str(request.url), request.headers, content)
+        environ["PATH_INFO"] = unquote(environ["PATH_INFO"])
+        answer = requests.Response()
+        answer.request, answer.url = request, str(request.url)
+
+        def start_response(line: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            answer.status_code = int(line.split(" ", 1)[0])
+            answer.headers.update(headers)
+
+        try:
+            answered = b"".join(self._app(environ, start_response))
+        except LostAnswerError as error:
+            raise requests.ConnectionError("Remote end closed connection without response") from error
+        answer.raw = urllib3.HTTPResponse(io.BytesIO(answered), answer.headers, preload_content=False)
+        return answer
+
+    def close(self) -> None:
+        pass
