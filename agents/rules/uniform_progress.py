@@ -11,6 +11,10 @@ left C(t) and changeover delay d:
 - uniform progress: an idle job that is behind, cp(t) < ep(t), goes on demand if there is none;
 - hysteresis: a job on demand stays there until cp(t) >= ep(t + 2d).
 
+Here an interruption also loses the work since the last checkpoint, so the safety net is earlier by a
+checkpoint interval; jobs beyond saving are not sent on demand; and spot that is dearer than on demand, egress
+included, is not taken.
+
 Streaming jobs have a deadline per batch and no overall progress: they count as behind while batches are due
 and not finished, and the safety net holds for them only while there is no spot offer. Jobs without a deadline
 are never behind.
