@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,25 @@ def test_every_file_that_a_guide_names_is_there_or_made_by_it(name: str, made: s
     named |= set(re.findall(r"(?:configs|deploy|examples)/\S+\.yaml", text)) - made
     assert len(named) > 6
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "made"),
+    [("aws", "aws", "bucket: s3://spotweave-told"), ("gcp", "gcloud", "bucket: gs://spotweave-mine")],
+)
+def test_a_setup_script_runs_to_its_end_and_prints_what_a_deployment_needs(
+    name: str, tool: str, made: str, tmp_path: Path
+) -> None:
+    for program in (tool, "curl"):
+        (tmp_path / program).write_text("#!/bin/sh\necho told\n")
+        (tmp_path / program).chmod(0o755)
+    script = ROOT / "deploy" / "providers" / name / "setup.sh"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PROJECT": "mine"}
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == made
+    (tmp_path / tool).write_text("#!/bin/sh\nexit 3\n")
+    assert subprocess.run(["bash", script], env=environment, capture_output=True, timeout=60).returncode == 3
 
 
 @pytest.mark.parametrize("name", ["aws", "gcp"])
