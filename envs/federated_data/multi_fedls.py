@@ -1,4 +1,18 @@
-"""The published measurements and placements of Multi-FedLS (Brum 2022, 2023). Each file names its tables."""
+
+Keys of a scenario file, all but the first line and `name` optional:
+
+- `kind`, `application`, `clouds`: "multi_fedls"; files next to this one, or bundled names
+- `name`, `source`, `notes`, `published`: texts; printed tables
+- `rounds`, `clients`, `vm_types`: other than the files': numbers; names to keep
+- `setup`: first placement, {"server": TYPE, "clients": TYPE}; default: optimal for `alpha`
+- `epoch_scale`, `cold_s`: factor on training and test times; extra of a first epoch by VM type
+- `spin_up_s`, `spin_up_billed`, `spin_up_interrupted`: seconds by provider; paid, revocable meanwhile (true)
+- `closing_s`, `messages_billed`: seconds to fetch results, paid; whether messages cost
+- `revocation_mean_s`, `revocations_per_task`: mean seconds to a revocation; most per task
+- `checkpoints`: `every_rounds`, `save_s`, `transfer_s`, `round_s` of the server; `on_clients`, `client_round_s`
+- `degradations`: `vm_type` or `link` (two regions), `slowdown`, `from_s`, `until_s`
+- `epoch_cv`, `run_cv`, `spin_up_cv`: coefficients of variation: rounds, whole runs, spin-ups
+"""
 
 from __future__ import annotations
 

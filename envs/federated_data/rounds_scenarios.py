@@ -1,4 +1,18 @@
-"""Scenario files of applications with synchronous rounds (`"kind": "rounds"`): docs/federated-rounds.md."""
+"""Scenario files of applications with synchronous rounds (docs/federated-rounds.md).
+
+Keys:
+
+- `kind`, `name`, `rounds`: "rounds"; title; number of rounds
+- `zones`: `name`, `spot_usd_hour` (a number, or {"times_s": [...], "usd_hour": [...]}), `on_demand_usd_hour`,
+  `mean_time_to_interruption_s`, `spot_available` ({"times_s": [...], "available": [...]})
+- `clients`: `name`, `epoch_warm_s`, `epoch_cold_s`, `spin_up_s`; optional `images`, `zones` (default: all),
+  `budget_usd`
+- `interruptions`: optional, {"client": NAME, "time_s": SECOND}
+- `epoch_cv`, `spin_up_cv`: coefficients of variation; 0
+- `aggregation_s`, `checkpoint_s`, `billing_minimum_s`, `free_first_s`, `server_usd_hour`, `start_together`: 0, 60,
+  60, 0, 0, true
+- `source`, `notes`, `published`: origin; `published` is shown next to our numbers
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,17 @@
 
 Time goes in ticks of `tick_s` seconds. What runs in tick t is `NONE`, `SPOT` or `ON_DEMAND`; a whole tick is
 billed. `rem_s` is restart overhead still to pay: work begins when it is 0. Everything is an integer number of
-seconds, so nothing is rounded. The numbers in comments are the steps of the rules (docs/environments.md).
+seconds, so nothing is rounded.
+
+With g the tick, d the restart overhead and N the ticks until the deadline, at tick t:
+
+1. Tick t - 1 is settled: remaining overhead is paid first, the rest is work.
+2. Availability holds for the whole tick. A job on spot in a zone without it is interrupted and keeps its work.
+3. The policy chooses. Moving from running spot to spot elsewhere has no overhead.
+4. If ceil((work + d) / g) >= N - t, the guarantee chooses: spot if that ran last and its overhead is paid, else
+   on demand. If that spot is lost, the tick is lost and the job ends late.
+5. Choosing spot where there is none runs nothing.
+6. A start sets the overhead to d (not adds). Ticks are billed whole, the last too.
 
 Source: UCB-ADRS/ADRS-Leaderboard, problems cant_be_late and cant_be_late_multi, whose simulator is that of Wu
 et al., "Can't Be Late" (NSDI'24).
