@@ -68,7 +68,7 @@ def _measured(rented: Mapping[str, int]) -> tuple[float, int, Callable[[], float
     """
     import boto3
 
-    from deploy.providers.aws import names
+    from deploy.providers.aws import config as names
     from deploy.providers.aws.config import AwsConfig
     from deploy.providers.aws.provider import AwsProvider
 

@@ -34,8 +34,7 @@ _DAY_US = 86_400 * _SECOND_US
 def micro_usd_hour(price_usd_hour: float) -> int:
     """A price in whole micro-USD per hour (clouds print at most six decimals).
 
-    Raises:
-        ValueError: if the price is negative or not a number.
+    Raises ValueError if the price is negative or not a number.
     """
     return _micro_usd(price_usd_hour, "hour")
 
@@ -80,15 +79,12 @@ class Usage:
     """What a bill is computed from.
 
     Attributes:
-        launched_s: epoch seconds when billing began.
-        ended_s: epoch seconds when it ended; None while it lasts.
         by_provider: whether the provider ended it.
         segments: prices by rising start; the first also holds before its start.
         on_demand_micro_usd_hour: price of the same type on demand.
         minimum_s: this many seconds are billed at least.
         free_first_s: free if the provider ends it earlier than this.
         disk_micro_usd_month: of its disk.
-        stops: by time.
     """
 
     launched_s: float
@@ -166,9 +162,7 @@ class Bill:
 def bill(usage: Usage, now_s: float) -> Bill:
     """What an instance has cost: finally if it has ended, else as if we ended it now.
 
-    Args:
-        usage: of the instance.
-        now_s: epoch seconds; later than the launch, or it has cost the minimum.
+    `now_s` is later than the launch, or the instance has cost its minimum.
     """
     return sum(bill_by_day(usage, now_s).values(), Bill())
 

@@ -36,12 +36,8 @@ _NAMED = 5
 def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> dict[str, Provider]:
     """All providers of a deployment, by name. Nothing is rented, and nothing is asked yet.
 
-    Args:
-        config: of the deployment.
-        sandbox: around what runs on instances that are this machine; None: none.
-
-    Raises:
-        ConfigError: one line, if one of them cannot be used.
+    `sandbox` is around what runs on instances that are this machine. Raises ConfigError (one line) if one of
+    them cannot be used.
     """
     found: dict[str, Provider] = {}
     with ExitStack() as opened:
@@ -60,8 +56,7 @@ def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> 
 def open_checkpoints(config: DeploymentConfig) -> Objects | None:
     """Open the store of checkpoints of federated jobs and bags outside this machine; None: there is none.
 
-    Raises:
-        ConfigError: one line, if it cannot be used.
+    Raises ConfigError (one line) if it cannot be used.
     """
     place = config.runners.checkpoints.flower
     if place is None:
@@ -88,12 +83,7 @@ def count_offers(config: DeploymentConfig) -> dict[str, int]:
 def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) -> None:
     """Refuse a configuration that would leave instances alone: nobody would look after them, or end them.
 
-    Args:
-        config: of the deployment.
-        instances: that exist, or may, as the store has them.
-
-    Raises:
-        ConfigError: one line that names them, and where they are.
+    Raises ConfigError: one line that names them, and where they are.
     """
     rented = config.rented()
     left: dict[str, list[str]] = {}
@@ -126,12 +116,8 @@ def deployment_of(config: DeploymentConfig) -> str:
 def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:
     """What a deployment's IAM policies are for. Its database must be there.
 
-    Args:
-        config: of the deployment.
-        account: of AWS; None: that of the credentials, which AWS is asked for.
-
-    Raises:
-        ConfigError: one line, if it does not rent from AWS, or AWS cannot be asked.
+    `account` None: that of the credentials, which AWS is asked for. Raises ConfigError (one line) if it does
+    not rent from AWS, or AWS cannot be asked.
     """
     aws = _aws(config)
     if aws is None:
@@ -141,7 +127,7 @@ def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:
     partition = Session().get_partition_for_region(next(iter(aws.regions)))
     if account is None:
         try:
-            from deploy.providers.aws.errors import aws_errors
+            from deploy.providers.aws.clients import aws_errors
 
             with aws_errors("the account's number"):
                 sts = _clients(config).get("sts", next(iter(aws.regions)))

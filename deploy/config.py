@@ -70,7 +70,14 @@ class TlsConfig(Part):
 
 
 class QuotasConfig(Part):
-    """What a submitter may take; see `deploy.server.admission.Quotas`."""
+    """What every submitter may take, admins too; tokens of one name are one submitter's.
+
+    Attributes:
+        live_jobs: of a submitter, that have not ended.
+        stored_mib: files that came with a submitter's jobs and are still kept.
+        all_stored_mib: of all submitters together.
+        free_disk_mib: of the disk with the jobs' folders; uploads leave it alone.
+    """
 
     live_jobs: PositiveInt = 1000
     jobs_a_minute: PositiveInt = 60

@@ -285,8 +285,7 @@ def emulated(config: DeploymentConfig) -> Iterator[dict[str, Callable[[], float]
     bills: dict[str, Callable[[], float]] = {}
     with ExitStack() as opened:
         for cloud, file in config.emulators.items():
-            from deploy.emulator.emulator import load
-            from deploy.emulator.server import Server
+            from deploy.emulator.server import Server, load
 
             emulator = load(cloud, config.folder / file)
             server = Server(emulator)

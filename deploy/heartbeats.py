@@ -78,10 +78,7 @@ class Heartbeats:
 
     What it knows of answers is in memory: after a restart every node has its time again.
 
-    Args:
-        store: where notices are kept.
-        clock: of the scheduler.
-        ask: a node; None: it does not answer. It must return in time by itself.
+    `ask` returns None for a node that does not answer, and returns in time by itself.
     """
 
     def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Heartbeat | None]) -> None:
@@ -159,11 +156,7 @@ class Heartbeats:
         return True
 
     def listen(self) -> int:
-        """One round. Returns how many nodes had news.
-
-        Raises:
-            StoreError: if the store cannot be read.
-        """
+        """One round. Returns how many nodes had news. Raises StoreError if the store cannot be read."""
         now_s = self._clock.now()
         for instance in self._due():
             name = instance.instance_id

@@ -28,8 +28,7 @@ Program = TypeVar("Program", bound=SparkProgram)
 def read_job(path: Path) -> JobSpec:
     """A job file. Modules next to a Spark script that it imports are added to its `py_files`.
 
-    Raises:
-        ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
+    Raises ConfigError if it cannot be read, or a key is unknown, missing or wrong.
     """
     spec = load(
         path, lambda content: checked(JobSpec, require_mapping(content, "name, work, resources")), ConfigError
@@ -122,8 +121,7 @@ def _imports(path: Path) -> set[str]:
 def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
     """The files in a folder (absolute, without links) that words name, or that are in folders they name.
 
-    Raises:
-        ConfigError: if one of them holds more than `MOST_FILES`.
+    Raises ConfigError if one of them holds more than `MOST_FILES`.
     """
     for place in dict.fromkeys(root / word for word in words):
         if _is_there(place, root):

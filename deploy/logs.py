@@ -59,16 +59,7 @@ def _hidden(name: str, value: object) -> object:
 
 
 def configure(form: str = "json", level: str = "info", stream: TextIO | None = None) -> None:
-    """Say where logs go, once in a process.
-
-    Args:
-        form: one of `FORMATS`.
-        level: one of `LEVELS`; what is below it is not written.
-        stream: None: stderr.
-
-    Raises:
-        ValueError: if there is no such form or level.
-    """
+    """Say where logs go, once in a process. Raises ValueError if there is no such form or level."""
     if form not in FORMATS:
         raise ValueError(f"logs in the format {form!r}: expected {' or '.join(FORMATS)}")
     if level not in LEVELS:

@@ -22,14 +22,7 @@ log = structlog.get_logger("service")
 
 
 class Pruning:
-    """A thread that removes little at a time.
-
-    Args:
-        store: knows which jobs have ended, and when.
-        jobs: folder of the jobs' folders.
-        clock: the time.
-        retention: how long they are kept.
-    """
+    """A thread that removes little at a time."""
 
     def __init__(self, store: Store, jobs: Path, clock: Clock, retention: Retention | None = None) -> None:
         self._store = store
@@ -53,11 +46,7 @@ class Pruning:
             self._thread.join()
 
     def prune(self) -> int:
-        """One round. Returns how many folders are gone.
-
-        Raises:
-            StoreError: if the store cannot be used.
-        """
+        """One round. Returns how many folders are gone. Raises StoreError if the store cannot be used."""
         for left in sorted(self._jobs.glob(f"{_REMOVED}*"))[:_MOST]:
             self._remove(left)
         gone = 0

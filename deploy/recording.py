@@ -57,7 +57,6 @@ class Row:
     Attributes:
         time_s: from the trace's start.
         available: None in a trace of prices only.
-        price_micro_usd_hour: of one instance.
     """
 
     time_s: int
@@ -86,10 +85,7 @@ def record(store: Store, places: Mapping[str, Place], since_s: float = 0.0) -> l
     A spot type that is not rented on demand in its region gets that price as a trace of its own: environments
     measure savings by it.
 
-    Args:
-        store: of a deployment.
-        places: by offer id.
-        since_s: epoch seconds; what was before is left out.
+    What was before `since_s` is left out.
 
     Returns:
         In the order of `places`; offers that were never seen are not among them.
@@ -183,11 +179,7 @@ def series(quotes: Sequence[Quote], happened: Happenings, start_s: int, end_s: f
     - from an interruption until the same, but for `MOMENT_S` at most.
     A launch that succeeds makes it available whatever the quote before it says.
 
-    Args:
-        quotes: by time, at least one.
-        happened: to its launches.
-        start_s: epoch seconds of the first row.
-        end_s: of the last.
+    `quotes` are at least one, by time; rows run from `start_s` to `end_s`, epoch seconds.
 
     Returns:
         A row for each change, and one at the end. What changed within one second is one row, the last.
@@ -234,13 +226,8 @@ def _changes(rows: Sequence[Row], end_s: int) -> list[Row]:
 def write(recordings: Sequence[Recording], out: Path, source: str) -> None:
     """Write a folder of traces, whole or not at all.
 
-    Args:
-        recordings: at least one.
-        out: folder to make.
-        source: where they are from, for trace.json.
-
-    Raises:
-        TraceError: if it exists and is not an empty folder, or cannot be written.
+    `source` says in trace.json where the recordings, at least one, are from. Raises TraceError if it exists
+    and is not an empty folder, or cannot be written.
     """
     files: dict[str, str] = {}
     for one in recordings:

@@ -63,8 +63,7 @@ log = structlog.get_logger("service")
 def open_store(config: DeploymentConfig, now_s: float) -> Store:
     """The deployment's store, made if there is none.
 
-    Raises:
-        ValueError: one line, if the state folder cannot be written or the database cannot be used.
+    Raises ValueError (one line) if the state folder cannot be written or the database cannot be used.
     """
     state = config.state_folder
     try:
@@ -83,13 +82,7 @@ def open_store(config: DeploymentConfig, now_s: float) -> Store:
 class Service:
     """A deployment on this machine. One process leads it at a time. Nothing runs before `run`.
 
-    Args:
-        config: of the deployment.
-
     Attributes:
-        store: what survives.
-        sandbox: around jobs' code.
-        scheduler: the loop.
         registry: metrics of everything but HTTP.
         stopping: set it, and `run` returns after its pass.
 
@@ -126,9 +119,7 @@ class Service:
             self.heartbeats = Heartbeats(self.store, self.clock, node_status)
             opened.callback(self.heartbeats.close)
             settings = SchedulerSettings(
-                **config.scheduler.model_dump(),
-                transfers=transfers_of(config),
-                budget_usd=config.budget_usd,
+                **config.scheduler.model_dump(), transfers=transfers_of(config), budget_usd=config.budget_usd
             )
             policies = load_policies(config, sum(count_offers(config).values()), strict=False)
             for reason in policies.unusable:
@@ -265,13 +256,7 @@ class Service:
 def load_policies(config: DeploymentConfig, n_offers: int, strict: bool = True) -> Policies:
     """Load the acting policies and, in mode "shadow", the observed ones.
 
-    Args:
-        config: of the deployment.
-        n_offers: how many offers it has.
-        strict: False: for a file that is damaged its rule stands in (see `Policies.unusable`).
-
-    Raises:
-        ValueError: one line, if one of them cannot be used.
+    Raises ValueError (one line) if one of them cannot be used.
     """
     policy, acting = config.policy, config.policy.acting
     market = load_market_policy(policy.market, n_offers, policy.weights, strict)

@@ -18,26 +18,17 @@ from deploy.security.tokens import AccessTokens
 from deploy.server.admission import Quotas
 from deploy.server.app import create_app
 from deploy.server.connections import ConnectionLimits
-from deploy.server.context import Context
+from deploy.server.context import Context, ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.server.routes import join
 from deploy.server.run import HttpListener
-from deploy.server.settings import ServerSettings
 from deploy.service import Service
 
 
 class Serving:
     """A service and its listener. Nothing runs before `start`; then both do, until `stop`.
 
-    Args:
-        config: of the deployment.
-
-    Attributes:
-        service: the deployment.
-        app: the HTTP application.
-
-    Raises:
-        ValueError: one line, as of `Service`; or if it may not, or cannot, listen there.
+    Raises ValueError: one line, as of `Service`; or if it may not, or cannot, listen there.
     """
 
     def __init__(self, config: DeploymentConfig) -> None:
@@ -101,8 +92,7 @@ class Serving:
 def application(service: Service) -> FastAPI:
     """The HTTP application of a deployment.
 
-    Raises:
-        ValueError: one line, if its policies cannot answer requests.
+    Raises ValueError (one line) if its policies cannot answer requests.
     """
     config = service.config
     http = config.http
@@ -127,15 +117,7 @@ def application(service: Service) -> FastAPI:
     ]
     if any(one.joins for one in config.rented().values()):
         routes.append(lambda context: join.router(service.store, context.clock))
-    return create_app(
-        settings,
-        deciders,
-        service.store,
-        service,
-        service.clock,
-        service.registry,
-        routes,
-    )
+    return create_app(settings, deciders, service.store, service, service.clock, service.registry, routes)
 
 
 def _tls(config: DeploymentConfig, now_s: float) -> TlsFiles | None:

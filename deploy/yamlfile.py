@@ -33,8 +33,7 @@ class YamlFile(Part):
     def load(cls, path: Path) -> Self:
         """Read a YAML or JSON file.
 
-        Raises:
-            ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
+        Raises ConfigError if it cannot be read, or a key is unknown, missing or wrong.
         """
         needed = ", ".join(name for name, field in cls.model_fields.items() if field.is_required())
         folder = path.parent.resolve()

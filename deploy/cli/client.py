@@ -95,9 +95,7 @@ class LogPart:
 
     Attributes:
         text: without control characters but line feeds and tabs.
-        task: whose log it is.
         attempt: of which attempt; 0 if none has begun.
-        attempts: how many there were.
         end: `after` of the next request for what follows.
         more: whether more is there already.
         ended: what has ended, so that no more comes: no, attempt, job.
@@ -403,8 +401,7 @@ class Client:
     def follow(self, after: int, job_id: str | None) -> Iterator[dict[str, Any]]:
         """Events after a number, and then each as it comes; taken up again where the connection broke.
 
-        Raises:
-            ServiceError: if the service refuses, or does not come back within ten minutes.
+        Raises ServiceError if the service refuses, or does not come back within ten minutes.
         """
         query = {} if job_id is None else {"job_id": self.find(job_id)}
         away = _Away(self._tell)

@@ -1,26 +1,24 @@
-"""`spotweave clouds`: what is right and missing in an account, and what runs there that no job needs."""
+"""`spotweave clouds` and `offers`: what an account lacks, what runs there unneeded, what it could rent."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 
+from deploy.cli.client import Client
 from deploy.cli.queries import print_json
-from deploy.cli.tables import ago, show
-from deploy.clouds import (
-    count_offers,
-    findings,
-    line,
-    open_providers,
-    policy_scope,
-    require_all_rented,
-)
+from deploy.cli.tables import ago, gpus, show, usd
+from deploy.clouds import count_offers, findings, line, open_providers, policy_scope, require_all_rented
 from deploy.config import DeploymentConfig
+from deploy.model.gpus import is_model
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.scheduler.placing import kept_for_moves
@@ -55,8 +53,7 @@ def check(path: Path) -> None:
 def policy(path: Path, role: str, account: str | None) -> None:
     """Print the IAM policy of a role for this deployment, as JSON. Its database is made if there is none.
 
-    Raises:
-        ValueError: one line, if there is no such role, or the deployment's file cannot be used.
+    Raises ValueError (one line) if there is no such role, or the deployment's file cannot be used.
     """
     from deploy.providers.aws import policies
 
@@ -81,9 +78,8 @@ def policy(path: Path, role: str, account: str | None) -> None:
 def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
     """List what runs and no job needs; end it if `yes`.
 
-    Raises:
-        ValueError: one line, if the deployment was never served, or is being served, or a provider cannot be
-            asked.
+    Raises ValueError (one line) if the deployment was never served, or is being served, or a provider cannot
+    be asked.
     """
     config = DeploymentConfig.load(path)
     require_served(config, path)
@@ -156,14 +152,7 @@ def _sweep(store: Store, providers: Mapping[str, Provider], *, yes: bool, as_jso
 def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str]]:
     """What runs at a provider under the deployment's tag without a job that needs it, and why that is so.
 
-    Regions that do not answer are a line on stderr.
-
-    Args:
-        store: of the deployment.
-        provider: to ask.
-
-    Raises:
-        ProviderError: if it cannot be asked now.
+    Regions that do not answer are a line on stderr. Raises ProviderError if it cannot be asked now.
     """
     needed = {name for task in store.tasks.placed() for name in task.instances} | kept_for_moves(store)
     known = {one.client_token: one for one in store.instances.live()}
@@ -182,3 +171,63 @@ def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str
         elif one.instance_id not in needed:
             found.append((report, f"job {one.key.job_id} does not need it"))
     return found
+
+
+Row = dict[str, Any]
+"""Facts of an `Offer`; asked of the clouds themselves, also `ProviderConfig.details`."""
+
+
+def offers_of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | None) -> list[Row]:
+    """Ask all providers of a deployment for their offers now.
+
+    Raises ValueError (one line) if the deployment's file or one of them cannot be used.
+    """
+    rows: list[Row] = []
+    config = DeploymentConfig.load(path)
+    try:
+        for name, provider in open_providers(config).items():
+            with closing(provider):
+                offers = [one for one in provider.offers() if _wanted(asdict(one), gpu, max_price_usd_hour)]
+                details, notes = config.rented()[name].details(provider, offers, time.time())
+            for line in notes:
+                say(f"note: {line}")
+            rows += [{**asdict(one), **details.get(one.offer_id, {})} for one in offers]
+    except ProviderError as error:
+        raise ValueError(str(error)) from error
+    return rows
+
+
+def _wanted(row: Row, gpu: str | None, max_price_usd_hour: float | None) -> bool:
+    return (gpu is None or (row["gpu"] is not None and is_model(gpu, row["gpu"]))) and (
+        max_price_usd_hour is None or row["price_usd_hour"] <= max_price_usd_hour
+    )
+
+
+def offers_of_service(client: Client) -> list[Row]:
+    """As they were in the scheduler's latest pass. Raises ServiceError."""
+    return [dict(one) for one in client.get("/v1/offers")]
+
+
+def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | None, *, as_json: bool) -> None:
+    """Print those that are wanted of what is offered: what can be rented first, the cheapest first."""
+    wanted = [one for one in rows if _wanted(one, gpu, max_price_usd_hour)]
+    wanted.sort(key=lambda one: (not one["available"], one["price_usd_hour"], one["offer_id"]))
+    if as_json:
+        print_json(wanted)
+        return
+    table = [
+        (
+            one["zone"] or one["region"] or "-",
+            one["instance_type"],
+            one["market"],
+            gpus(one),
+            usd(one["price_usd_hour"]),
+            usd(one["on_demand_usd_hour"]),
+            f"{100 * one['up_ratio']:.0f} %",
+            str(one.get("score") or "-"),
+            "yes" if one["available"] else f"no: {one['reason'] or 'availability unknown'}",
+        )
+        for one in wanted
+    ]
+    headings = ("ZONE", "TYPE", "MARKET", "GPU", "USD/H>", "ON DEMAND>", "UP>", "SCORE>", "AVAILABLE*")
+    show(headings, table, "no offer matches")

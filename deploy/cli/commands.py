@@ -90,16 +90,16 @@ def offers(
     as_json: Json = False,
 ) -> None:
     """List what could be rented now: prices, how often it was there, scores, what speaks against it."""
-    from deploy.cli import offering
+    from deploy.cli import clouds
 
     if config is not None and server is not None:
         raise ValueError("--config asks the clouds themselves, --server a service: give one of them")
     if config is not None:
-        rows = offering.offers_of_clouds(config, gpu, max_price)
+        rows = clouds.offers_of_clouds(config, gpu, max_price)
     else:
         with _client(server, token_file) as client:
-            rows = offering.offers_of_service(client)
-    offering.offers(rows, gpu, max_price, as_json=as_json)
+            rows = clouds.offers_of_service(client)
+    clouds.offers(rows, gpu, max_price, as_json=as_json)
 
 
 def instances(

@@ -103,11 +103,7 @@ _WIDE = 1000
 
 
 def explain(found: Mapping[str, Any]) -> None:
-    """Print an explanation.
-
-    Args:
-        found: of GET /v1/jobs/ID/explain.
-    """
+    """Print an explanation."""
     on = console()
     _facts(on, found["job"], _about(found["job"]))
     decisions = list(reversed(found["decisions"]))

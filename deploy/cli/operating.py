@@ -66,23 +66,21 @@ def check(config: Config) -> None:
 
 
 def backup(
-    config: Config,
-    to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
+    config: Config, to: Annotated[Path, typer.Option(help="file to write; it must not exist")]
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from deploy.cli import backups
+    from deploy.cli import upkeep
 
-    backups.backup(config, to)
+    upkeep.backup(config, to)
 
 
 def restore(
-    config: Config,
-    source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")],
+    config: Config, source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")]
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from deploy.cli import backups
+    from deploy.cli import upkeep
 
-    backups.restore(config, source)
+    upkeep.restore(config, source)
 
 
 def record(

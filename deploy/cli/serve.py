@@ -24,14 +24,8 @@ class ServingError(ValueError):
 def run(path: Path, *, dry_run: bool, log_format: str, log_level: str) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Args:
-        path: of the deployment's file.
-        dry_run: decide and do nothing, whatever the file says.
-        log_format: see `deploy.logs`.
-        log_level: see `deploy.logs`.
-
-    Raises:
-        ValueError: one line; nothing was started then.
+    `dry_run`: decide and do nothing, whatever the file says. Raises ValueError: one line; nothing was started
+    then.
     """
     logs.configure(log_format, log_level)
     config = DeploymentConfig.load(path)

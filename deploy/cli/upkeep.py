@@ -16,6 +16,9 @@ from deploy.providers.config import Place
 from deploy.recording import Recording, RecordingError, record, write
 from deploy.security.tokens import AccessTokens, Role, TokenRecord
 from deploy.service import open_store
+from deploy.store import backup as copying
+from deploy.store.database import Database
+from deploy.store.errors import StoreError
 from deploy.store.store import Store
 from spotweave.mistakes import say
 
@@ -27,13 +30,8 @@ _HOUR_S = 3_600.0
 def record_market(path: Path, out: Path, since: str | None) -> None:
     """Write them and print a line for each.
 
-    Args:
-        path: of the deployment's file.
-        out: folder to make.
-        since: ISO 8601; without an offset UTC. None: from the beginning.
-
-    Raises:
-        ValueError: one line, if there is nothing to record, or it cannot be written.
+    `since` is ISO 8601, UTC without an offset; None: from the beginning. Raises ValueError (one line) if
+    there is nothing to record, or it cannot be written.
     """
     config = DeploymentConfig.load(path)
     since_s = 0.0 if since is None else _moment(since)
@@ -152,3 +150,29 @@ def revoke_token(path: Path, token_id: str) -> None:
         AccessTokens(store).revoke(token_id, now_s)
         store.events.add("token.revoked", now_s, {"token_id": token_id})
     print(f"token {token_id} is revoked")
+
+
+def backup(path: Path, to: Path) -> None:
+    """Copy it, as it is now. It is not upgraded, so this is also what goes before an upgrade."""
+    config = DeploymentConfig.load(path)
+    database = Database(config.store_url)
+    try:
+        if database.path is not None and not database.path.exists():
+            raise StoreError(f"there is no database {database.path}: nothing was served with {path} yet")
+        copying.backup(database, to)
+    finally:
+        database.close()
+    print(f"{to} holds the database {database.path}")
+    say(
+        f"not in it, so keep them too: the jobs' files in {config.state_folder / 'jobs'}, and (apart from "
+        f"this) the key {config.key_file or f'{database.path}.key'}"
+    )
+
+
+def restore(path: Path, source: Path) -> None:
+    """Put it back."""
+    config = DeploymentConfig.load(path)
+    replaced = copying.restore(config.store_url, source, time.time(), config.key_file)
+    print(f"the database of {path} is that of {source} now")
+    if replaced is not None:
+        say(f"the one before it is {replaced}: remove it when nothing is missed")

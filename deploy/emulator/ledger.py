@@ -31,8 +31,6 @@ class Entry:
     """One instance's bill; amounts are exact, as a fraction's text "n/d".
 
     Attributes:
-        seconds: that it ran.
-        interrupted: whether the cloud ended it.
         free: whether it costs nothing, for that reason.
     """
 

@@ -1,14 +1,16 @@
-"""The application on a socket."""
+"""An emulated cloud: its account, its application on a socket, and the interface that controls it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import signal
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +19,89 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from werkzeug.serving import make_server
 
-from deploy.emulator.emulator import Emulator, load
-from deploy.emulator.faults import FaultConfig, LostAnswerError
-from deploy.emulator.ledger import total_usd
+from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
+from deploy.emulator.ledger import Entry, entry, total_usd
+from deploy.emulator.world import World
 from deploy.yamlfile import ConfigError, terse_mistake
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+
+class Emulator(ABC):
+    """One account of one cloud."""
+
+    config: EmulatorConfig
+    world: World[Any]
+    free_first_s: float = 0.0
+    """What the cloud ends sooner after its start costs nothing."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    @property
+    def faults(self) -> Faults:
+        """Injected faults."""
+        return self.world.faults
+
+    @abstractmethod
+    def app(self) -> WSGIApplication:
+        """WSGI application that answers clients."""
+
+    @abstractmethod
+    def environment(self, url: str) -> Mapping[str, str | None]:
+        """Environment variables that lead its clients to this address, first the one that names it.
+
+        No real account is asked with them. None: it must not be set.
+        """
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass, and everything happen at its time."""
+        with self.world.lock:
+            self.world.clock.sleep(seconds)
+            self.world.settle()
+
+    def ledger(self) -> list[Entry]:
+        """Every instance's bill."""
+        world = self.world
+        with world.lock:
+            world.settle()
+            now_s = world.now_s()
+            return [
+                entry(world.market, one, self.config.disk_usd(one.region), now_s, self.free_first_s)
+                for one in world.instances.values()
+            ]
+
+    def total_usd(self) -> float:
+        """The ledger's sum."""
+        return float(total_usd(self.ledger()))
+
+    def close(self) -> None:
+        """End everything that runs."""
+        with self.world.lock:
+            self.world.machines.close()
+
+
+CLOUDS = ("aws", "gcp")
+
+
+def load(cloud: str, path: Path) -> Emulator:
+    """An emulator of one of `CLOUDS`, as its file says. Raises ConfigError."""
+    if importlib.util.find_spec("werkzeug") is None:
+        raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
+    if cloud == "aws":
+        from deploy.emulator.aws.config import AwsEmulatorConfig
+        from deploy.emulator.aws.emulator import AwsEmulator
+
+        return AwsEmulator(AwsEmulatorConfig.load(path))
+    if cloud == "gcp":
+        from deploy.emulator.gcp.config import GcpEmulatorConfig
+        from deploy.emulator.gcp.emulator import GcpEmulator
+
+        return GcpEmulator(GcpEmulatorConfig.load(path))
+    raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")
+
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -32,8 +113,7 @@ _TICK_S = 0.25
 class Server:
     """Serves an emulator in threads of its own, and lets its clock work while nobody asks.
 
-    Raises:
-        OSError: if it cannot listen there.
+    Raises OSError if it cannot listen there.
     """
 
     def __init__(self, emulator: Emulator, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -205,13 +285,7 @@ class Control:
 def serve(cloud: str, path: Path, port: int) -> None:
     """Emulate a cloud on this machine until SIGTERM or SIGINT, and print how programs find it.
 
-    Args:
-        cloud: one of `deploy.emulator.emulator.CLOUDS`.
-        path: its configuration.
-        port: on 127.0.0.1; 0: a free one.
-
-    Raises:
-        ConfigError: one line; nothing is left then.
+    It listens on 127.0.0.1; `port` 0: on a free one. Raises ConfigError: one line; nothing is left then.
     """
     emulator = load(cloud, path)
     try:

@@ -48,7 +48,6 @@ class ProcessSpec(_Message):
 
     Attributes:
         process_id: chosen by the caller; unique on the node for ever.
-        argv: the command and its arguments.
         env: added to a minimal environment (PATH, HOME, LANG).
         stop_signal: what it is asked to end with, on DELETE and on a drain.
         stop_grace_s: before SIGKILL.
@@ -103,14 +102,12 @@ class NodeStatus(_Message):
     """The node's heartbeat.
 
     Attributes:
-        instance_id: as the provider calls it.
         address: its own IP address; processes must listen on this address only.
         workdir: absolute path of the node's working folder (current folder of its processes).
         now_s: the node's clock, epoch seconds.
         notice_s: epoch seconds at which the provider ends it; None without notice.
         rebalance: whether the provider recommends to leave it.
         draining: whether it refuses new processes.
-        processes: all it knows.
         gpus: its GPUs; None before it has looked for them.
         no_gpus: why there are not more.
     """

@@ -40,10 +40,7 @@ def exchange(
     """Ask, and read the whole answer: its status and its body.
 
     A node is not trusted: whatever it sends, and however slowly, this ends `within_s` and reads `most_bytes`.
-    Whoever shows another certificate (PEM) is asked nothing.
-
-    Raises:
-        ExchangeError: see there.
+    Whoever shows another certificate (PEM) is asked nothing. Raises ExchangeError: see there.
     """
     ends_s = time.monotonic() + within_s
     try:

@@ -139,11 +139,7 @@ def _try(config: JoinConfig, pair: _Pair) -> AgentConfig:
 
 
 def _node_token(config: JoinConfig, certificate: str) -> str:
-    shown = {
-        "client_token": config.client_token,
-        "join_token": config.join_token,
-        "certificate": certificate,
-    }
+    shown = {"client_token": config.client_token, "join_token": config.join_token, "certificate": certificate}
     body = json.dumps(shown).encode()
     request = urllib.request.Request(
         f"{config.scheduler_url.rstrip('/')}/v1/join",

@@ -27,11 +27,7 @@ class MetadataError(Exception):
 
 
 class MetadataService(ABC):
-    """One instance's metadata service, of any cloud, for one thread. All methods raise MetadataError.
-
-    Args:
-        url: of the service, e.g. "http://169.254.169.254".
-    """
+    """One instance's metadata service, of any cloud, for one thread. All methods raise MetadataError."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -218,10 +214,7 @@ class GceMetadata(MetadataService):
         return content.decode("utf-8", "replace").strip()
 
 
-VARIABLES: dict[MetadataKind, str] = {
-    "ec2": "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    "gce": "GCE_METADATA_HOST",
-}
+VARIABLES: dict[MetadataKind, str] = {"ec2": "AWS_EC2_METADATA_SERVICE_ENDPOINT", "gce": "GCE_METADATA_HOST"}
 """As the SDKs know them: where an emulator's instances have their metadata service."""
 _ADDRESS = "169.254.169.254"
 

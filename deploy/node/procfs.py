@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ENDED = frozenset("ZXx")
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_BADNESS = 500
 # Looked up before any fork: a child of a program with threads should load nothing.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -140,6 +143,19 @@ def descendants(roots: set[int], processes: list[Process]) -> set[int]:
 def adopt_orphans() -> None:
     """Become the parent of whatever descendants leave behind, as init would. It outlives an exec."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel SIGKILL this process when its parent ends. It outlives an exec."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def yield_to_scheduler() -> None:
+    """Let the kernel, out of memory, end this before the scheduler; no core dumps. Children inherit it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Some containers do not allow it; nothing depends on it.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_BADNESS))
 
 
 def below(pid: int) -> set[int]:

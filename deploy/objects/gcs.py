@@ -13,8 +13,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding, granted
-from deploy.providers.gcp.clients import Clients
-from deploy.providers.gcp.errors import STORAGE_REMEDY, gcp_errors
+from deploy.providers.gcp.clients import STORAGE_REMEDY, Clients, gcp_errors
 
 _RETRY = DEFAULT_RETRY.with_timeout(60.0)
 """Google's own, with waits that double from a second. A write has a precondition and names are written once,

@@ -10,8 +10,7 @@ from typing import Any
 
 from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
 from deploy.providers.aws.check import simulated
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import REMEDY, aws_errors, cause_code
+from deploy.providers.aws.clients import REMEDY, Clients, aws_errors, cause_code
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding, granted
 

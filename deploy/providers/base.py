@@ -29,12 +29,7 @@ class RefusedError(ProviderError):
 
 
 class PartialError(ProviderError):
-    """Some regions did not answer. What is not among `reports` may be there all the same, in one of those.
-
-    Attributes:
-        reports: of the regions that answered.
-        silent: the others, and why.
-    """
+    """Some regions did not answer. What is not among `reports` may be there all the same, in one of those."""
 
     def __init__(self, reports: Sequence[InstanceReport], silent: Mapping[str, ProviderError]) -> None:
         names = ", ".join(silent)
@@ -52,10 +47,8 @@ class Provider(Protocol):
     def offers(self) -> Sequence[Offer]:
         """Everything that can be rented, with its price and availability now.
 
-        What is in a region that does not answer is not available, and its reason says so.
-
-        Raises:
-            ProviderError: if the provider cannot be asked now.
+        What is in a region that does not answer is not available, and its reason says so. Raises
+        ProviderError if the provider cannot be asked now.
         """
 
     def launch(self, request: LaunchRequest) -> InstanceReport:
@@ -77,8 +70,7 @@ class Provider(Protocol):
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End instances; those that have ended already, or never were, are no error.
 
-        Raises:
-            ProviderError: if not all could be ended now, or it is not known; all that could be, were.
+        Raises ProviderError if not all could be ended now, or it is not known; all that could be, were.
         """
 
     def close(self) -> None:

@@ -111,11 +111,6 @@ class ProviderConfig(YamlFile):
     ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
         """More about offers than the scheduler needs, for `spotweave offers`.
 
-        Args:
-            provider: that `open` gave.
-            offers: of the provider.
-            now_s: epoch seconds.
-
         Returns:
             Facts by offer id, such as {"score": 3}; and notes about what could not be learnt.
 

@@ -87,10 +87,8 @@ class History:
 class Availability:
     """The record of all offers, kept in a file (None: nowhere). Safe to use from several threads.
 
-    The cool-down doubles with each further refusal in a row, up to `most_s`.
-
-    Raises:
-        ProviderError: if the file cannot be used.
+    The cool-down doubles with each further refusal in a row, up to `most_s`. Raises ProviderError if the file
+    cannot be used.
     """
 
     def __init__(self, path: Path | None, cool_down_s: float, most_s: float) -> None:

@@ -35,8 +35,7 @@ class Runner(Protocol):
     def check(self, spec: JobSpec, folder: str) -> None:
         """Refuse, before anything is rented, a job that cannot run.
 
-        Raises:
-            ValueError: one line: what was given, what was expected, what to do.
+        Raises ValueError: one line: what was given, what was expected, what to do.
         """
 
     def start(self) -> None:

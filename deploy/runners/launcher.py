@@ -12,7 +12,6 @@ command.json: "argv"; "env", whole; "given", what it reads from standard input, 
 Exit codes: 0 it runs, or has ended (result.json is there); 75 another one runs.
 """
 
-import ctypes
 import errno
 import fcntl
 import json
@@ -24,7 +23,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,15 +35,11 @@ from deploy.node import procfs
 from deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
 
 ALREADY_RUNNING = 75
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LOCK_TRIES = 40
 _JOBS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 """Errors of a start that another try cannot mend."""
 _FILES_OPEN = 65536
 _FILES_MOST = 1_000_000
-_BADNESS = 500
-"""The kernel, out of memory, ends a job before it ends the scheduler."""
 _LOOK_S = 2.0
 _LOOK_LEAST_S = 0.1
 _GROWTH_BYTES_S = 4 << 30
@@ -96,23 +90,20 @@ def _supervise(folder: Path, lock: int, ready: int) -> None:
     _write(folder / "process.json", {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()})
     os.write(ready, b"1")
     os.close(ready)
-    libc = ctypes.CDLL(None)
     # What the command leaves behind, in whatever session and with whatever variables, is the launcher's.
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    result = _run(command, lock, libc)
+    procfs.adopt_orphans()
+    result = _run(command, lock)
     _kill_rest(command["group"])
     _write(folder / "result.json", {**result, "ended_s": time.time()})
 
 
-def _run(command: dict[str, Any], lock: int, libc: ctypes.CDLL) -> dict[str, object]:
+def _run(command: dict[str, Any], lock: int) -> dict[str, object]:
     def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        procfs.die_with_parent()
+        procfs.yield_to_scheduler()
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         most = _FILES_OPEN if hard == resource.RLIM_INFINITY else min(hard, _FILES_OPEN)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(str(_BADNESS))
 
     below = Path(command["log_below"])
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -56,12 +56,7 @@ class Policies:
 
 
 class Chooser:
-    """Takes the decisions of a pass.
-
-    Attributes:
-        waiting: tasks without a place in the latest pass.
-        live: instances in the latest pass, by market.
-    """
+    """Takes the decisions of a pass."""
 
     def __init__(
         self,
@@ -92,10 +87,7 @@ class Chooser:
     ) -> None:
         """Decide about every task that is due, until nothing changes.
 
-        Args:
-            offers: of all providers.
-            now_s: epoch seconds.
-            told: what runners say of federated clients.
+        `told` is what runners say of federated clients.
         """
         held = self._store.instances.live()
         self.live = Counter(instance.offer.market for instance in held)

@@ -42,7 +42,6 @@ class Invalid:
     """A policy's answer that was not followed.
 
     Attributes:
-        fault: what is wrong with it.
         answered: the answer in words, one line.
         guide: the rule that decided instead.
     """
@@ -58,11 +57,7 @@ class Invalid:
 
 
 class InvalidAnswerError(Exception):
-    """An answer that must not be followed.
-
-    Attributes:
-        fault: what is wrong with it.
-    """
+    """An answer that must not be followed."""
 
     def __init__(self, fault: Fault, answered: str) -> None:
         super().__init__(answered)
@@ -72,8 +67,7 @@ class InvalidAnswerError(Exception):
 def valid_answer(policy: Policy, observation: Observation) -> int:
     """The flat action that a policy takes.
 
-    Raises:
-        InvalidAnswerError: if it raises, or answers what is not among the valid actions.
+    Raises InvalidAnswerError if it raises, or answers what is not among the valid actions.
     """
     try:
         action = policy.act(observation)
@@ -123,7 +117,6 @@ class Candidate:
     """One place for a task, or none for now.
 
     Attributes:
-        offer_id: the offer; None for "none for now".
         valid: whether it may be chosen now.
         reason: why not; "" where it may.
         total: what the policy ranks by, higher is better: its values, weighed; None where it gives no number.
@@ -133,7 +126,6 @@ class Candidate:
         finish_s: expected seconds until the end of its work (or next execution) there.
         risk: chance of an interruption until then, as the rule `expected_cost` estimates it.
         cost_usd: expected cost of that at the price of now.
-        region: of the offer; "" for none for now.
         egress_usd: charged for moving its data there if it starts there.
     """
 
@@ -156,8 +148,6 @@ class Decision:
     """What a policy chose.
 
     Attributes:
-        policy: its name.
-        need: the task that is decided.
         offer_id: where to; None for none for now.
         candidates: all, best first, those that are not valid last.
         row: what the policy saw of the task.
@@ -222,10 +212,7 @@ class Decider:
     def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
         """The decision about one of the first `window` needs; None if there is none.
 
-        Args:
-            snapshot: of these needs and offers, in their order.
-            needs: by arrival.
-            offers: the clusters.
+        `needs` by arrival, `offers` as the clusters: both in the order of the snapshot.
         """
         if not needs:
             return None
@@ -290,8 +277,7 @@ class Decider:
     def _values(self, policy: Policy, observation: Observation, row: int) -> Table:
         """Values by component, and the totals; empty for policies without value components.
 
-        Raises:
-            InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
+        Raises InvalidAnswerError if the policy raises, or decides by values or weights that are not finite.
         """
         if not isinstance(policy, WeighedPolicy):
             return {}, None

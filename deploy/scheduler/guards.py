@@ -74,12 +74,7 @@ class Outcome:
 
 
 class Guards:
-    """Bounds the choices of policies.
-
-    Args:
-        config: which guards are on.
-        prices: what offers cost lately; None: nothing but the present is known.
-    """
+    """Bounds the choices of policies."""
 
     def __init__(self, config: GuardsConfig, prices: Prices | None = None) -> None:
         self.rules = config.rules()
@@ -97,14 +92,7 @@ class Guards:
     ) -> Outcome:
         """What a choice becomes.
 
-        Args:
-            row: what the policy saw of the task.
-            need: the task.
-            chosen: the offer's id; None for none for now.
-            offers: the clusters of the row.
-            now_s: epoch seconds.
-            standing: of a task that runs.
-            left_usd: what budgets still pay.
+        `chosen` and `offers` are of the row that the policy saw; `standing` is of a task that runs.
         """
         n_offers = len(offers)
         ids = [offer.offer_id for offer in offers]
@@ -187,9 +175,6 @@ class Budgets:
 
     What is left is what remains once everything that runs, or was asked for, has ended, which takes up to two
     passes, and once the data of starts that are intended were moved.
-
-    Attributes:
-        left_usd: of the deployment's budget.
     """
 
     def __init__(self, store: Store, settings: SchedulerSettings) -> None:

@@ -31,18 +31,7 @@ PRUNE_S = 3600.0
 
 
 class Scheduler:
-    """One deployment's scheduler; only the holder of the store's lead may run one.
-
-    Args:
-        store: what survives.
-        providers: by name.
-        runners: of the kinds of jobs.
-        policies: for Spark and for federated tasks.
-        clock: the time.
-        nodes: what is known of the agents on instances.
-        settings: of the loop.
-        metrics: told of each pass; None: nobody is.
-    """
+    """One deployment's scheduler; only the holder of the store's lead may run one."""
 
     def __init__(
         self,

@@ -53,11 +53,7 @@ _PREFIX = "spotweave_scheduler"
 
 
 class SchedulerMetrics:
-    """The metrics of one scheduler.
-
-    Args:
-        registry: to which others may add theirs.
-    """
+    """The metrics of one scheduler."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -133,14 +129,7 @@ class SchedulerMetrics:
         self._take_in(store)
 
     def see(self, store: Store, waiting: int, live: Mapping[str, int], now_s: float) -> None:
-        """What is there at the end of a pass.
-
-        Args:
-            store: of the deployment.
-            waiting: tasks without a place.
-            live: instances by market.
-            now_s: epoch seconds.
-        """
+        """What is there at the end of a pass."""
         for decider, counted in self._deciders:
             for key, times in decider.invalid.items():
                 self.invalid.labels(*key).inc(times - counted.get(key, 0))

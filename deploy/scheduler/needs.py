@@ -50,7 +50,6 @@ class Round:
 
     Attributes:
         idle: it holds its instances and waits for others.
-        is_server: whether it is the server.
         owes: whether its result of the current round is still to come.
         round_left_s: expected seconds until all others of its round have delivered.
         round_s: expected seconds of a whole round.
@@ -78,10 +77,7 @@ class Need:
     """One task that awaits a decision.
 
     Attributes:
-        key: which task.
-        kind: of its work.
         resources: of each instance, and how many it needs at once.
-        places: where it may run.
         standard_s: seconds of one execution (batch, epoch), or of all the work, at its reference speed.
         age_s: since it was submitted.
         waited_s: since it entered, or re-entered, the buffer; 0 while it runs.
@@ -95,8 +91,6 @@ class Need:
         save_s: what saving one takes.
         data_gb: to be read where it starts.
         checkpoint_gb: to be restored where it starts.
-        interruptions: so far.
-        misses: deadlines missed so far.
         backlog: batches that are due and not finished.
         running: it runs now and may be moved; "none" leaves it.
         here: id of the offer on which it runs or waits, None for none.
@@ -470,10 +464,7 @@ class Learned:
 def reference_s(job: Job, task: Task, held: list[Instance]) -> float | None:
     """What a finished task says about the next one of its name; None where it says nothing.
 
-    Args:
-        job: it belongs to, succeeded.
-        task: as it was at the end.
-        held: all instances that it ever had.
+    `held` are all instances that the task ever had.
     """
     if not isinstance(job.spec.work, SparkBatch):
         if task.last_execution_s is None or not held:
@@ -493,11 +484,7 @@ def _name(job: Job, key: TaskKey) -> tuple[str, str, str]:
 
 
 class Lateness:
-    """Counts, for each offer, the deadlines that passed while a task was there.
-
-    Attributes:
-        by_offer: misses since this scheduler started.
-    """
+    """Counts, for each offer, the deadlines that passed while a task was there."""
 
     def __init__(self) -> None:
         self.by_offer: Counter[str] = Counter()

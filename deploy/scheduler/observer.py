@@ -36,13 +36,7 @@ _LONGEST_TEXT = 2_000
 def bounded(report: TaskReport, assignment: Assignment, now_s: float) -> TaskReport:
     """A report as it may be kept and computed with.
 
-    Args:
-        report: of a runner.
-        assignment: that the runner was asked about.
-        now_s: epoch seconds.
-
-    Raises:
-        ValueError: if it is about something else, or holds what is no value of its kind.
+    Raises ValueError if it is about something else, or holds what is no value of its kind.
     """
     if report.key != assignment.key or report.attempt != assignment.attempt:
         raise ValueError(f"a report about {report.key} {report.attempt} answers for {assignment.attempt_id}")
@@ -146,12 +140,7 @@ class Observer:
     @property
     def looks(self) -> Sequence[Callable[[float], None]]:
         """One look at everything; a part that fails leaves the others."""
-        return (
-            self._look_at_offers,
-            self._look_at_instances,
-            self._look_at_nodes,
-            self._look_at_tasks,
-        )
+        return (self._look_at_offers, self._look_at_instances, self._look_at_nodes, self._look_at_tasks)
 
     def _look_at_offers(self, now_s: float) -> None:
         found: list[Offer] = []

@@ -41,14 +41,7 @@ def intend_move(
 ) -> None:
     """Intend to move a task that has a place to another offer. Needs a transaction.
 
-    Args:
-        store: of the deployment.
-        task: as it is now.
-        instances: this many.
-        offer: where to.
-        now_s: epoch seconds.
-        decision_id: the decision behind it, if there is one.
-        about: more for the event `task.moved`: "reason", "gain_usd" and "cost_usd".
+    `about` is more for the event `task.moved`: "reason", "gain_usd", "cost_usd".
     """
     payload: dict[str, Json] = {
         **about,
@@ -83,11 +76,7 @@ def kept_for_moves(store: Store) -> set[str]:
 def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> None:
     """Do a move if it can be done now; give it up if it never can.
 
-    Args:
-        store: of the deployment.
-        intent: of kind MOVE.
-        now_s: epoch seconds.
-        ready_within_s: the new instances have so long to get ready.
+    The new instances have `ready_within_s` to get ready.
     """
     key = TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
     job, task = store.jobs.get(key.job_id), store.tasks.get(key)

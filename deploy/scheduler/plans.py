@@ -34,7 +34,6 @@ class Stand:
     """A step that has begun.
 
     Attributes:
-        region: where it runs, or its files are.
         progress: share that is done; 1 for one that has succeeded.
     """
 
@@ -82,11 +81,8 @@ class Plans:
     ) -> Mapping[str, str]:
         """By step: its region, of those that have not succeeded; nothing while one of them fits no offer.
 
-        Args:
-            spec: of a job that is a workflow.
-            stands: of its steps (see `stands_of`).
-            offers: as they are.
-            used: by offer: instances of other jobs.
+        `used` counts instances of other jobs by offer; `stands` are those of the steps (see
+        `stands_of`).
         """
         if not offers:
             return {}

@@ -59,8 +59,7 @@ def load_market_policy(
 def load_round_policy(name: str, n_offers: int, strict: bool = True) -> Loaded:
     """A rule of `agents.federated`, or a policy trained for `+env=federated`: for federated tasks.
 
-    Raises:
-        ValueError: as `load_market_policy`.
+    Raises ValueError: as `load_market_policy`.
     """
     known = question_rules("federated")
     if name in RULE_NAMES and name not in known:
@@ -74,14 +73,8 @@ def load_round_policy(name: str, n_offers: int, strict: bool = True) -> Loaded:
 def load_federated_policy(name: str | None, market: Loaded, n_offers: int, strict: bool = True) -> Loaded:
     """The policy for federated tasks that a deployment names.
 
-    Args:
-        name: for `load_round_policy`; None: the market policy, or what its file holds for federated tasks.
-        market: the policy for Spark jobs.
-        n_offers: how many offers the deployment has.
-        strict: as for `load_market_policy`.
-
-    Raises:
-        ValueError: as `load_market_policy`.
+    `name` None: the market policy, or what its file holds for federated tasks. Raises ValueError: as
+    `load_market_policy`.
     """
     if name is None and market.unusable:
         name = ROUNDS_STAND_IN

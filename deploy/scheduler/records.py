@@ -27,7 +27,6 @@ class Watched:
     must bring hold for it as well.
 
     Attributes:
-        policy: its name.
         choice: offer; None for "none for now".
         difference_usd: expected USD of its choice minus that of the one that was taken, by one appraisal for
             both (see `appraised_usd`): below 0 the watched policy would have been cheaper.
@@ -43,12 +42,7 @@ _Stay = tuple[str | None, str | None, str | None, bool]
 
 
 class Records:
-    """Writes decisions down.
-
-    Args:
-        store: of the deployment.
-        mode: of the policies.
-    """
+    """Writes decisions down."""
 
     def __init__(self, store: Store, mode: Mode) -> None:
         self._store = store

@@ -132,13 +132,7 @@ def requeue(
 
 @dataclass(frozen=True)
 class Retries:
-    """What becomes of a task whose attempt came to nothing: it is tried again later each time, up to a limit.
-
-    Attributes:
-        store: of the deployment.
-        settings: of the loop.
-        cooldowns: of offers.
-    """
+    """Retry a task whose attempt came to nothing, later each time and up to a limit."""
 
     store: Store
     settings: SchedulerSettings
@@ -249,11 +243,7 @@ class _Case:
 
 
 class Quarantine:
-    """Guards the handling of each job.
-
-    Args:
-        store: of the deployment.
-    """
+    """Guards the handling of each job."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

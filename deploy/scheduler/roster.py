@@ -115,14 +115,7 @@ def _warned(held: Sequence[Instance]) -> frozenset[str]:
 
 
 class Urgency:
-    """Finds them among ten thousand without reading a spec twice.
-
-    Args:
-        store: of the deployment.
-        settings: of the loop.
-        learned: how long jobs of a name took.
-        quarantine: guards what is read of each job.
-    """
+    """Finds them among ten thousand without reading a spec twice."""
 
     def __init__(
         self, store: Store, settings: SchedulerSettings, learned: Learned, quarantine: Quarantine
@@ -222,8 +215,6 @@ class Asked:
     """A task that may be decided about.
 
     Attributes:
-        need: what it needs.
-        task: as the store knows it.
         standing: what it has where it runs; None: it waits, is idle, or its place is as good as lost.
     """
 
@@ -265,13 +256,7 @@ class Roll:
 
 
 class Roster:
-    """Calls the roll of each pass.
-
-    Attributes:
-        questions: when each task is asked about.
-        lateness: deadlines missed on each offer.
-        memberships: how clients of federated trainings stand.
-    """
+    """Calls the roll of each pass."""
 
     def __init__(
         self,
@@ -310,14 +295,7 @@ class Roster:
         told: Mapping[TaskKey, TaskReport],
         now_s: float,
     ) -> Roll:
-        """Select the tasks to decide about now.
-
-        Args:
-            offers: as they are.
-            held: all live instances.
-            told: what runners say of federated clients.
-            now_s: epoch seconds.
-        """
+        """Select the tasks to decide about now."""
         self._learned.look(now_s)
         self._offers, self._held, self._planned = offers, held, {}
         launch_s = max((offer.launch_s for offer in offers if offer.market != "spot"), default=0.0)
@@ -361,10 +339,7 @@ class Roster:
         live = {task.key for task in placed} | {row.key for row in waiting}
         self._forget(live, now_s)
         return Roll(
-            self._all_asked(jobs, asked, now_s),
-            self._all_asked(jobs, at_risk, now_s),
-            len(waiting),
-            live,
+            self._all_asked(jobs, asked, now_s), self._all_asked(jobs, at_risk, now_s), len(waiting), live
         )
 
     def _arrival(self, job: Job, key: TaskKey) -> tuple[float, str, int]:
@@ -373,12 +348,7 @@ class Roster:
         return job.submitted_s, job.job_id, position
 
     def _look_at_placed(
-        self,
-        job: Job,
-        task: Task,
-        held: Sequence[Instance],
-        move: Intent | None,
-        now_s: float,
+        self, job: Job, task: Task, held: Sequence[Instance], move: Intent | None, now_s: float
     ) -> tuple[_Entry | None, _Entry | None]:
         """A task that has a place, as one to be asked about and as one at risk; None: it is not."""
         mine = [one for one in held if one.instance_id in task.instances]
@@ -400,12 +370,7 @@ class Roster:
             return None, at_risk
         return _Entry(task, mine, standing_of(task, mine, now_s)), at_risk
 
-    def _all_asked(
-        self,
-        jobs: Mapping[str, Job],
-        entries: Sequence[_Entry],
-        now_s: float,
-    ) -> list[Asked]:
+    def _all_asked(self, jobs: Mapping[str, Job], entries: Sequence[_Entry], now_s: float) -> list[Asked]:
         found = []
         for entry in entries:
             job_id = entry.task.key.job_id

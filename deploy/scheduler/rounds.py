@@ -55,7 +55,6 @@ class Look(NamedTuple):
 
     Attributes:
         task: as the store, or where it has no place its runner, knows it.
-        held: its instances.
         report: of its runner; None: there is none.
     """
 
@@ -80,12 +79,7 @@ class News(NamedTuple):
 class Rounds(RoundEstimates):
     """An application since this scheduler began to look at it.
 
-    Args:
-        work: of the job.
-        set_up_s: expected from a ready instance to work.
-
     Attributes:
-        number: of each task.
         stands: of the clients that take part, by task, in this pass.
         aggregation_s: expected at the end of a round.
     """
@@ -313,14 +307,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass of the loop sees.
-
-    Attributes:
-        now_s: epoch seconds.
-        offers: as they are.
-        held: by task: the instances that it holds.
-        told: what runners say of federated clients.
-    """
+    """What a pass of the loop sees."""
 
     now_s: float = 0.0
     offers: Sequence[Offer] = ()
@@ -329,12 +316,7 @@ class Pass:
 
 
 class Memberships:
-    """Looks at applications.
-
-    Args:
-        store: of the deployment.
-        set_up_s: expected from a ready instance to work.
-    """
+    """Looks at applications."""
 
     def __init__(self, store: Store, set_up_s: float) -> None:
         self._store = store
@@ -346,11 +328,6 @@ class Memberships:
 
     def see(self, jobs: Mapping[str, Job], placed: Sequence[Task], seen: Pass) -> Mapping[str, News]:
         """Take in a pass: all that has changed since the one before.
-
-        Args:
-            jobs: of the tasks with a place, and of those that runners told of.
-            placed: all tasks with a place.
-            seen: in this pass.
 
         Returns:
             What has changed, by job.

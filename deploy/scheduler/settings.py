@@ -28,7 +28,6 @@ class SchedulerSettings:
         silent_within_s: an instance whose node has not answered for longer is lost to its task.
         vanished_after_s: an instance that its provider has not reported for so long, and whose node does not
             answer, is gone.
-        guards: what bounds the policies.
         reconsider_s: the policy is asked this often whether to move a task that runs (see
             `guards.moves.reconsidered`), a stream at the end of a batch; 0: only when its provider advises to
             leave or announces an end.

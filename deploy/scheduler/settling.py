@@ -54,10 +54,8 @@ class Ending:
     def settle(self, now_s: float, silent: Collection[str] = ()) -> None:
         """Everything that follows without a decision, each task in a transaction of its own.
 
-        Args:
-            now_s: epoch seconds.
-            silent: kinds of jobs whose runner could not be asked: of an attempt whose instances are gone it
-                is not known whether it had come to its end before.
+        `silent` are kinds of jobs whose runner could not be asked: of an attempt whose instances are
+        gone it is not known whether it had come to its end before.
         """
         self._counted.clear()
         with self._store.snapshot():

@@ -253,13 +253,6 @@ class View:
     """Offers and their use in one pass.
 
     Columns are computed once: a task is shown many times before it is decided about.
-
-    Args:
-        offers: in a fixed order.
-        used: instances that run or boot on each, by its id.
-        halted: instances that wait inside those with queues of their own.
-        occupancy: how full they were lately.
-        missed: deadlines missed on each so far.
     """
 
     def __init__(

@@ -56,8 +56,7 @@ class DeploymentKey:
     def load(cls, path: Path, *, create: bool = False) -> DeploymentKey:
         """Read the key file: 64 hexadecimal digits, permissions 0600. `create`: write one if there is none.
 
-        Raises:
-            SecurityError: if it is missing, readable for others, or holds something else.
+        Raises SecurityError if it is missing, readable for others, or holds something else.
         """
         if create and not path.exists():
             try:

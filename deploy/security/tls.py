@@ -49,9 +49,8 @@ class TlsFiles:
 def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
     """Check that a listener can use these files: the server's certificate and its chain, and its key.
 
-    Raises:
-        SecurityError: if one is missing or is not PEM, they do not belong together, a certificate is
-            expired or not yet valid, or others may read the key.
+    Raises SecurityError if one is missing or is not PEM, they do not belong together, a certificate is
+    expired or not yet valid, or others may read the key.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificate.read_bytes())

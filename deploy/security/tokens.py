@@ -90,8 +90,7 @@ class AccessTokens:
     def create(self, name: str, role: Role, now_s: float, valid_s: float | None = None) -> NewToken:
         """Make a token, valid for so long (None: for ever), and keep its hash.
 
-        Raises:
-            SecurityError: if the name or the validity cannot be used.
+        Raises SecurityError if the name or the validity cannot be used.
         """
         if not (0 < len(name) <= 80 and name.isprintable()):
             raise SecurityError(f"a token has the name {name!r}: expected 1 to 80 printable characters")
@@ -114,9 +113,8 @@ class AccessTokens:
     def check(self, text: str, now_s: float) -> TokenRecord:
         """Look up the record of a token.
 
-        Raises:
-            TokenError: if it is malformed, unknown, revoked or expired. Only who has the whole token is
-                told which of the last two.
+        Raises TokenError if it is malformed, unknown, revoked or expired. Only who has the whole token is
+        told which of the last two.
         """
         form = _FORM.fullmatch(text)
         record = None if form is None else self._store.tokens.get(form[1])
@@ -178,13 +176,7 @@ def may_join(
 ) -> bool:
     """Whether a node that shows a join token gets its node token.
 
-    Args:
-        node_token: of the instance.
-        client_token: of the instance.
-        given: what the node showed.
-        age_s: seconds since the instance was asked for.
-        live: whether it exists, or may.
-        answered: whether its agent has ever answered.
+    `given` is what the node showed; `live`: the instance exists, or may.
     """
     right = hmac.compare_digest(join_token(node_token, client_token).encode(), given.encode())
     return right and live and not answered and 0 <= age_s <= VALID_S

@@ -31,7 +31,6 @@ class Caller:
 
     Attributes:
         name: of the token; tokens of one name are one submitter's.
-        role: what the token allows.
         token_id: its public part; None where no tokens are needed.
     """
 
@@ -70,8 +69,7 @@ class Access:
         """A dependency that refuses whoever has less than this role."""
 
         async def required(
-            request: Request,
-            credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+            request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
         ) -> Caller:
             caller = await self._caller(request, credentials)
             request.state.caller = caller

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from deploy.config import QuotasConfig
 from deploy.model.instances import Offer
 from deploy.model.jobs import Bag, JobSpec, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.workflows import Workflow
@@ -25,10 +25,7 @@ def admit(spec: JobSpec, offers: Sequence[Offer]) -> None:
     """Refuse a job for which there is no offer, or whose deadline none can meet.
 
     What is full or unavailable now does not count: it may change. Nothing is refused while no offers are
-    known (no provider has answered yet).
-
-    Raises:
-        AdmissionError: what is missing.
+    known (no provider has answered yet). Raises AdmissionError: what is missing.
     """
     # A thousand clients of a training are one case.
     for task in {
@@ -80,34 +77,13 @@ MIB = 1 << 20
 WINDOW_S = 60.0
 
 
-@dataclass(frozen=True)
-class Quotas:
-    """Quotas of every submitter, admins too; tokens of one name are one submitter's.
-
-    Attributes:
-        live_jobs: of a submitter, that have not ended.
-        jobs_a_minute: of a submitter.
-        stored_mib: files that came with a submitter's jobs and are still kept.
-        all_stored_mib: of all submitters together.
-        free_disk_mib: of the disk with the jobs' folders; uploads leave it alone.
-    """
-
-    live_jobs: int = 1000
-    jobs_a_minute: int = 60
-    stored_mib: int = 4096
-    all_stored_mib: int = 32_768
-    free_disk_mib: int = 1024
+class Quotas(QuotasConfig):
+    """Refuses what would be more."""
 
     def refuse_beyond(self, held: Held, size: int, now_s: float) -> None:
-        """Refuse one more job of a submitter.
+        """Refuse one more job of a submitter, with `size` bytes of files. Raises Refusal.
 
-        Args:
-            held: by them, without it; their jobs of the latest `WINDOW_S`.
-            size: of its files, in bytes.
-            now_s: epoch seconds.
-
-        Raises:
-            Refusal: if it does not fit.
+        `held` is what they have without it, their jobs of the latest `WINDOW_S` among it.
         """
         if held.live_jobs >= self.live_jobs:
             raise Refusal(

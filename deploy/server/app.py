@@ -15,12 +15,11 @@ from deploy.model.clock import Clock, SystemClock
 from deploy.security.tokens import AccessTokens
 from deploy.server import bodies, errors
 from deploy.server.access import Access
-from deploy.server.context import Context, SchedulerView
+from deploy.server.context import Context, SchedulerView, ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.server.middleware import Metrics, Observed
-from deploy.server.routes import decisions, events, files, health, jobs, market
+from deploy.server.routes import decisions, events, files, health, jobs
 from deploy.server.schemas import DecisionRequest
-from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 
 ABOUT = """Which task goes where now, and what runs, happens and costs.
@@ -42,14 +41,8 @@ def create_app(
 ) -> FastAPI:
     """One service.
 
-    Args:
-        settings: how it behaves.
-        deciders: the policies.
-        store: None: a policy server that only decides; there are no routes for jobs then.
-        scheduler: None: there is none in this process; offers are not shown and not asked for.
-        clock: the time.
-        registry: metrics of others that `/metrics` shall show too.
-        more_routes: made of the context, e.g. the dashboard's.
+    Without a store it only decides: there are no routes for jobs. Without a scheduler in this process,
+    offers are not shown. `/metrics` shows `registry` too; `more_routes` are made of the context.
 
     Returns:
         The ASGI application. Its `state.context` is the `Context`.
@@ -84,10 +77,10 @@ def create_app(
         app.include_router(decisions.stored(context, store))
         app.include_router(jobs.router(context, store, settings.jobs))
         app.include_router(files.router(context, store))
-        app.include_router(market.router(context, store))
+        app.include_router(decisions.market_router(context, store))
         app.include_router(events.router(context, store))
         if scheduler is not None:
-            app.include_router(market.offers(context, store, scheduler))
+            app.include_router(decisions.offers(context, store, scheduler))
             app.include_router(files.logs(context, store, scheduler))
     for make in more_routes:
         app.include_router(make(context))

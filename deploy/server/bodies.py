@@ -93,8 +93,7 @@ async def read_body(request: Request, limit: int, within_s: float) -> bytes:
 def parse(model: type[_Model], body: bytes) -> _Model:
     """A model from JSON, strictly.
 
-    Raises:
-        Refusal: if it does not fit; the first things that are wrong, in one line.
+    Raises Refusal if it does not fit; the first things that are wrong, in one line.
     """
     _refuse_what_breaks_things(body)
     try:
@@ -106,9 +105,8 @@ def parse(model: type[_Model], body: bytes) -> _Model:
 def _refuse_what_breaks_things(body: bytes) -> None:
     """Refuse JSON that no model needs and that code behind it may not expect.
 
-    Raises:
-        Refusal: for a number that no float can hold, or a zero character, which no database and no process
-            takes. Nesting is bounded by the parser.
+    Raises Refusal for a number that no float can hold, or a zero character, which no database and no process
+    takes. Nesting is bounded by the parser.
     """
     # Nearly all bodies have neither, which is quickly seen; only others are looked through in earnest.
     if _MANY_DIGITS.search(body) is None and b"\\u0000" not in body:
@@ -211,8 +209,7 @@ class UploadError(ValueError):
 def check_names(files: Mapping[str, str]) -> None:
     """Refuse names that would leave the job's folder, hide in it, or get in each other's way.
 
-    Raises:
-        UploadError: for the first of them.
+    Raises UploadError for the first of them.
     """
     for name in files:
         _check_name(name)
@@ -240,11 +237,7 @@ def _check_name(name: str) -> None:
 
 
 def require_program(spec: JobSpec, files: Mapping[str, str]) -> None:
-    """Refuse a job whose program is not among its files.
-
-    Raises:
-        UploadError: if it is missing.
-    """
+    """Refuse a job whose program is not among its files. Raises UploadError if it is missing."""
     if isinstance(spec.work, Flower):
         app = PurePosixPath(spec.work.app)
         wanted = (app / "pyproject.toml").as_posix()
@@ -274,8 +267,7 @@ def _shown(files: Mapping[str, str]) -> str:
 def sent_files(folder: Path, most_bytes: int) -> dict[str, str]:
     """The files that came with a job, in base64 by name, from its folder, to which its programs can write.
 
-    Raises:
-        UploadError: if they are not there any more as they were sent.
+    Raises UploadError if they are not there any more as they were sent.
     """
     found, left = {}, most_bytes
     for name, digest in sent_names(folder).items():

@@ -61,13 +61,7 @@ class ConnectionLimits:
 
 @dataclass(eq=False)
 class Guest:
-    """One connection.
-
-    Attributes:
-        network: whose it is.
-        waits: what it waits for.
-        drop: ends it at once.
-    """
+    """One connection."""
 
     network: str
     waits: Waits = Waits.REQUEST

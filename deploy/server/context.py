@@ -1,10 +1,11 @@
-"""Objects that the routes share."""
+"""Settings of the service, and the objects that its routes share."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from anyio import CapacityLimiter
@@ -14,11 +15,53 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.runners.base import Printed
 from deploy.server.access import Access
+from deploy.server.admission import MIB, Quotas
+from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
 from deploy.server.middleware import Metrics
-from deploy.server.settings import ServerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+from envs.simulation.guards.rules import GuardsConfig
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the service behaves.
+
+    Attributes:
+        jobs: folder of the jobs' own folders; needed where jobs are taken.
+        tokens: whether requests need an access token. Without, everyone who reaches the port may do
+            everything, and only requests that come to a loopback name are answered.
+        window: tasks that a market policy sees at once (J).
+        decision_bytes: largest body of a request for decisions.
+        job_bytes: largest body of a submission, its files (base64) included.
+        job_files: at most this many files of a job.
+        body_within_s: a body must have arrived after so long.
+        pass_within_s: the service is ready only if the scheduler's latest pass is no older.
+        streams: at most this many followers of events at once,
+        streams_each: and this many of one caller.
+        poll_s: between two looks at the store for new events.
+        heartbeat_s: a follower hears something at least so often; its token is checked again then.
+        bodies_bytes: of bodies of submissions that are read and handled at once; of one submitter half of it,
+            or one body.
+    """
+
+    jobs: Path | None = None
+    tokens: bool = True
+    window: int = 8
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
+    decision_bytes: int = 2 * MIB
+    job_bytes: int = 32 * MIB
+    job_files: int = 500
+    body_within_s: float = 60.0
+    pass_within_s: float = 60.0
+    streams: int = 32
+    streams_each: int = 8
+    poll_s: float = 0.5
+    heartbeat_s: float = 15.0
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    quotas: Quotas = field(default_factory=Quotas)
+    bodies_bytes: int = 64 * MIB
 
 
 class SchedulerView(Protocol):
@@ -42,13 +85,8 @@ class Context:
     """One service.
 
     Attributes:
-        settings: of the service.
-        clock: the time.
-        deciders: the policies.
         store: None: a policy server that only decides.
         scheduler: None: there is none in this process.
-        access: who may do what.
-        metrics: for Prometheus.
         closing: set when the service ends, so that streams end too.
         urgent: threads for what must not queue behind the requests of others.
     """

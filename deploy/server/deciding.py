@@ -47,9 +47,7 @@ class _Offers:
     """The offers of one request.
 
     Attributes:
-        offers: as the scheduler knows them.
         used: instances by offer id; rises with each decision of the request.
-        occupancy: their history.
     """
 
     offers: Sequence[Offer]
@@ -60,11 +58,7 @@ class _Offers:
 class Deciders:
     """The policies of a service. Safe to use from several threads; requests do not influence each other.
 
-    Args:
-        market: for all but federated tasks.
-        federated: for federated tasks; None: they are refused.
-        window: tasks that the market policy sees at once.
-        guards: what bounds the policies.
+    `federated` None: federated tasks are refused.
     """
 
     def __init__(
@@ -93,9 +87,8 @@ class Deciders:
     ) -> Deciders:
         """By the names of a deployment's configuration, ready: the first request is not slower than others.
 
-        Raises:
-            ValueError: one line, if there is no such policy, it is for another world, or it depends on the
-                number of offers.
+        Raises ValueError (one line) if there is no such policy, it is for another world, or it depends on the
+        number of offers.
         """
         own = load_market_policy(market, ANY_NUMBER, weights, strict)
         rounds = None
@@ -111,8 +104,7 @@ class Deciders:
     def answer(self, request: DecisionRequest) -> DecisionResponse:
         """At most one decision of each policy, that of the task which arrived first before the other.
 
-        Raises:
-            RequestError: if there is no policy for a task, or the weights do not fit the market policy.
+        Raises RequestError if there is no policy for a task, or the weights do not fit the market policy.
         """
         market, weights = self._weighed(request.weights)
         arrived = sorted(request.tasks, key=lambda task: -task.age_s)
@@ -177,9 +169,7 @@ class Deciders:
             why=decision.why,
             candidates=_candidates(decision),
             window=Window.model_construct(
-                size=window,
-                considered=[_named(one) for one in needs],
-                left_out=len(tasks) - len(seen),
+                size=window, considered=[_named(one) for one in needs], left_out=len(tasks) - len(seen)
             ),
         )
 

@@ -49,10 +49,7 @@ class Metrics:
             registry=self.registry,
         )
         self.decisions = Counter(
-            "spotweave_decisions_total",
-            "Decisions on request.",
-            ("kind", "choice"),
-            registry=self.registry,
+            "spotweave_decisions_total", "Decisions on request.", ("kind", "choice"), registry=self.registry
         )
         self.decision_s = Histogram(
             "spotweave_decision_seconds",

@@ -29,9 +29,8 @@ from deploy.security.tls import TlsFiles, listen_allowed, load_tls
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
 from deploy.server.connections import FILES_KEPT, Connections, Server, allow_files
-from deploy.server.context import Context
+from deploy.server.context import Context, ServerSettings
 from deploy.server.deciding import Deciders
-from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 
 log = structlog.get_logger("server")
@@ -48,8 +47,7 @@ class ListenError(ValueError):
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 for any that is free.
 
-    Raises:
-        ListenError: if the port is in use, or the address is not one of this machine.
+    Raises ListenError if the port is in use, or the address is not one of this machine.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(

@@ -68,10 +68,7 @@ TASK_EXAMPLE: dict[str, Any] = {
     "waited_s": 120.0,
     "slack_s": 14_000.0,
 }
-DECISION_EXAMPLE: dict[str, Any] = {
-    "offers": [OFFER_EXAMPLE, ON_DEMAND_EXAMPLE],
-    "tasks": [TASK_EXAMPLE],
-}
+DECISION_EXAMPLE: dict[str, Any] = {"offers": [OFFER_EXAMPLE, ON_DEMAND_EXAMPLE], "tasks": [TASK_EXAMPLE]}
 
 
 class _Facts(BaseModel):

@@ -12,10 +12,9 @@ from sqlalchemy import func, insert, literal, select, union_all
 from deploy.billing import Bill, bill, bill_by_day
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import TaskKey
-from deploy.store import charging
-from deploy.store.charging import zone_of
 from deploy.store.database import Database
 from deploy.store.instances import LIVE, Instance
+from deploy.store.prices import rented, zone_of
 from deploy.store.schema import charges, egress, instances, jobs, portions
 
 _GONE = InstanceState.TERMINATED.value
@@ -73,7 +72,7 @@ class Costs:
                 for job_id, *amounts in connection.execute(ended):
                     # PostgreSQL adds 64-bit integers up to a NUMERIC.
                     bills[job_id] += Bill(*(int(amount) for amount in amounts))
-                for one in charging.rented(connection, _RUNNING, instances.c.job_id.in_(some)):
+                for one in rented(connection, _RUNNING, instances.c.job_id.in_(some)):
                     bills[one.job_id] += bill(one.usage, now_s)
         return bills
 
@@ -91,7 +90,7 @@ class Costs:
             for task, *amounts in connection.execute(ended):
                 bills[task] += Bill(*(int(amount) for amount in amounts))
             task_of = dict(connection.execute(names).tuples().all())
-            for one in charging.rented(connection, _RUNNING, instances.c.job_id == job_id):
+            for one in rented(connection, _RUNNING, instances.c.job_id == job_id):
                 bills[task_of[one.instance_id]] += bill(one.usage, now_s)
         return bills
 
@@ -108,7 +107,7 @@ class Costs:
         with self._database.snapshot() as connection:
             for name, *amounts in connection.execute(ended):
                 groups[name] = Bill(*(int(amount) for amount in amounts))
-            running = charging.rented(connection, _RUNNING)
+            running = rented(connection, _RUNNING)
         for one in running:
             for day, part in bill_by_day(one.usage, now_s).items():
                 names = {
@@ -126,12 +125,12 @@ class Costs:
         if grouping is not Grouping.JOB:
             groups = self.by(grouping, now_s)
             return {name: groups[name] for name in list(groups)[-limit:]}
-        rented = select(instances.c.job_id).where(
+        has_rented = select(instances.c.job_id).where(
             instances.c.job_id == jobs.c.job_id, instances.c.launched_s.is_not(None)
         )
         order = (jobs.c.submitted_s.desc(), jobs.c.job_id.desc())
         with self._database.snapshot() as connection:
-            query = select(jobs.c.job_id).where(rented.exists()).order_by(*order).limit(limit)
+            query = select(jobs.c.job_id).where(has_rented.exists()).order_by(*order).limit(limit)
             bills = self.of_jobs(connection.scalars(query).all(), now_s)
         return dict(sorted(bills.items()))
 
@@ -148,12 +147,7 @@ class Egress:
     def add(self, key: TaskKey, attempt: int, instance: Instance, charges: int, now_s: float) -> None:
         """Charge a task for the move of its data to an attempt's start.
 
-        Args:
-            key: the task.
-            attempt: which has no such charge yet.
-            instance: where it starts; of several, any.
-            charges: see `deploy.billing`.
-            now_s: epoch seconds.
+        The attempt has no such charge yet; charges see `deploy.billing`.
         """
         self._database.writing.execute(
             insert(egress).values(

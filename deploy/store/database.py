@@ -123,7 +123,6 @@ class Database:
     """One database. Safe to use from several threads; never await inside a transaction.
 
     Attributes:
-        engine: SQLAlchemy's.
         path: of a SQLite database; None on PostgreSQL.
         recall: what threads keep of what they read.
     """
@@ -251,8 +250,7 @@ class Database:
     def writing(self) -> Connection:
         """The connection of the current transaction.
 
-        Raises:
-            RuntimeError: if there is none: whoever writes says what belongs together.
+        Raises RuntimeError if there is none: whoever writes says what belongs together.
         """
         connection: Connection | None = getattr(self._local, "writing", None)
         if connection is None:
@@ -367,11 +365,7 @@ def _dumps(value: Any) -> str:
 
 def _sqlite_engine(url: URL, durable: bool) -> Engine:
     engine = create_engine(
-        url,
-        connect_args={"timeout": BUSY_S},
-        json_serializer=_dumps,
-        pool_size=8,
-        max_overflow=56,
+        url, connect_args={"timeout": BUSY_S}, json_serializer=_dumps, pool_size=8, max_overflow=56
     )
 
     @event.listens_for(engine, "connect")

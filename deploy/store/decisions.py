@@ -29,7 +29,6 @@ class CandidateRecord:
     """One place the task could have been put, or none for now.
 
     Attributes:
-        offer_id: the offer; None for "none for now".
         values: value per component, by its name; empty for rules that have none.
         price_usd_hour: of one instance; None for "none for now".
         available: whether it could be chosen.
@@ -56,12 +55,8 @@ class DecisionRecord:
     """One answer to "this task: which cluster, or none for now?".
 
     Attributes:
-        time_s: epoch seconds.
-        policy: that acted.
         mode: what became of it.
-        key: the task.
         candidates: all that were considered, in their order.
-        chosen: offer; None for "none for now".
         latency_s: how long the policy took.
         shadow_policy: the policy that was asked for comparison; None if none was.
         shadow_choice: what it would have chosen; None for "none for now".

@@ -19,14 +19,8 @@ class Event:
 
     Attributes:
         sequence: strictly rising; an event is never seen after one with a higher number.
-        time_s: epoch seconds.
         kind: "noun.verb", e.g. "instance.interrupted".
-        data: the particulars. No secrets.
         job_id: what it is about; None where nothing of the kind.
-        submitter: of that job.
-        task: of the job.
-        instance_id: own id of the instance.
-        decision_id: of the decision.
     """
 
     sequence: int
@@ -66,14 +60,7 @@ class Events:
     ) -> int:
         """Write one down. Returns its number.
 
-        Args:
-            kind: "noun.verb".
-            now_s: epoch seconds.
-            data: the particulars.
-            key: the task that it is about; or
-            job_id: the job.
-            instance_id: the instance.
-            decision_id: the decision.
+        `kind` is "noun.verb". It is about a task (`key`), a job, an instance or a decision.
         """
         made = self._database.writing.execute(
             insert(events),
@@ -91,13 +78,7 @@ class Events:
         return int(made[0])
 
     def after(self, sequence: int, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
-        """Events after a number, the oldest first; 0 for all that are kept.
-
-        Args:
-            sequence: the last number that is known.
-            limit: at most this many.
-            job_id: only of this job.
-        """
+        """Events after a number, the oldest first; 0 for all that are kept."""
         query = _EVENTS.where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)

@@ -142,8 +142,7 @@ def _older(now_s: float, retention: Retention) -> dict[str, Delete]:
     )
     old_intents = select(intents.c.intent_id).where(intents.c.ended_s < now_s - retention.intents * _DAY_S)
     old_prices = select(prices.c.offer_id, prices.c.seen_s).where(
-        prices.c.seen_s < now_s - retention.prices * _DAY_S,
-        superseded_s < now_s - retention.prices * _DAY_S,
+        prices.c.seen_s < now_s - retention.prices * _DAY_S, superseded_s < now_s - retention.prices * _DAY_S
     )
     which = tuple_(prices.c.offer_id, prices.c.seen_s)
     return {

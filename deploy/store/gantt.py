@@ -26,12 +26,7 @@ class Span:
     """The instances of one attempt at a task, from the request until the last of them ended.
 
     Attributes:
-        key: the task.
-        offer_id: what they are.
-        market: how they are rented.
-        instances: how many.
         usd_hour: of all of them, at the prices of the request.
-        requested_s: epoch seconds.
         launched_s: of the first of them; None if none was.
         ready_s: when all were; None before.
         ended_s: None while one of them lives.
@@ -57,8 +52,6 @@ class Sums:
     """Sums over all tasks of a job.
 
     Attributes:
-        tasks: how many.
-        tasks_done: how many of them have succeeded.
         progress: their mean share that is done.
         misses: batch deadlines missed.
     """

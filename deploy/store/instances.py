@@ -14,9 +14,9 @@ from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Node
 from deploy.security.keys import DeploymentKey
-from deploy.store import charging
 from deploy.store.database import Database, Decoded
 from deploy.store.errors import NotFoundError, StoreError
+from deploy.store.prices import forget_charges, open_segments, write_charges
 from deploy.store.schema import instances, portions
 
 _ORDER = list(InstanceState)
@@ -31,23 +31,16 @@ class Instance:
     """An instance as the store knows it.
 
     Attributes:
-        instance_id: the scheduler's own name for it.
         offer: as it was when the instance was asked for.
-        key: the task it is for.
         client_token: that it was or will be launched with.
         node_token: secret for its node agent. Never logged.
         state: RUNNING once its node agent has answered.
-        requested_s: epoch seconds.
         provider_id: the provider's name for it; None before it is known.
-        max_price_usd_hour: as asked for.
         address: of its node, "" before it is known.
         port: of its node agent, 0 before it is known.
         launched_s: when billing began.
         ready_s: when its node agent first answered.
         ended_s: when billing ended, or when it was given up.
-        by_provider: whether the provider ended it.
-        notice_s: when the provider will end it.
-        rebalance: whether the provider recommends to leave it.
         stops: when it was stopped, by time.
         certificate: of its node agent, PEM, "" before it is known. The first one that is told of stays.
     """
@@ -116,8 +109,7 @@ class Instances:
     ) -> Instance:
         """Keep what a provider will be asked for, before it is.
 
-        Raises:
-            StoreError: if the instance id or the client token is taken.
+        Raises StoreError if the instance id or the client token is taken.
         """
         connection = self._database.writing
         # Refused now, not when the instance is charged.
@@ -167,8 +159,7 @@ class Instances:
         with self._database.read() as connection:
             for some in portions(client_tokens):
                 query = self._instance.rows.where(
-                    instances.c.client_token.in_(some),
-                    instances.c.state == _GONE,
+                    instances.c.client_token.in_(some), instances.c.state == _GONE
                 )
                 for row in connection.execute(query).all():
                     found[row.client_token] = self._instance(row)
@@ -243,11 +234,8 @@ class Instances:
     def told(self, known: Instance, report: InstanceReport, now_s: float, *, found: bool = False) -> Instance:
         """As `report`, of an instance as it was read in this transaction; what is not new is not written.
 
-        Args:
-            known: the instance.
-            report: what its provider says.
-            now_s: epoch seconds.
-            found: it was believed to have ended and has not: it is billed as if that had never been believed.
+        `found`: it was believed to have ended and has not; it is billed as if that had never been
+        believed.
         """
         told = report.state
         if told is InstanceState.RUNNING and known.ready_s is None:
@@ -280,11 +268,11 @@ class Instances:
         now_known = replace(known, **values)
         self._write(known.instance_id, {**values, "state": state.value})
         if known.launched_s != launched_s or (known.ended_s is not None and _later(ended, known.ended_s)):
-            charging.open_segments(self._database.writing, known.instance_id, known.offer, launched_s)
+            open_segments(self._database.writing, known.instance_id, known.offer, launched_s)
         if ended is None and known.ended_s is not None:
-            charging.forget_charges(self._database.writing, known.instance_id)
+            forget_charges(self._database.writing, known.instance_id)
         if ended is not None and _billed_from(known) != _billed_from(now_known):
-            charging.write_charges(self._database.writing, known.instance_id)
+            write_charges(self._database.writing, known.instance_id)
         return now_known
 
     def joined(self, instance_id: str, certificate: str) -> bool:
@@ -313,8 +301,7 @@ class Instances:
     def noticed(self, instance_id: str, notice_s: float | None, *, rebalance: bool = False) -> bool:
         """Note an interruption notice or a hint to leave. False if it is not new, or comes after the end.
 
-        Raises:
-            NotFoundError: if there is no such instance.
+        Raises NotFoundError if there is no such instance.
         """
         known = self.get(instance_id)
         if known.state is InstanceState.TERMINATED:
@@ -334,7 +321,7 @@ class Instances:
         if known.launched_s is not None:
             ended_s = max(known.launched_s, ended_s)
         self._write(instance_id, {"state": _GONE, "ended_s": ended_s, "by_provider": by_provider})
-        charging.write_charges(self._database.writing, instance_id)
+        write_charges(self._database.writing, instance_id)
         return True
 
     def _write(self, instance_id: str, values: dict[str, object]) -> None:

@@ -46,17 +46,10 @@ class Intent:
     """Something to do.
 
     Attributes:
-        intent_id: rising.
-        kind: what.
-        state: where it is.
-        payload: its arguments.
         target: what it is done to (id of an instance or an attempt); no two pending ones of a kind share it.
         attempts: number of failed attempts.
         not_before_s: epoch seconds before which it is not tried again.
-        error: of the latest try.
-        created_s: epoch seconds.
         ended_s: epoch seconds; None while it is pending.
-        decision_id: the decision behind it, if there is one.
     """
 
     intent_id: int

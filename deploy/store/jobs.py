@@ -26,16 +26,10 @@ class Job:
     """A job as the store knows it.
 
     Attributes:
-        job_id: unique for ever.
-        spec: as submitted.
-        state: where it is in its life.
-        submitted_s: epoch seconds.
-        workdir: its folder on the scheduler's machine.
         submitter: name of the token that submitted it.
         request_id: the submitter's own name for the request, so that a repeated one gives the same job.
         ended_s: epoch seconds; None while it is live.
         user_failures: attempts that failed by the job's own fault.
-        reason: why it ended as it did, or why it waits.
     """
 
     job_id: str
@@ -166,11 +160,7 @@ class Jobs:
         Raises:
             NotFoundError: if there is no such job.
         """
-        values = {
-            "state": state.value,
-            "reason": plain(reason),
-            "ended_s": None if state.live else now_s,
-        }
+        values = {"state": state.value, "reason": plain(reason), "ended_s": None if state.live else now_s}
         changed = self._database.writing.execute(
             update(jobs)
             .where(jobs.c.job_id == job_id, jobs.c.state.not_in((*_ENDED, state.value)))

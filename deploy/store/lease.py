@@ -24,10 +24,6 @@ from deploy.store.schema import lease
 class Lease:
     """The lead of a database, from now on. Writing through this `Database` needs it until it is released.
 
-    Args:
-        database: whose lock is held.
-        lock: its lock.
-
     Attributes:
         holder: this process's name in the row.
 
@@ -51,8 +47,7 @@ class Lease:
     def held(self) -> bool:
         """Whether it still is, renewed. Once lost it never is again.
 
-        Raises:
-            StoreError: if the database cannot tell now; nothing may be done before it can.
+        Raises StoreError if the database cannot tell now; nothing may be done before it can.
         """
         if self._lost or not self._lock.held():
             self._lost = True

@@ -29,8 +29,7 @@ class FileLock:
     def acquire(self, *, wait: bool) -> bool:
         """Take it; without `wait`, False if another process (or another FileLock of this one) holds it.
 
-        Raises:
-            StoreError: if the file cannot be made.
+        Raises StoreError if the file cannot be made.
         """
         while True:
             try:

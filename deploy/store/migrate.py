@@ -56,12 +56,8 @@ def require_known(version: str | None, where: str) -> None:
 def upgrade(connection: Connection, where: str) -> None:
     """Make the tables of an empty database, or upgrade an older one; whole or not at all.
 
-    Args:
-        connection: in a write transaction, so that no other process upgrades at the same time.
-        where: the database, for messages.
-
-    Raises:
-        StoreDamagedError: if the database is of another program or of a newer version, or lacks tables.
+    The connection is in a write transaction, so that no other process upgrades at the same time. Raises
+    StoreDamagedError if the database is of another program or of a newer version, or lacks tables.
     """
     version = current_version(connection)
     tables = set(inspect(connection).get_table_names())

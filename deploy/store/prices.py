@@ -1,20 +1,160 @@
-"""Prices and availability of offers as they were seen, one row for each change."""
+"""Prices and availability of offers, one row for each change, and what instances are charged by them."""
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Text, bindparam, cast, delete, insert, select
 
-from deploy.billing import micro_usd_hour
+from deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
 from deploy.model.instances import Offer
-from deploy.store import charging
 from deploy.store.database import Database
-from deploy.store.schema import prices
+from deploy.store.schema import charges, instances, price_segments, prices
+
+_MINIMUM_MOST_S = 3600.0
+"""No provider bills more for a start."""
+_BILLED = (
+    *(
+        instances.c[name]
+        for name in ("instance_id", "job_id", "launched_s", "ended_s", "by_provider", "stops")
+    ),
+    cast(instances.c.offer, Text).label("terms"),
+)
+
+
+@dataclass(frozen=True)
+class Rented:
+    """An instance that was launched, as far as money is concerned."""
+
+    instance_id: str
+    job_id: str
+    offer: Offer
+    usage: Usage
+
+    @property
+    def zone(self) -> str:
+        """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
+        return zone_of(self.offer)
+
+
+def zone_of(offer: Offer) -> str:
+    """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
+    return "/".join(part for part in (offer.provider, offer.region, offer.zone) if part)
+
+
+def open_segments(connection: Connection, instance_id: str, offer: Offer, launched_s: float) -> None:
+    """Write down the prices of an instance from its launch until now, over earlier ones.
+
+    A launch is often heard of only later: the prices seen meanwhile are those in `prices`.
+    """
+    segments = {launched_s: micro_usd_hour(offer.price_usd_hour)}
+    if offer.market == "spot":
+        segments |= _seen(connection, offer.offer_id, launched_s)
+    connection.execute(delete(price_segments).where(price_segments.c.instance_id == instance_id))
+    _insert(connection, instance_id, segments)
+
+
+def reprice(connection: Connection, offer_id: str, from_s: float) -> None:
+    """Prices of a spot offer became known, or were corrected, from a moment on: charge that time again."""
+    concerned = select(instances.c.instance_id, instances.c.launched_s, instances.c.ended_s).where(
+        instances.c.offer_id == offer_id,
+        instances.c.launched_s.is_not(None),
+        # What ended earlier may be billed beyond its end, by its minimum.
+        instances.c.ended_s.is_(None) | (instances.c.ended_s > from_s - _MINIMUM_MOST_S),
+    )
+    for instance_id, launched_s, ended_s in connection.execute(concerned).all():
+        start_s = max(from_s, launched_s)
+        later = (price_segments.c.instance_id == instance_id) & (price_segments.c.start_s >= start_s)
+        connection.execute(delete(price_segments).where(later))
+        _insert(connection, instance_id, _seen(connection, offer_id, start_s))
+        if ended_s is not None:
+            write_charges(connection, instance_id)
+
+
+def _seen(connection: Connection, offer_id: str, start_s: float) -> dict[float, int]:
+    """Prices of an offer by their start: what is known to be in force at a moment, and all later ones."""
+    seen = select(prices).where(prices.c.offer_id == offer_id)
+    earlier = seen.where(prices.c.seen_s <= start_s).order_by(prices.c.seen_s.desc()).limit(1)
+    later = seen.where(prices.c.seen_s > start_s).order_by(prices.c.seen_s)
+    rows = [*connection.execute(earlier), *connection.execute(later)]
+    return {max(row.seen_s, start_s): row.price_micro_usd_hour for row in rows}
+
+
+def _insert(connection: Connection, instance_id: str, segments: Mapping[float, int]) -> None:
+    rows = [
+        {"instance_id": instance_id, "start_s": start_s, "price_micro_usd_hour": price}
+        for start_s, price in segments.items()
+    ]
+    connection.execute(insert(price_segments), rows)
+
+
+@lru_cache(maxsize=1_000)
+def _terms(text: str) -> tuple[Offer, int, int]:
+    """An offer, and what it costs on demand and for its disk; thousands of instances have a few of them."""
+    offer = Offer(**json.loads(text))
+    return offer, micro_usd_hour(offer.on_demand_usd_hour), micro_usd_month(offer.disk_usd_month)
+
+
+def rented(connection: Connection, *which: ColumnElement[bool]) -> list[Rented]:
+    """Matching `instances` with what their bills are computed from, without those never launched."""
+    launched = select(*_BILLED).where(instances.c.launched_s.is_not(None), *which).subquery()
+    segments: defaultdict[str, list[PriceSegment]] = defaultdict(list)
+    for row in connection.execute(
+        select(price_segments)
+        .join(launched, launched.c.instance_id == price_segments.c.instance_id)
+        .order_by(price_segments.c.start_s)
+    ):
+        segments[row.instance_id].append(PriceSegment(row.start_s, row.price_micro_usd_hour))
+    found = []
+    for row in connection.execute(select(launched)):
+        offer, on_demand, disk = _terms(row.terms)
+        usage = Usage(
+            launched_s=row.launched_s,
+            ended_s=row.ended_s,
+            by_provider=row.by_provider,
+            segments=tuple(segments[row.instance_id]),
+            on_demand_micro_usd_hour=on_demand,
+            minimum_s=offer.billing_minimum_s,
+            free_first_s=offer.free_first_s,
+            disk_micro_usd_month=disk,
+            stops=tuple(Stop(*stop) for stop in row.stops),
+        )
+        found.append(Rented(row.instance_id, row.job_id, offer, usage))
+    return found
+
+
+def write_charges(connection: Connection, instance_id: str) -> None:
+    """Write down what an ended instance has cost on each day, over what was written before."""
+    forget_charges(connection, instance_id)
+    rows = [
+        {
+            "instance_id": one.instance_id,
+            "day": day.isoformat(),
+            "job_id": one.job_id,
+            "zone": one.zone,
+            "market": one.offer.market,
+            "seconds": part.seconds,
+            "cost": part.cost,
+            "on_demand": part.on_demand,
+            "disk": part.disk,
+        }
+        for one in rented(connection, instances.c.instance_id == instance_id)
+        for day, part in bill_by_day(one.usage, one.usage.launched_s).items()
+    ]
+    if rows:
+        connection.execute(insert(charges), rows)
+
+
+def forget_charges(connection: Connection, instance_id: str) -> None:
+    """Undo the end of an instance: its cost is computed from its prices again."""
+    connection.execute(delete(charges).where(charges.c.instance_id == instance_id))
 
 
 @dataclass(frozen=True)
@@ -22,9 +162,7 @@ class Quote:
     """An offer's price and availability, from `seen_s` until the next quote.
 
     Attributes:
-        offer_id: the offer.
         seen_s: epoch seconds: when it was seen, or when its provider says that the price changed.
-        price_micro_usd_hour: of one instance.
         on_demand_micro_usd_hour: of the same type on demand.
         available: whether a launch was believed possible.
     """
@@ -85,7 +223,7 @@ class Prices:
             self._put(quote)
             price_changed = before is None or before.price_micro_usd_hour != quote.price_micro_usd_hour
             if offer.market == "spot" and price_changed:
-                charging.reprice(self._database.writing, offer.offer_id, seen_s)
+                reprice(self._database.writing, offer.offer_id, seen_s)
         return changed
 
     def _correct(self, offer: Offer) -> bool:
@@ -115,7 +253,7 @@ class Prices:
                     wrong_s = min(wrong_s, quote.seen_s)
         if math.isinf(wrong_s):
             return False
-        charging.reprice(self._database.writing, offer.offer_id, wrong_s)
+        reprice(self._database.writing, offer.offer_id, wrong_s)
         return True
 
     def _put(self, quote: Quote) -> None:

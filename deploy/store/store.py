@@ -11,7 +11,6 @@ from sqlalchemy import insert, select, update
 
 from deploy.security.keys import DeploymentKey
 from deploy.store import migrate
-from deploy.store.backup import backup
 from deploy.store.costs import Costs, Egress
 from deploy.store.database import Database
 from deploy.store.decisions import Decisions
@@ -154,8 +153,7 @@ class Store:
     def lead(self) -> Lease:
         """Become the one scheduler that acts for this deployment, until released or until this process ends.
 
-        Raises:
-            StoreError: if another scheduler is.
+        Raises StoreError if another scheduler is.
         """
         lock = self._database.lead()
         if lock is None:
@@ -173,10 +171,6 @@ class Store:
         """Whether the database answers. Raises StoreError (for /readyz)."""
         with self._database.read() as connection:
             connection.execute(select(deployment.c.row)).one()
-
-    def backup(self, destination: Path) -> None:
-        """Copy a SQLite database to a new file while it is used. Raises StoreError; see `backup.backup`."""
-        backup(self._database, destination)
 
     def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
         """Remove rows that are older than what is kept. Returns how many of each table; see `prune`."""

@@ -21,7 +21,6 @@ class Task:
     """A task as the store knows it.
 
     Attributes:
-        key: which.
         attempt: number of the latest try, 0 before the first.
         phase: of that attempt; None while the task waits for a place.
         progress, saved, misses, executions_done, last_execution_s, next_due_s, execution_saved, saved_region,
@@ -62,7 +61,6 @@ class Waiting(NamedTuple):
     """A task that waits for a place: as little as it takes to choose among ten thousand.
 
     Attributes:
-        key: which.
         attempt, saved, not_before_s: as in `Task`.
     """
 
@@ -262,13 +260,9 @@ class Tasks:
     ) -> Task:
         """The attempt is over, or never began: the task waits for a place again, from what was saved.
 
-        Args:
-            key: which task.
-            now_s: since when it waits.
-            lost: whether it lost its instances.
-            failed: whether it came to nothing on healthy instances, or could not be started.
-            interrupted: whether its provider took instances on which it could run.
-            not_before_s: epoch seconds before which it shall not be placed again.
+        `lost`: it lost its instances. `failed`: it came to nothing on healthy ones, or could not be
+        started. `interrupted`: its provider took instances on which it could run. It is not placed
+        before `not_before_s`.
 
         Returns:
             The task as it is now.

@@ -1,3 +1,4 @@
+"""Multi-FedLS (Brum 2022, 2023): its published measurements, and scenario files of kind "multi_fedls".
 
 Keys of a scenario file, all but the first line and `name` optional:
 
@@ -9,7 +10,8 @@ Keys of a scenario file, all but the first line and `name` optional:
 - `spin_up_s`, `spin_up_billed`, `spin_up_interrupted`: seconds by provider; paid, revocable meanwhile (true)
 - `closing_s`, `messages_billed`: seconds to fetch results, paid; whether messages cost
 - `revocation_mean_s`, `revocations_per_task`: mean seconds to a revocation; most per task
-- `checkpoints`: `every_rounds`, `save_s`, `transfer_s`, `round_s` of the server; `on_clients`, `client_round_s`
+- `checkpoints`: `every_rounds`, `save_s`, `transfer_s`, `round_s` of the server; `on_clients`,
+  `client_round_s`
 - `degradations`: `vm_type` or `link` (two regions), `slowdown`, `from_s`, `until_s`
 - `epoch_cv`, `run_cv`, `spin_up_cv`: coefficients of variation: rounds, whole runs, spin-ups
 """

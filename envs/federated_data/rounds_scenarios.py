@@ -9,8 +9,8 @@ Keys:
   `budget_usd`
 - `interruptions`: optional, {"client": NAME, "time_s": SECOND}
 - `epoch_cv`, `spin_up_cv`: coefficients of variation; 0
-- `aggregation_s`, `checkpoint_s`, `billing_minimum_s`, `free_first_s`, `server_usd_hour`, `start_together`: 0, 60,
-  60, 0, 0, true
+- `aggregation_s`, `checkpoint_s`, `billing_minimum_s`, `free_first_s`, `server_usd_hour`, `start_together`:
+  0, 60, 60, 0, 0, true
 - `source`, `notes`, `published`: origin; `published` is shown next to our numbers
 """
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from deploy.billing import Bill, bill, bill_by_day
 from deploy.model.instances import InstanceState
-from deploy.store import charging
+from deploy.store.prices import rented
 from deploy.store.schema import charges, instances
 from deploy.store.store import Store
 
@@ -17,7 +17,7 @@ def bill_of(store: Store, instance_id: str, now_s: float) -> Bill:
     """The bill of one instance; nothing if it was never launched."""
     this = instances.c.instance_id == instance_id
     with store.costs._database.snapshot() as connection:
-        return sum((bill(one.usage, now_s) for one in charging.rented(connection, this)), Bill())
+        return sum((bill(one.usage, now_s) for one in rented(connection, this)), Bill())
 
 
 def wrong_charges(store: Store) -> list[str]:
@@ -31,7 +31,7 @@ def wrong_charges(store: Store) -> list[str]:
             one.instance_id: {
                 day.isoformat(): part for day, part in bill_by_day(one.usage, one.usage.launched_s).items()
             }
-            for one in charging.rented(connection, ended)
+            for one in rented(connection, ended)
         }
     return [
         f"instance {one}: {sum(written[one].values(), Bill()).usd} USD are written down, its prices make "

@@ -13,9 +13,9 @@ import botocore.session
 import pytest
 import yaml
 
-from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.wire import group_of, subnet_of
 from deploy.emulator.server import Server
 from tests.deploy.cli.commands import deployment
 

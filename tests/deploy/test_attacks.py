@@ -30,7 +30,7 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.driver import check_job
 from deploy.runners.spark.streaming import BatchLog
 from deploy.runners.workflow.application import check as check_workflow
-from deploy.runners.workflow.digests import digest_of
+from deploy.runners.workflow.files import digest_of
 from deploy.security import untrusted
 from deploy.security.tokens import Role
 from deploy.server.admission import Quotas

@@ -13,7 +13,7 @@ from deploy import jobfile
 from deploy.config import CheckpointsConfig, DeploymentConfig
 from deploy.jobfile import MAX_BYTES, read_files, read_job
 from deploy.model.jobs import JobSpec, SparkBatch
-from deploy.server.settings import ServerSettings
+from deploy.server.context import ServerSettings
 from deploy.store.decisions import Mode
 from deploy.yamlfile import ConfigError
 

@@ -17,14 +17,12 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
 from deploy.emulator.aws import wire
-from deploy.emulator.aws.account import Account, allowed, simulate
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.instances import InstanceActions
 from deploy.emulator.aws.market import MarketActions
-from deploy.emulator.aws.wire import AwsError, Call, read_call
+from deploy.emulator.aws.wire import Account, AwsError, Call, allowed, read_call, simulate
 from deploy.emulator.aws.world import Ec2World, make_queue
-from deploy.emulator.emulator import Emulator
-from deploy.emulator.server import PREFIX, Control
+from deploy.emulator.server import PREFIX, Control, Emulator
 from deploy.model.clock import Clock
 from deploy.yamlfile import ConfigError
 
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
 class AwsEmulator(Emulator):
     """One at a time per process, because moto's state is the process's.
 
-    Raises:
-        ConfigError: if a recording cannot be used, or AWS has no such instance type.
+    Raises ConfigError if a recording cannot be used, or AWS has no such instance type.
     """
 
     free_first_s = 3600.0

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deploy.emulator.aws import instances as instances_api
-from deploy.emulator.aws.account import Account
 from deploy.emulator.aws.instances import page
-from deploy.emulator.aws.wire import AwsError, invalid
+from deploy.emulator.aws.wire import Account, AwsError, invalid
 from deploy.emulator.aws.world import Ec2World, SpotRequest
 from deploy.emulator.market import Pool
 
@@ -152,10 +151,7 @@ class MarketActions:
 
     def _get_service_quota(self, region: str, params: _Params) -> _Answer:
         config, asked = self._world.config, params.get("QuotaCode")
-        for codes, quota in (
-            (_SPOT_QUOTAS, config.spot_quota),
-            (_ON_DEMAND_QUOTAS, config.on_demand_quota),
-        ):
+        for codes, quota in ((_SPOT_QUOTAS, config.spot_quota), (_ON_DEMAND_QUOTAS, config.on_demand_quota)):
             for bucket, code in codes.items():
                 if params.get("ServiceCode") == "ec2" and code == asked:
                     return {"Quota": {"QuotaCode": code, "Value": float(getattr(quota, bucket))}}

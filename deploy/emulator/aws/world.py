@@ -115,11 +115,7 @@ KEPT_S = 3600.0
 
 
 class Ec2World(World[Ec2Instance]):
-    """See World.
-
-    Attributes:
-        requests: spot requests.
-    """
+    """See World."""
 
     def __init__(self, config: AwsEmulatorConfig, clock: Clock | None) -> None:
         super().__init__(config, clock, aws_failure)

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request, Response
 
-from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import CloudError
 from deploy.emulator.gcp.compute import ROOT, Compute, body_of
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.messages import GcpError, disabled, json_answer
 from deploy.emulator.gcp.storage import Storage
-from deploy.emulator.gcp.world import GceWorld
-from deploy.emulator.server import PREFIX, Control
+from deploy.emulator.gcp.world import GceWorld, GcpError, disabled, json_answer
+from deploy.emulator.server import PREFIX, Control, Emulator
 from deploy.model.clock import Clock
 
 if TYPE_CHECKING:

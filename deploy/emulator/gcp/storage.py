@@ -18,7 +18,7 @@ import google_crc32c
 from werkzeug.wrappers import Request, Response
 
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.messages import GcpError, json_answer
+from deploy.emulator.gcp.world import GcpError, json_answer
 
 _BUCKET = r"/storage/v1/b/(?P<bucket>[^/]+)"
 _OBJECT = rf"{_BUCKET}/o/(?P<name>.+)"
@@ -50,11 +50,7 @@ class _Upload:
 
 
 class Storage:
-    """Answers for one project's buckets. Hold the world's lock.
-
-    Attributes:
-        buckets: by name, the objects by name.
-    """
+    """Answers for one project's buckets. Hold the world's lock."""
 
     api = "storage.googleapis.com"
 

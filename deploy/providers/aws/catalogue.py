@@ -201,8 +201,7 @@ def _listed(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) ->
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show or refresh; 1 after a mistake that was named in one line."""
     # Here, because whoever only reads the list needs no SDK and no network.
-    from deploy.providers.aws.clients import Clients
-    from deploy.providers.aws.errors import aws_errors
+    from deploy.providers.aws.clients import Clients, aws_errors
     from deploy.providers.base import ProviderError
 
     shipped = load_catalogue()

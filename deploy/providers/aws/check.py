@@ -14,19 +14,18 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import (
+from deploy.providers.aws.clients import (
     DENIED,
     MAKE_SPOT_ROLE,
     REMEDY,
     SPOT_ROLE,
+    Clients,
     aws_errors,
     cause_code,
     denied_permission,
 )
+from deploy.providers.aws.config import AwsConfig, tags_of
 from deploy.providers.aws.launch import USER_DATA_BYTES, market_options, template_data
 from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.policies import Scope, actions, scheduler
@@ -338,7 +337,7 @@ class _Checker:
         request = LaunchRequest("check", "", self._deployment, "check", "main", "no-node-gets-this-token")
         # As a launch by template is, of which a dry run would make none.
         data = template_data(self._config, region, self._deployment, self._roots.get(region) or "/dev/sda1")
-        tags = {"ResourceType": "instance", "Tags": names.tags_of(request, self._config)}
+        tags = {"ResourceType": "instance", "Tags": tags_of(request, self._config)}
         arguments: dict[str, Any] = {
             **data,
             "InstanceType": kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 
-from deploy.model.instances import Offer
+from deploy.model.instances import LaunchRequest, Offer
 from deploy.model.transfers import Transfers
 from deploy.providers.aws.catalogue import Catalogue, load_catalogue
 from deploy.providers.base import Provider
@@ -51,16 +52,6 @@ class Region(Part):
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
 
 
-class Ec2Type(InstanceType):
-    """One type that may be rented.
-
-    Attributes:
-        hibernate: prepare on-demand instances for hibernation (the memory must fit on the disk).
-    """
-
-    hibernate: bool = False
-
-
 class AwsConfig(CloudConfig):
     """The AWS provider's configuration, besides the keys of `CloudConfig`.
 
@@ -80,7 +71,7 @@ class AwsConfig(CloudConfig):
     """
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
-    instance_types: Annotated[dict[_Type, Ec2Type], Field(min_length=1)]
+    instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]
     instance_profile: _Name | None = None
     key_name: str | None = None
     disk_gib: Annotated[int, Field(ge=8, le=16384)] = 50
@@ -169,3 +160,41 @@ class AwsConfig(CloudConfig):
     ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
         """Mean price and placement score of spot offers. Raises ProviderError."""
         return cast("AwsProvider", provider).details(offers, now_s)
+
+
+PROVIDER = "aws"
+DEPLOYMENT = "spotweave:deployment"
+JOB = "spotweave:job"
+TASK = "spotweave:task"
+OWNER = "spotweave:owner"
+TOKEN = "spotweave:client-token"
+
+
+def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:
+    """Tags of an instance, as EC2 takes them."""
+    values = {
+        **config.tags,
+        "Name": f"spotweave {request.job_id} {request.task}"[:256],
+        DEPLOYMENT: request.deployment,
+        JOB: request.job_id,
+        TASK: request.task,
+        TOKEN: request.client_token,
+    }
+    if config.owner:
+        values[OWNER] = config.owner
+    return [{"Key": key, "Value": value} for key, value in values.items()]
+
+
+def tag_values(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Tags as EC2 gives them."""
+    return {str(tag["Key"]): str(tag["Value"]) for tag in tags}
+
+
+def client_token(request: LaunchRequest) -> str:
+    """At most 64 characters for any token and deployment."""
+    return hashlib.sha256(f"{request.deployment}\n{request.client_token}".encode()).hexdigest()
+
+
+def batches(items: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Pieces of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.aws import names
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import aws_errors
+from deploy.providers.aws.clients import Clients, aws_errors
+from deploy.providers.aws.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, AwsConfig, batches, tag_values
 from deploy.providers.config import Place
 
 PAGE = 1000
@@ -51,11 +49,9 @@ class Described:
 
 def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Described:
     """One entry of describe_instances or run_instances."""
-    tags = names.tag_values(entry.get("Tags", ()))
+    tags = tag_values(entry.get("Tags", ()))
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
-    place = Place(
-        names.PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market
-    )
+    place = Place(PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
     state = _STATES[entry["State"]["Name"]]
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")
@@ -65,7 +61,7 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
         ended_s = launched_s
     report = InstanceReport(
         instance_id=entry["InstanceId"],
-        client_token=tags.get(names.TOKEN, ""),
+        client_token=tags.get(TOKEN, ""),
         offer_id=place.offer_id,
         address=address,
         node_port=config.node.port if address and state is InstanceState.RUNNING else 0,
@@ -77,23 +73,23 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
         # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
         stopped_s=turned_s if state is InstanceState.STOPPED else None,
         tags={
-            "deployment": tags.get(names.DEPLOYMENT, ""),
-            "job_id": tags.get(names.JOB, ""),
-            "task": tags.get(names.TASK, ""),
+            "deployment": tags.get(DEPLOYMENT, ""),
+            "job_id": tags.get(JOB, ""),
+            "task": tags.get(TASK, ""),
         },
     )
-    return Described(report, region, tags.get(names.DEPLOYMENT, ""), entry.get("SpotInstanceRequestId", ""))
+    return Described(report, region, tags.get(DEPLOYMENT, ""), entry.get("SpotInstanceRequestId", ""))
 
 
 def of_deployment(clients: Clients, config: AwsConfig, region: str, deployment: str) -> list[Described]:
     """Every instance of a region with a deployment's tag: one call for each 1,000. Raises ProviderError."""
-    return _filtered(clients, config, region, f"tag:{names.DEPLOYMENT}", [deployment])
+    return _filtered(clients, config, region, f"tag:{DEPLOYMENT}", [deployment])
 
 
 def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[Described]:
     """Instances of a region by id. By a filter: unknown ids are no error then."""
     found = []
-    for batch in names.batches(ids, 200):
+    for batch in batches(ids, 200):
         found += _filtered(clients, config, region, "instance-id", batch)
     return found
 
@@ -101,7 +97,7 @@ def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str])
 def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[str, float]:
     """When spot requests ended (epoch seconds), of those that EC2 still dates. Raises ProviderError."""
     found: dict[str, float] = {}
-    for batch in names.batches(requests, 200):
+    for batch in batches(requests, 200):
         with aws_errors(f"aws {region}: spot requests"):
             answer = clients.get("ec2", region).describe_spot_instance_requests(
                 Filters=[{"Name": "spot-instance-request-id", "Values": list(batch)}]

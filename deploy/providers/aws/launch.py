@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.aws import names
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig, Ec2Type
+from deploy.providers.aws.clients import Clients, aws_errors, cause_code
+from deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
 from deploy.providers.aws.describe import Described, described
-from deploy.providers.aws.errors import aws_errors, cause_code
 from deploy.providers.base import ProviderError, RefusedError
+from deploy.providers.cloudconfig import InstanceType
 from deploy.providers.config import Place
 from deploy.providers.userdata import user_data
 
@@ -32,7 +31,7 @@ def template_data(config: AwsConfig, region: str, deployment: str, root_device: 
     part = config.regions[region]
     tags = [
         {"Key": key, "Value": value}
-        for key, value in {**config.tags, names.DEPLOYMENT: deployment, names.OWNER: config.owner}.items()
+        for key, value in {**config.tags, DEPLOYMENT: deployment, OWNER: config.owner}.items()
         if value
     ]
     data: dict[str, Any] = {
@@ -126,7 +125,7 @@ USER_DATA_BYTES = 16384
 """The most that EC2 takes."""
 
 
-def max_price(request: LaunchRequest, kind: Ec2Type) -> str | None:
+def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
     """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
     limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
     return f"{min(limits):.6f}" if limits else None
@@ -145,16 +144,14 @@ def run(
     arguments: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
-        "ClientToken": names.client_token(request),
+        "ClientToken": client_token(request),
         "InstanceType": place.instance_type,
         "SubnetId": config.regions[place.region].subnets[place.zone],
         "UserData": user_data(request, config.node, ca_pem, "ec2", USER_DATA_BYTES),
-        "TagSpecifications": [{"ResourceType": "instance", "Tags": names.tags_of(request, config)}],
+        "TagSpecifications": [{"ResourceType": "instance", "Tags": tags_of(request, config)}],
     }
     if place.market == "spot":
         arguments["InstanceMarketOptions"] = market_options(max_price(request, kind))
-    elif kind.hibernate:
-        arguments["HibernationOptions"] = {"Configured": True}
     doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
 
     for last in (False, True):
@@ -187,7 +184,7 @@ _NEVER_WAS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callable[[str], bool]) -> None:
     """End instances; those that EC2 does not know are no error, unless new. Raises ProviderError."""
     doing = f"aws {region}: end of instances"
-    for batch in names.batches(ids, _BATCH):
+    for batch in batches(ids, _BATCH):
         left = list(batch)
         while left:
             try:

@@ -17,10 +17,9 @@ import structlog
 from pydantic import BaseModel, Field, ValidationError
 
 from deploy.model.instances import InstanceReport
-from deploy.providers.aws import names
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import aws_errors
-from deploy.providers.calls import QUEUE_S, Calls
+from deploy.providers.aws.clients import Clients, aws_errors
+from deploy.providers.aws.config import batches
+from deploy.providers.cloud import QUEUE_S, Calls
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -136,7 +135,7 @@ class Notices:
             sqs = self._clients.get("sqs", region)
             url = self._urls.get(region) or queue_url(sqs, self._queues[region])
             self._urls[region] = url
-            for batch in names.batches(done, _BATCH):
+            for batch in batches(done, _BATCH):
                 entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(batch)]
                 sqs.delete_message_batch(QueueUrl=url, Entries=entries)
             for _ in range(_CALLS_MOST):

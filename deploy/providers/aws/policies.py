@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.objects.location import Bucket
-from deploy.providers.aws import names
-from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.config import DEPLOYMENT, AwsConfig
 
 LONGEST = 10_240
 """Characters, without white space, that IAM takes of all policies within a role together."""
@@ -59,7 +58,7 @@ def scheduler(scope: Scope) -> Policy:
             "EndOnlyOurOwn",
             ["ec2:TerminateInstances"],
             scope.arns("instance/*"),
-            {"StringEquals": {f"aws:ResourceTag/{names.DEPLOYMENT}": scope.deployment, **here}},
+            {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": scope.deployment, **here}},
         ),
     ]
     if config.queues:
@@ -116,7 +115,7 @@ def actions(policy: Policy) -> tuple[str, ...]:
 
 def _launching(scope: Scope) -> Iterable[_Statement]:
     config, launch = scope.config, ["ec2:RunInstances"]
-    ours = {f"aws:RequestTag/{names.DEPLOYMENT}": scope.deployment}
+    ours = {f"aws:RequestTag/{DEPLOYMENT}": scope.deployment}
     # What does not exist yet has no account that could be compared: its ARN names it.
     here = {"aws:ResourceAccount": scope.account}
     yield _allow(
@@ -170,7 +169,7 @@ def _launching(scope: Scope) -> Iterable[_Statement]:
         "ByOurTemplates",
         launch,
         scope.arns("launch-template/*"),
-        {"StringEquals": {f"aws:ResourceTag/{names.DEPLOYMENT}": scope.deployment, **here}},
+        {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": scope.deployment, **here}},
     )
     yield _allow(
         "MakeOurTemplates",

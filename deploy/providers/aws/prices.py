@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import aws_errors
+from deploy.providers.aws.clients import Clients, aws_errors
 from deploy.providers.base import ProviderError
-from deploy.providers.calls import LOOK_S, Calls
+from deploy.providers.cloud import LOOK_S, Calls
 
 KEPT_S = 86_400.0
 STALE_S = 1800.0

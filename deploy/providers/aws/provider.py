@@ -8,17 +8,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.aws import describe, launch, names
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws import describe, launch
+from deploy.providers.aws.clients import Clients, aws_errors
+from deploy.providers.aws.config import PROVIDER, AwsConfig
 from deploy.providers.aws.describe import Described
-from deploy.providers.aws.errors import aws_errors
 from deploy.providers.aws.launch import Templates
 from deploy.providers.aws.notices import NOTICE_S, Notices
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import PartialError, ProviderError
-from deploy.providers.calls import LOOK_S
-from deploy.providers.cloud import CloudProvider, Quote
+from deploy.providers.cloud import LOOK_S, CloudProvider, Quote
 from deploy.providers.config import Place
 
 FREE_FIRST_S = 3600.0
@@ -34,7 +32,7 @@ class AwsProvider(CloudProvider[AwsConfig]):
         ProviderError: also if there is no such profile.
     """
 
-    name = names.PROVIDER
+    name = PROVIDER
     notice_s: ClassVar[float] = NOTICE_S
     keys: ClassVar[str] = "regions, subnets and instance_types"
 

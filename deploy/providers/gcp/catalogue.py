@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.providers.base import ProviderError
-from deploy.providers.gcp.clients import Clients
-from deploy.providers.gcp.errors import gcp_errors
+from deploy.providers.gcp.clients import Clients, gcp_errors
 from deploy.providers.gcp.prices import PriceList, Region, Step, load_prices
 from deploy.providers.offers import CatalogueError, Hardware
 from spotweave.files import write_bytes

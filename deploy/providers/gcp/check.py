@@ -13,9 +13,8 @@ import yaml
 
 from deploy.providers.base import ProviderError, RefusedError
 from deploy.providers.config import Finding
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
+from deploy.providers.gcp.clients import REMEDY, RETRY, TIMEOUT_S, Clients, gcp_errors
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import REMEDY, gcp_errors
 from deploy.providers.gcp.prices import PriceList, parts
 
 # Whether the caller has what the scheduler's role grants, asked of the Resource Manager.

@@ -10,8 +10,7 @@ from google.cloud import compute_v1
 from deploy.model.instances import InstanceReport, InstanceState, Market
 from deploy.node.metadata import NOTICE_S
 from deploy.providers.config import Place
-from deploy.providers.gcp import names
-from deploy.providers.gcp.config import GcpConfig
+from deploy.providers.gcp.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, GcpConfig, token_of
 from deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
 
 _STATES = {
@@ -34,7 +33,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
     """An instance that is listed, and the operations on it."""
     labels = dict(one.labels)
     zone, market = one.zone.rpartition("/")[2], _market(one)
-    place = Place(names.PROVIDER, config.region_of(zone), zone, _type(one), market)
+    place = Place(PROVIDER, config.region_of(zone), zone, _type(one), market)
     state = _STATES[one.status]
     begun_s = epoch_s(one.last_start_timestamp or one.creation_timestamp)
     preempted = [op for op in operations if op.kind == PREEMPTED and op.began_s >= begun_s]
@@ -47,7 +46,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
     address = _address(one, public=config.node.address == "public")
     report = InstanceReport(
         instance_id=one.name,
-        client_token=labels.get(names.TOKEN, ""),
+        client_token=labels.get(TOKEN, ""),
         offer_id=place.offer_id,
         address=address,
         node_port=config.node.port if address and state is InstanceState.RUNNING else 0,
@@ -61,9 +60,9 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
             else None
         ),
         tags={
-            "deployment": labels.get(names.DEPLOYMENT, ""),
-            "job_id": labels.get(names.JOB, ""),
-            "task": labels.get(names.TASK, ""),
+            "deployment": labels.get(DEPLOYMENT, ""),
+            "job_id": labels.get(JOB, ""),
+            "task": labels.get(TASK, ""),
         },
     )
     if state is InstanceState.STOPPING:
@@ -76,7 +75,7 @@ def ended(
     name: str, deployment: str, places: Mapping[str, Place], operations: Sequence[Done]
 ) -> InstanceReport | None:
     """An instance of a deployment that is listed no more, from its operations; None if they do not tell."""
-    found = names.token_of(name, deployment, places)
+    found = token_of(name, deployment, places)
     inserts = [op for op in operations if op.kind == "insert"]
     if found is None or not inserts:
         return None

@@ -17,10 +17,8 @@ from google.cloud import compute_v1
 from deploy.model.instances import LaunchRequest
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
-from deploy.providers.gcp import names
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import gcp_errors, of_operation, reason_of
+from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, of_operation, reason_of
+from deploy.providers.gcp.config import DEPLOYMENT, GcpConfig, instance_name, label, labels_of, request_id
 from deploy.providers.gcp.listing import done
 from deploy.providers.gcp.prices import parts
 from deploy.providers.userdata import user_data
@@ -46,14 +44,14 @@ class Launcher:
         """Rent one instance, or learn of this token's; None where it has ended. See `Provider.launch`."""
         doing = f"gcp {place.zone}: launch of {place.instance_type} ({place.market})"
         key = (request.deployment, request.client_token)
-        name = names.instance_name(request)
+        name = instance_name(request)
         with self._lock:
             refused = self._refused.get(key, ())
         asked = compute_v1.InsertInstanceRequest(
             project=self._config.project,
             zone=place.zone,
             instance_resource=self.body(request, place),
-            request_id=names.request_id(request, refused),
+            request_id=request_id(request, refused),
         )
         try:
             with gcp_errors(doing):
@@ -93,9 +91,9 @@ class Launcher:
         if config.node.address == "public":
             network["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
         found: dict[str, Any] = {
-            "name": names.instance_name(request),
+            "name": instance_name(request),
             "machine_type": f"{zone}/machineTypes/{machine}",
-            "labels": names.labels_of(request, config),
+            "labels": labels_of(request, config),
             "disks": [
                 {
                     "boot": True,
@@ -103,7 +101,7 @@ class Launcher:
                     "initialize_params": {
                         **disk,
                         "source_image": config.image,
-                        "labels": {names.DEPLOYMENT: names.label(request.deployment)},
+                        "labels": {DEPLOYMENT: label(request.deployment)},
                     },
                 }
             ],

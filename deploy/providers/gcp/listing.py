@@ -17,10 +17,9 @@ from typing import Any
 from google.cloud import compute_v1
 
 from deploy.providers.base import ProviderError, ThrottledError
-from deploy.providers.calls import AGAIN_S, LOOK_S, Calls
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
+from deploy.providers.cloud import AGAIN_S, LOOK_S, Calls
+from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import gcp_errors
 
 PAGE = 500
 """The most that Compute Engine gives."""

@@ -15,10 +15,18 @@ from deploy.node.metadata import NOTICE_S
 from deploy.providers.base import CapacityError, PartialError, ProviderError
 from deploy.providers.cloud import KEPT_S, CloudProvider, Quote
 from deploy.providers.config import Place
-from deploy.providers.gcp import describe, names
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import gcp_errors, reason_of
+from deploy.providers.gcp import describe
+from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, reason_of
+from deploy.providers.gcp.config import (
+    DEPLOYMENT,
+    PROVIDER,
+    TOKEN,
+    GcpConfig,
+    instance_name,
+    label,
+    may_be,
+    token_of,
+)
 from deploy.providers.gcp.launch import Launcher
 from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
 from deploy.providers.gcp.prices import price_at, until
@@ -34,7 +42,7 @@ _OVERLAP_S = 120.0
 class GcpProvider(CloudProvider[GcpConfig]):
     """Implements `Provider` on Compute Engine by its labels and operations; see `CloudProvider`."""
 
-    name = names.PROVIDER
+    name = PROVIDER
     notice_s: ClassVar[float] = NOTICE_S
     keys: ClassVar[str] = "regions and instance_types"
 
@@ -57,7 +65,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """One call for each 500 instances, one for each 500 operations; see `Provider.describe`."""
         began_s = self._now()
-        instances, silent = self._listing.instances(names.DEPLOYMENT, names.label(deployment))
+        instances, silent = self._listing.instances(DEPLOYMENT, label(deployment))
         listed = {one.name: one for one in instances}
         operations, also_silent = self._operations(deployment)
         silent = {**also_silent, **silent}
@@ -112,11 +120,11 @@ class GcpProvider(CloudProvider[GcpConfig]):
     def _recall(self, request: LaunchRequest, place: Place) -> None:
         if request.deployment in self._looked_s:
             return
-        found, silent = self._listing.instances(names.TOKEN, names.label(request.client_token))
+        found, silent = self._listing.instances(TOKEN, label(request.client_token))
         if place.region in silent:
             raise silent[place.region]
         for one in found:
-            if one.labels.get(names.DEPLOYMENT) == names.label(request.deployment):
+            if one.labels.get(DEPLOYMENT) == label(request.deployment):
                 report = describe.described(one, self.config, ())
                 report = self._told(one.name, report, request.deployment, request.client_token)
                 region = self._region(report)
@@ -132,7 +140,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
         if one is not None:
             return describe.described(one, self.config, ())
         # It was rented, and has ended since.
-        name = names.instance_name(request)
+        name = instance_name(request)
         operations, _ = self._listing.operations(lambda op: op.target == name and op.kind == "insert")
         report = self._ended(name, request.deployment, by_target(operations).get(name, []))
         if report is None:
@@ -153,7 +161,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
         if known is not None:
             return _zone_of(known.report) if known.report.state.live else ""
         # A hash of the offer is in the name: it says where to look.
-        return next((place.zone for place in self._places.values() if names.may_be(name, place)), "")
+        return next((place.zone for place in self._places.values() if may_be(name, place)), "")
 
     def _end(self, region: str, instance_ids: Sequence[str]) -> None:
         with ThreadPoolExecutor(min(_AT_ONCE, len(instance_ids))) as pool:
@@ -189,7 +197,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
             ends_unknown = op.kind in ENDS and self._memory.get(op.target) is None
             if op.kind == "insert":
                 wanting.discard(op.target)
-            elif ends_unknown and names.token_of(op.target, deployment, self._places) is not None:
+            elif ends_unknown and token_of(op.target, deployment, self._places) is not None:
                 wanting.add(op.target)
             return op.began_s < since_s and not wanting
 
@@ -203,7 +211,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
         known = self._memory.get(name)
         if known is not None:
             return replace(report, client_token=known.report.client_token, tags=known.report.tags)
-        found = names.token_of(name, deployment, self._places)
+        found = token_of(name, deployment, self._places)
         own = token if token is not None else found[0] if found is not None else report.client_token
         return replace(report, client_token=own, tags={**report.tags, "deployment": deployment})
 

@@ -7,7 +7,6 @@ the scheduler's rights and runs nothing but this; the agent, with all that jobs 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -120,9 +118,6 @@ def _utc(time_s: float) -> str:
 
 
 _BEAT_S = 1.0
-_PR_SET_PDEATHSIG = 1
-_BADNESS = 500
-"""The kernel, out of memory, ends what runs on instances before it ends the scheduler."""
 _log = logging.getLogger(__name__)
 
 
@@ -193,33 +188,20 @@ class Machine:
             box = Box(box_name(self._name), self._record.job_id, writable, tmp, devices=gpus)
             boxed = sandbox.wrap(argv, os.environ, workdir, box)
         self._state.save_group(self._name, boxed.group)
-        libc = ctypes.CDLL(None)
         # Jobs' processes may outlive the agent, and even leave their variables behind.
         procfs.adopt_orphans()
         stdin = boxed.stdin()
         agent = subprocess.Popen(
-            boxed.argv,
-            env=boxed.env,
-            cwd=workdir,
-            stdin=stdin,
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+            boxed.argv, env=boxed.env, cwd=workdir, stdin=stdin, preexec_fn=procfs.die_with_parent
         )
         os.close(stdin)
         return agent.wait()
 
     def _limit(self) -> None:
-        """Cores, no core dumps, first victim when memory is short. Inherited by all that starts later.
-
-        No limit on memory: RLIMIT_AS and RLIMIT_DATA count what a JVM reserves and never uses, and end it.
-        """
-        import resource
-
+        # No limit on memory: RLIMIT_AS and RLIMIT_DATA count what a JVM reserves and never uses, and end it.
         if self._record.cpus:
             os.sched_setaffinity(0, self._record.cpus)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # Some containers do not allow it; nothing depends on it.
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(str(_BADNESS))
+        procfs.yield_to_scheduler()
 
     def _read(self) -> Record:
         record = self._state.find(self._name)

@@ -18,8 +18,7 @@ from deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
 from deploy.runners.base import Printed, RunnerError
 from deploy.runners.detached import require_startable
 from deploy.runners.jobfolder import kept_log, log_name
-from deploy.runners.nodes import printed_on_node
-from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
+from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, printed_on_node, wait_for
 from deploy.security.untrusted import remove_tree
 
 # Bags that can never run, refused before anything is rented.

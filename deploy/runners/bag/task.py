@@ -24,7 +24,7 @@ from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError, log_name
-from deploy.runners.nodes import connect, end_process, known_process
+from deploy.runners.workers import connect, end_process, known_process
 from deploy.security.sandbox import Sandbox
 from deploy.statefile import StateFile
 from deploy.yamlfile import ConfigError

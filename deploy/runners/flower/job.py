@@ -33,7 +33,7 @@ from deploy.runners.flower.superlink import (
 )
 from deploy.runners.flower.training import Training
 from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.nodes import connect, end_process
+from deploy.runners.workers import connect, end_process
 
 _LOOK_S = 0.5
 _RESTART_S = 5.0

@@ -10,8 +10,7 @@ from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeClient, NodeError
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings
-from deploy.runners.nodes import connect, known_process
-from deploy.runners.workers import Work, WorkerPool
+from deploy.runners.workers import Work, WorkerPool, connect, known_process
 
 # How attempts' processes are on their nodes: asked in threads, and who does not answer holds up no other.
 

@@ -42,8 +42,7 @@ from deploy.runners.flower.liveness import Probe, Probes, Silence
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.superlink import box_name, log_of, process_of
 from deploy.runners.jobfolder import kept_log
-from deploy.runners.nodes import printed_on_node
-from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, wait_for
+from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, printed_on_node, wait_for
 from deploy.security.untrusted import part
 
 __all__ = ["FlowerRunner", "FlowerSettings"]

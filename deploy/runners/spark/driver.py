@@ -15,9 +15,8 @@ from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
 from deploy.model.workflows import FILE_CONF, SparkProgram, split_names
 from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
-from deploy.runners.spark.master import secured
+from deploy.runners.spark.cluster import GPU, SMALLEST_MEMORY_GIB, executor_memory_mib, resource, secured
 from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.spark.worker import GPU, SMALLEST_MEMORY_GIB, executor_memory_mib, resource
 
 _RESERVED_CONF = (
     "spark.acls.",

@@ -10,11 +10,10 @@ from typing import Any
 from deploy.model.jobs import SparkStreaming
 from deploy.model.tasks import Assignment, Phase
 from deploy.runners import jobfolder
-from deploy.runners.spark import reason
-from deploy.runners.spark.attempts import Attempt, Attempts
+from deploy.runners.spark.attempts import Attempt, Attempts, by_cluster, last_error
+from deploy.runners.spark.cluster import Workers, known_states
 from deploy.runners.spark.driver import spark_work
 from deploy.runners.spark.streaming import Batches, BatchLog
-from deploy.runners.spark.worker import Workers, known_states
 from deploy.security.untrusted import tail
 
 DRIVER_GRACE_S = 3.0
@@ -98,9 +97,9 @@ class Outcomes:
                 return attempt.decide(Phase.LOST, message)
             return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
         log = tail(Path(assignment.workdir), log_name(assignment))
-        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
-        error = reason.last_error(log) or f"the script exited with {result.exit_code}"
-        return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
+        lost = by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
+        error = last_error(log) or f"the script exited with {result.exit_code}"
+        return attempt.decide(Phase.LOST if lost else Phase.FAILED, error)
 
     def drained(self, assignment: Assignment, view: Mapping[str, Any] | None) -> bool:
         """Whether Spark starts nothing more on any of the nodes: there is no use in waiting for their end."""

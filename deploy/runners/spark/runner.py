@@ -22,6 +22,7 @@ from deploy.runners.base import Printed, RunnerError
 from deploy.runners.jobfolder import kept_log
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
+from deploy.runners.spark.cluster import Master, Workers, free_port
 from deploy.runners.spark.driver import (
     DriverPlace,
     check_job,
@@ -30,17 +31,8 @@ from deploy.runners.spark.driver import (
     environment,
     spark_work,
 )
-from deploy.runners.spark.master import Master, free_port
-from deploy.runners.spark.outcome import (
-    DRIVER_GRACE_S,
-    MAIN,
-    Outcomes,
-    driver_log,
-    end_driver,
-    log_name,
-)
+from deploy.runners.spark.outcome import DRIVER_GRACE_S, MAIN, Outcomes, driver_log, end_driver, log_name
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
-from deploy.runners.spark.worker import Workers
 from deploy.security.sandbox import Box
 from spotweave.files import write_private
 
@@ -294,11 +286,7 @@ class SparkRunner:
         self._latest.pop(attempt_id, None)
 
     def _told(
-        self,
-        assignment: Assignment,
-        phase: Phase,
-        message: str,
-        application: Application | None,
+        self, assignment: Assignment, phase: Phase, message: str, application: Application | None
     ) -> TaskReport:
         work = spark_work(assignment.spec)
         batches = self._outcomes.batches(assignment)

@@ -70,10 +70,7 @@ def application(spec: JobSpec, step: Step, files: Mapping[str, Path]) -> JobSpec
     return JobSpec(
         name=spec.name,
         work=SparkBatch(
-            script=step.script,
-            args=tuple(map(filled, step.args)),
-            conf=step.conf,
-            py_files=step.py_files,
+            script=step.script, args=tuple(map(filled, step.args)), conf=step.conf, py_files=step.py_files
         ),
         resources=spec.resources_of(step.name),
         env=spec.env,

@@ -42,11 +42,7 @@ class Followers:
 
     @contextmanager
     def place(self, name: str) -> Iterator[None]:
-        """Take a place among those who follow.
-
-        Raises:
-            Refusal: if there is none left.
-        """
+        """Take a place among those who follow. Raises Refusal if there is none left."""
         settings, taken = self._context.settings, self._open.total()
         if taken >= settings.streams:
             raise _full(f"{taken} clients follow events already, which is the most")

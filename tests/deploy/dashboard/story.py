@@ -16,8 +16,8 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkBatch, SparkStreaming
 from deploy.runners.base import Printed
 from deploy.server.app import create_app
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
-from deploy.server.settings import ServerSettings
 from deploy.store.decisions import Mode
 from deploy.store.jobs import Job
 from tests.deploy.scheduler.cases import offer

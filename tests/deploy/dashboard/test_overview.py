@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.dashboard import routes as module
-from deploy.dashboard.schemas import EXAMPLE, MAX_TEXT, Overview
+from deploy.dashboard.routes import EXAMPLE, MAX_TEXT, Overview
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport

@@ -13,7 +13,7 @@ from deploy.billing import usd
 from deploy.emulator.gcp.world import GceInstance
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
-from deploy.providers.aws import names
+from deploy.providers.aws.config import TOKEN
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.emulator.worlds import CLOUDS, AwsWorld, OneCloud, agree
@@ -89,7 +89,7 @@ def test_a_stopped_instance_that_nobody_knows_is_ended_too(world: OneCloud) -> N
     job_id = world.submit(on_demand())
     go_until(world, lambda: running(world) == 1)
     (mine,) = world.emulator.world.living()
-    theirs = dict(mine.tags) | {names.TOKEN: "unknown"}
+    theirs = dict(mine.tags) | {TOKEN: "unknown"}
     provider = world.rented["aws"]
     assert isinstance(provider, AwsProvider)
     ec2 = provider.clients.get("ec2", "us-east-1")

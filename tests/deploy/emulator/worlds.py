@@ -19,19 +19,19 @@ from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.config import region_of as aws_region_of
 from deploy.emulator.aws.emulator import App, AwsEmulator
-from deploy.emulator.emulator import Emulator
 from deploy.emulator.gcp.config import GcpEmulatorConfig, region_of
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.ledger import Entry
+from deploy.emulator.server import Emulator
 from deploy.emulator.world import Instance
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.aws import names as aws_names
+from deploy.providers.aws import config as aws_names
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import Provider, ProviderError
-from deploy.providers.calls import Calls
+from deploy.providers.cloud import Calls
 from deploy.providers.config import ProviderConfig
-from deploy.providers.gcp import names
+from deploy.providers.gcp import config as names
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.provider import GcpProvider
 from deploy.scheduler.chooser import Policies

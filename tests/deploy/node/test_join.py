@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deploy.emulator.gcp.metadata import GceMetadataServer
+from deploy.emulator.machine import GceMetadataServer
 from deploy.node.join import JoinConfig, JoinError, join, load_join
 from deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
 from deploy.providers.local.records import Fate

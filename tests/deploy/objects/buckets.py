@@ -10,12 +10,12 @@ from moto.s3.models import s3_backends
 
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import App, AwsEmulator
-from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import App as GcpApp
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.gcp.storage import Storage
+from deploy.emulator.server import Emulator
 from deploy.objects.gcs import GcsObjects
 from deploy.objects.gcs import check_bucket as check_gcs_bucket
 from deploy.objects.location import Bucket, Objects

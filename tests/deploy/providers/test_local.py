@@ -428,28 +428,6 @@ def test_the_market_goes_on_after_a_restart(world: LocalWorld) -> None:
     assert offers[OPEN].mean_up_s == pytest.approx(1000.0)
 
 
-def cli(world: LocalWorld, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = world.folder / "config.json"
-    path.write_text(json.dumps(world.content))
-    command = [sys.executable, "-m", "deploy.providers.local", "--config", str(path), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_a_rehearsal_from_the_command_line(world: LocalWorld) -> None:
-    offers = [json.loads(line) for line in cli(world, "offers").stdout.splitlines()]
-    assert [offer["offer_id"] for offer in offers] == [OPEN, CLOSED, FIRM]
-    launched, again = (json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout) for _ in range(2))
-    assert again["address"] == launched["address"]
-    assert cli(world, "interrupt", launched["instance_id"], "--now").returncode == 0
-    described = json.loads(cli(world, "describe").stdout)
-    assert (described["state"], described["by_provider"]) == ("terminated", True)
-    refused = cli(world, "launch", CLOSED)
-    assert refused.returncode == 1
-    assert refused.stderr == f"error: {CLOSED}: no capacity in the recording now\n"
-    assert cli(world, "interrupt", "i-none", "--now").returncode == 1
-    assert cli(world, "terminate", "i-none").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [

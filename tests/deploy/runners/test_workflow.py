@@ -18,8 +18,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
-from deploy.runners.workflow.digests import Part, digest_of
-from deploy.runners.workflow.files import Mover
+from deploy.runners.workflow.files import Mover, Part, digest_of
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind

@@ -24,9 +24,9 @@ from deploy.runners.base import Printed
 from deploy.security.tls import TlsFiles
 from deploy.security.tokens import AccessTokens, Role
 from deploy.server.app import create_app
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener
-from deploy.server.settings import ServerSettings
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.jobs import Job
 from deploy.store.store import Store

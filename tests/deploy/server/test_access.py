@@ -19,9 +19,9 @@ from deploy.security.tls import node_pair
 from deploy.security.tokens import VALID_S, AccessTokens, Role, join_token
 from deploy.server import errors
 from deploy.server.app import create_app
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.server.routes import join
-from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Api, HandClock, Make, Service, job_request, one_line_error
 from tests.deploy.store.cases import add_job, report, request

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from deploy.scheduler.policies import MARKET_COMPONENTS, load_market_policy
 from deploy.server.app import create_app
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders, RequestError
 from deploy.server.schemas import (
     OFFER_EXAMPLE,
@@ -20,7 +21,6 @@ from deploy.server.schemas import (
     OfferFacts,
     TaskFacts,
 )
-from deploy.server.settings import ServerSettings
 from tests.deploy.server.service import Api
 
 COMPONENTS = set(MARKET_COMPONENTS)

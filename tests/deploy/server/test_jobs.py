@@ -18,8 +18,8 @@ from deploy.runners.flower.inspecting import inspect
 from deploy.server import bodies
 from deploy.server.app import create_app
 from deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
-from deploy.server.settings import ServerSettings
 from deploy.store.decisions import CandidateRecord
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import (

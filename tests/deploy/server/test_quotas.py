@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from deploy.config import QuotasConfig
 from deploy.model.jobs import JobState
 from deploy.server import bodies
 from deploy.server.admission import Quotas
@@ -171,10 +170,6 @@ def test_a_body_that_drips_is_refused_before_its_time_is_over(
             with suppress(TimeoutError):
                 answer += one.recv(4096)
     assert answer.startswith(b"HTTP/1.1 408")
-
-
-def test_a_deployments_file_has_the_same_defaults() -> None:
-    assert Quotas(**QuotasConfig().model_dump()) == Quotas()
 
 
 class House:

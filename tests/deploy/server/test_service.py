@@ -23,11 +23,11 @@ from deploy.security.tls import INSECURE_WORDS, TlsFiles
 from deploy.security.tokens import Role
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
+from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.server.middleware import Metrics
 from deploy.server.run import HttpListener, ListenError, bind, main
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
-from deploy.server.settings import ServerSettings
 from deploy.store.errors import StoreUnavailableError
 from deploy.store.jobs import Jobs
 from deploy.store.store import Store

@@ -13,6 +13,8 @@ import pytest
 
 from deploy.model.jobs import JobState, TaskKey
 from deploy.store import folders
+from deploy.store.backup import backup
+from deploy.store.database import Database
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.events import Event
@@ -224,23 +226,23 @@ def test_what_was_paid_is_never_forgotten(store: Store) -> None:
 
 
 def test_a_backup_of_a_store_in_use_is_a_store(place: Place, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
+    copy, database = tmp_path / "copy.db", Database(place.url)
     with place.open() as store:
         add_job(store)
         request(store)
         if place.postgresql:
             with pytest.raises(StoreError, match="pg_dump"):
-                store.backup(copy)
+                backup(database, copy)
             assert not copy.exists()
             return
         with store.transaction():
             store.jobs.set_state("j1", JobState.FAILED, NOW)
-            store.backup(copy)
+            backup(database, copy)
         add_job(store, "j2")
         with pytest.raises(StoreError, match="exists already"):
-            store.backup(copy)
+            backup(database, copy)
         with pytest.raises(StoreError, match=r"cannot write the backup .*nowhere"):
-            store.backup(tmp_path / "nowhere" / "copy.db")
+            backup(database, tmp_path / "nowhere" / "copy.db")
         assert [file for file in tmp_path.iterdir() if file.name.startswith(".")] == []
         deployment_id = store.deployment_id
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
 from deploy.emulator.aws.emulator import App, AwsEmulator
+from deploy.emulator.aws.wire import group_of, subnet_of
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.emulator.traces import START_S, trace

@@ -14,14 +14,14 @@ import boto3
 import pytest
 from botocore import exceptions as sdk
 
-from deploy.providers import calls, cloud
+from deploy.providers import cloud
 from deploy.providers.aws import notices, prices, provider
 from deploy.providers.aws.check import check, quota_code, role_of
+from deploy.providers.aws.clients import MAKE_SPOT_ROLE, SPOT_ROLE, aws_errors, denied_permission, translated
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import MAKE_SPOT_ROLE, SPOT_ROLE, aws_errors, denied_permission, translated
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
-from deploy.providers.calls import AGAIN_S, MOST_LATE, Calls
+from deploy.providers.cloud import AGAIN_S, MOST_LATE, Calls
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
 from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
@@ -159,7 +159,7 @@ def endpoint(trickles: bool) -> Iterator[str]:
 @pytest.fixture
 def config(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
     """Short time limits."""
-    for module in (calls, cloud, notices, prices, provider):
+    for module in (cloud, notices, prices, provider):
         for name in ("LOOK_S", "QUEUE_S", "CHANGE_S"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, SOON_S)

@@ -15,7 +15,7 @@ from deploy.providers.aws.catalogue import load_catalogue, main, refreshed
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import ProviderError
-from deploy.providers.calls import Calls
+from deploy.providers.cloud import Calls
 from deploy.providers.offers import CatalogueError
 from tests.deploy.providers.aws.fake import OTHER, REGION, START_S, TYPE, FakeAws, make_config
 

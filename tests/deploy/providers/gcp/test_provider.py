@@ -15,14 +15,15 @@ from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.gcp.messages import GcpError, denied, disabled
+from deploy.emulator.gcp.world import GcpError, denied, disabled
 from deploy.model.instances import InstanceState
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
-from deploy.providers.calls import AGAIN_S
-from deploy.providers.gcp import catalogue, names
+from deploy.providers.cloud import AGAIN_S
+from deploy.providers.gcp import catalogue
 from deploy.providers.gcp.catalogue import indexed, main, read, refreshed
 from deploy.providers.gcp.check import check, needed
 from deploy.providers.gcp.clients import VARIABLE, Clients
+from deploy.providers.gcp.config import instance_name, token_of
 from deploy.providers.gcp.prices import SHIPPED, load_prices
 from deploy.providers.offers import CatalogueError
 from tests.deploy.emulator.transport import InProcess
@@ -229,13 +230,13 @@ def test_the_bill_is_by_the_second_from_a_minute_on_at_the_price_of_each_day(tmp
 def test_names_say_whose_an_ended_instance_was(tmp_path: Path) -> None:
     places = Project(tmp_path).config().places()
     asked = request(OPEN, token="sw-0123456789ab-i-0123456789abcdef")
-    name = names.instance_name(asked)
+    name = instance_name(asked)
     assert len(name) <= 63
-    assert names.token_of(name, DEPLOYMENT, places) == (asked.client_token, places[OPEN])
-    assert names.token_of(name, "other", places) is None
-    hidden = names.instance_name(request(OPEN, token="Has_Other_Letters" * 5))
+    assert token_of(name, DEPLOYMENT, places) == (asked.client_token, places[OPEN])
+    assert token_of(name, "other", places) is None
+    hidden = instance_name(request(OPEN, token="Has_Other_Letters" * 5))
     assert len(hidden) <= 63
-    assert names.token_of(hidden, DEPLOYMENT, places) is None
+    assert token_of(hidden, DEPLOYMENT, places) is None
 
 
 def expired(**_: Any) -> Any:

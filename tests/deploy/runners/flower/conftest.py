@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners import nodes
+from deploy.runners import workers
 from deploy.runners.flower import job
 from tests.deploy.runners.flower.stage import Clock, Played, PlayedNode, PlayedSuperLink, Stage
 from tests.deploy.runners.flower.world import MEAN
@@ -20,7 +20,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     played = Played()
     PlayedSuperLink.played = PlayedNode.played = played
     monkeypatch.setattr(job, "SuperLink", PlayedSuperLink)
-    monkeypatch.setattr(nodes, "NodeClient", PlayedNode)
+    monkeypatch.setattr(workers, "NodeClient", PlayedNode)
     return played
 
 

@@ -16,7 +16,7 @@ from deploy.model.strategies import FedAsync, HaleFed
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
-from deploy.runners import nodes
+from deploy.runners import workers
 from deploy.runners.flower import liveness
 from deploy.runners.flower.checkpoint_sync import read_status
 from deploy.runners.flower.liveness import Probes, Silence, last_exception
@@ -214,7 +214,7 @@ class AskedNode(PlayedNode):
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> type[AskedNode]:
-    monkeypatch.setattr(nodes, "NodeClient", AskedNode)
+    monkeypatch.setattr(workers, "NodeClient", AskedNode)
     for name, value in {"state": "exited", "error": None, "answers": threading.Event()}.items():
         monkeypatch.setattr(AskedNode, name, value)
     AskedNode.answers.set()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Node
+from deploy.runners.spark.cluster import resource
 from deploy.runners.spark.settings import SparkHome
-from deploy.runners.spark.worker import resource
 
 JOB = "job-1"
 SCRIPT = "app.py"

@@ -11,8 +11,8 @@ import pytest
 
 from deploy.model.tasks import Assignment
 from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.cluster import process_id
 from deploy.runners.spark.settings import SparkHome
-from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import JOB, batch, install, master_knows

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.runners.spark.application import ATTEMPT_CONF, Applications, parse
-from deploy.runners.spark.master import free_port
+from deploy.runners.spark.cluster import free_port
 from deploy.runners.spark.streaming import BatchLog
 
 ADDRESS = "127.0.0.1"

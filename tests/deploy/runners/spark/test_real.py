@@ -27,8 +27,8 @@ from deploy.providers.local.provider import LocalProvider
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark import settings as spark_settings
 from deploy.runners.spark.application import Application
+from deploy.runners.spark.cluster import known_states
 from deploy.runners.spark.settings import SparkHome, find_spark
-from deploy.runners.spark.worker import known_states
 from deploy.security import trial as module
 from deploy.security.sandbox import Mode, Sandbox, SandboxError
 from deploy.security.tokens import AccessTokens

@@ -19,7 +19,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.detached import Limits
 from deploy.runners.spark import SparkRunner
 from deploy.runners.spark.application import Application, Applications
-from deploy.runners.spark.worker import process_id
+from deploy.runners.spark.cluster import process_id
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import alive, insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
