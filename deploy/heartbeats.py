@@ -82,9 +82,7 @@ class Heartbeats:
     """
 
     def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Heartbeat | None]) -> None:
-        self._store = store
-        self._clock = clock
-        self._ask = ask
+        self._store, self._clock, self._ask = store, clock, ask
         self._heard: dict[str, _Heard] = {}
         """Latest heartbeats of running nodes by id; written by one thread."""
         self._lacks: dict[str, str] = {}

@@ -39,11 +39,8 @@ def read_job(path: Path) -> JobSpec:
 def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
     """What a job names in the folder of its file: the script or app, and every argument that is a file there.
 
-    Returns:
-        Content by path relative to the folder.
-
-    Raises:
-        ConfigError: if the script or app is missing, something lies outside, or all is too large.
+    Returns contents by path relative to the folder. Raises ConfigError if the script or app is missing,
+    something lies outside, or all is too large.
     """
     root = folder.resolve()
     program = spec.work.program

@@ -25,9 +25,7 @@ class Pruning:
     """A thread that removes little at a time."""
 
     def __init__(self, store: Store, jobs: Path, clock: Clock, retention: Retention | None = None) -> None:
-        self._store = store
-        self._jobs = jobs
-        self._clock = clock
+        self._store, self._jobs, self._clock = store, jobs, clock
         self._keep_s = (retention or Retention()).folders * _DAY_S
         self._stuck: set[str] = set()
         """Jobs whose folders could not be removed: they are tried again after the next start."""

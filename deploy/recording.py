@@ -83,12 +83,7 @@ def record(store: Store, places: Mapping[str, Place], since_s: float = 0.0) -> l
     """Everything that the store knows of these offers, until the last moment that it knows of.
 
     A spot type that is not rented on demand in its region gets that price as a trace of its own: environments
-    measure savings by it.
-
-    What was before `since_s` is left out.
-
-    Returns:
-        In the order of `places`; offers that were never seen are not among them.
+    measure savings by it. What was before `since_s` is left out, and so are offers that were never seen.
     """
     with store.snapshot():
         quotes = {one: store.prices.between(one, since_s, math.inf) for one in places}

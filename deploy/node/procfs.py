@@ -194,10 +194,8 @@ def kill_children(select: Callable[[int], bool], within_s: float) -> bool:
     """SIGKILL those children of this process that `select` picks by their PIDs, until there are none.
 
     Who has adopted orphans gets the children of what it kills, so this ends whole families. As it looks at
-    direct children only, it is quick enough to meet what forks and exits for ever.
-
-    Returns:
-        Whether none is left; False if time was too short.
+    direct children only, it is quick enough to meet what forks and exits for ever. Returns whether none is
+    left; False if time was too short.
     """
     end = time.monotonic() + within_s
     own = os.getpid()

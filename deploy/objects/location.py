@@ -79,11 +79,9 @@ class Objects(Protocol):
     def put(self, name: str, content: bytes) -> None:
         """Keep an object. When this returns it has been read back, and is what was given.
 
-        An object that is there already is never overwritten: the same content is success.
-
-        Raises:
-            ConflictError: if there is one with other content.
-            ObjectsError: if it is not known to be kept; the same may be tried again.
+        An object that is there already is never overwritten: the same content is success. Raises
+        ConflictError if there is one with other content; ObjectsError if it is not known to be kept; the same
+        may be tried again.
         """
 
     def get(self, name: str) -> bytes | None:

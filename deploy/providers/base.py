@@ -62,9 +62,8 @@ class Provider(Protocol):
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """Every instance with this deployment's tag, terminated ones for at least an hour.
 
-        Raises:
-            PartialError: if some regions cannot be asked now: it has the reports of the others.
-            ProviderError: if the provider cannot be asked now.
+        Raises PartialError if some regions cannot be asked now: it has the reports of the others;
+        ProviderError if the provider cannot be asked now.
         """
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

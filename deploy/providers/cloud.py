@@ -258,8 +258,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
     """Configuration keys that define offers, for messages."""
 
     def __init__(self, config: ConfigT, now: Callable[[], float]) -> None:
-        self.config = config
-        self._now = now
+        self.config, self._now = config, now
         self._places = config.places()
         self._calls = Calls(self.name)
         self.availability = Availability(

@@ -111,11 +111,8 @@ class ProviderConfig(YamlFile):
     ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
         """More about offers than the scheduler needs, for `spotweave offers`.
 
-        Returns:
-            Facts by offer id, such as {"score": 3}; and notes about what could not be learnt.
-
-        Raises:
-            ProviderError: if it cannot be asked now.
+        Returns facts by offer id, such as {"score": 3}; and notes about what could not be learnt. Raises
+        ProviderError if it cannot be asked now.
         """
         return {}, ()
 

@@ -113,8 +113,7 @@ class WorkerPool:
     """A pool of at most `most` daemon threads, started lazily."""
 
     def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._most = most
+        self._name, self._most = name, most
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._works: dict[str, Work] = {}

@@ -45,11 +45,8 @@ class Actions:
         settings: SchedulerSettings,
         retries: Retries,
     ) -> None:
-        self._store = store
-        self._providers = providers
-        self._runners = runners
-        self._settings = settings
-        self._retries = retries
+        self._store, self._providers, self._runners = store, providers, runners
+        self._settings, self._retries = settings, retries
         self._cooldowns = retries.cooldowns
         self._skewed: set[str] = set()
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {

@@ -67,12 +67,8 @@ class Chooser:
         cooldowns: Cooldowns,
         quarantine: Quarantine,
     ) -> None:
-        self._store = store
-        self._cooldowns = cooldowns
-        self._quarantine = quarantine
-        self._budgets = budgets
-        self._policies = policies
-        self._settings = settings
+        self._store, self._cooldowns, self._quarantine = store, cooldowns, quarantine
+        self._budgets, self._policies, self._settings = budgets, policies, settings
         self._roster = Roster(store, settings, budgets, cooldowns, quarantine, policies.plans)
         self._records = Records(store, policies.mode)
         self._guards = Guards(settings.guards, store.prices)

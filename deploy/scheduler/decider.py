@@ -189,8 +189,7 @@ class Decider:
         weights: Sequence[float] | None = None,
         rules: GuardRules | None = None,
     ) -> None:
-        self.policy = policy
-        self.window = window
+        self.policy, self.window = policy, window
         self.components = tuple(components)
         self.invalid: Counter[tuple[str, str]] = Counter()
         self._rules = GuardsConfig().rules() if rules is None else rules
@@ -375,9 +374,8 @@ def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:
 def appraised_usd(need: Need, view: View) -> dict[str | None, float]:
     """Expected USD of each choice until the task's end (of a federated client: until it has delivered next).
 
-    Returns:
-        By offer id, and for None ("none for now"); within +-10,000, by the rule `expected_cost`. A place that
-        cannot be had now is appraised as if it could.
+    Returns USD by offer id, and for None ("none for now"); within +-10,000, by the rule `expected_cost`. What
+    cannot be had now is appraised as if it could.
     """
     observation = encode(view.snapshot([need]), 1)
     batch = {name: np.asarray(array)[None] for name, array in observation.items()}

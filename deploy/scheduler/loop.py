@@ -44,8 +44,7 @@ class Scheduler:
         settings: SchedulerSettings | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
-        self.store = store
-        self.clock = clock
+        self.store, self.clock = store, clock
         self.settings = settings if settings is not None else SchedulerSettings()
         by_kind = {kind: runner for runner in runners for kind in runner.kinds}
         self.quarantine = Quarantine(store)

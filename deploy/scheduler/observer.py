@@ -121,12 +121,8 @@ class Observer:
         settings: SchedulerSettings,
         quarantine: Quarantine,
     ) -> None:
-        self._store = store
-        self._providers = providers
-        self._runners = runners
-        self._nodes = nodes
-        self._settings = settings
-        self._quarantine = quarantine
+        self._store, self._providers, self._runners = store, providers, runners
+        self._nodes, self._settings, self._quarantine = nodes, settings, quarantine
         self._missing_s: dict[str, dict[str, float]] = {}
         """By provider: since when instances are missing from what it reports, epoch seconds."""
         self._ending_s: dict[str, dict[str, float]] = {}
@@ -172,8 +168,7 @@ class Observer:
     ) -> tuple[dict[str, _Stranger], list[Instance]]:
         """Bring a provider's instances up to date.
 
-        Returns:
-            What runs and should not be there, by the provider's names; what is known and not reported.
+        Returns what runs and should not be there, by the provider's names; what is known and not reported.
         """
         known = {instance.client_token: instance for instance in self._store.instances.live(name)}
         # The answer to a launch may be lost, and what it launched be given up before it is shown; and what

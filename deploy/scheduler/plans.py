@@ -68,9 +68,7 @@ class Plans:
     """
 
     def __init__(self, planner: str, start_s: float, transfers: Transfers) -> None:
-        self._planner = planner
-        self._start_s = start_s
-        self._transfers = transfers
+        self._planner, self._start_s, self._transfers = planner, start_s, transfers
         # The first plan loads compiled code, which takes a second: not in a pass that others wait for.
         one = model.Step("one", model.Profile(run_s={"here": 1.0}, executors=1))
         here = model.Platform((model.Cluster("here", 1),), model.Link(1.0))

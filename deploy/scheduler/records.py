@@ -45,8 +45,7 @@ class Records:
     """Writes decisions down."""
 
     def __init__(self, store: Store, mode: Mode) -> None:
-        self._store = store
-        self._mode = mode
+        self._store, self._mode = store, mode
         self._stays: dict[TaskKey, set[_Stay]] = {}
         """Answers recorded for each task since it began to wait or stay."""
         self._hopeless: set[TaskKey] = set()
@@ -64,9 +63,8 @@ class Records:
     ) -> int | None:
         """Write one down, with its event. Needs a transaction.
 
-        Returns:
-            Its id; None where nothing follows from it (the task waits, or stays where it is) and the same
-            was written down since it does.
+        Returns its id; None where nothing follows from it (the task waits, or stays where it is) and the same
+        was written down since it does.
         """
         key = decision.need.key
         self.answer(decision, now_s)

@@ -169,11 +169,7 @@ def attempt_id(task: Task) -> str:
 def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: str) -> bool:
     """End a job, everything that runs for it and everything that it holds.
 
-    Returns:
-        False if nothing changed: it had ended.
-
-    Raises:
-        NotFoundError: if there is no such job.
+    Returns False if nothing changed: it had ended. Raises NotFoundError if there is no such job.
     """
     with store.transaction():
         if not store.jobs.set_state(job_id, state, now_s, reason):
@@ -207,9 +203,7 @@ class Guard:
     """A context that ends where something is raised for one job, and lets the rest go on."""
 
     def __init__(self, raised: dict[str, tuple[str, Exception]], job_id: str, doing: str) -> None:
-        self._raised = raised
-        self._job_id = job_id
-        self._doing = doing
+        self._raised, self._job_id, self._doing = raised, job_id, doing
 
     def __enter__(self) -> None:
         """Do nothing on entry."""

@@ -267,15 +267,12 @@ class Roster:
         quarantine: Quarantine,
         plans: Plans | None = None,
     ) -> None:
-        self._store = store
-        self._plans = plans
+        self._store, self._plans = store, plans
         self._planned: dict[str, Mapping[str, str]] = {}
         """Planned region in this pass, by job and step."""
         self._offers: Sequence[Offer] = ()
         self._held: Sequence[Instance] = ()
-        self._budgets = budgets
-        self._cooldowns = cooldowns
-        self._quarantine = quarantine
+        self._budgets, self._cooldowns, self._quarantine = budgets, cooldowns, quarantine
         self._settings = settings
         self._learned = Learned(store)
         self._urgency = Urgency(store, settings, self._learned, quarantine)

@@ -89,8 +89,7 @@ class Rounds(RoundEstimates):
         self.number = {f"client-{client.name}": k for k, client in enumerate(work.clients)}
         self.stands: dict[str, Stand] = {}
         self.aggregation_s = work.aggregation_s or 0.0
-        self._work = work
-        self._set_up_s = set_up_s
+        self._work, self._set_up_s = work, set_up_s
         self._rounds = 0
         """Number of aggregated rounds."""
         self._seen_rounds = 0
@@ -319,19 +318,14 @@ class Memberships:
     """Looks at applications."""
 
     def __init__(self, store: Store, set_up_s: float) -> None:
-        self._store = store
-        self._set_up_s = set_up_s
+        self._store, self._set_up_s = store, set_up_s
         self._known: dict[str, Rounds] = {}
         self._left_usd: dict[str, Mapping[str, float]] = {}
         self._prices: Mapping[str, float] = {}
         self._pass = Pass()
 
     def see(self, jobs: Mapping[str, Job], placed: Sequence[Task], seen: Pass) -> Mapping[str, News]:
-        """Take in a pass: all that has changed since the one before.
-
-        Returns:
-            What has changed, by job.
-        """
+        """Take in a pass: all that has changed since the one before. Returns what has changed, by job."""
         self._pass, self._left_usd = seen, {}
         self._prices = {offer.offer_id: offer.price_usd_hour for offer in seen.offers}
         by_job: defaultdict[str, list[Look]] = defaultdict(list)

@@ -40,12 +40,8 @@ class Ending:
         quarantine: Quarantine,
         nodes: Nodes,
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._budgets = budgets
-        self._retries = retries
-        self._quarantine = quarantine
-        self._nodes = nodes
+        self._store, self._settings, self._budgets = store, settings, budgets
+        self._retries, self._quarantine, self._nodes = retries, quarantine, nodes
         self._drained: set[str] = set()
         """Drains that this process has intended; after a restart they are intended once more."""
         self._counted: set[tuple[str, str]] = set()

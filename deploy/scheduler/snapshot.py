@@ -263,11 +263,8 @@ class View:
         occupancy: Occupancy,
         missed: Mapping[str, int],
     ) -> None:
-        self.offers = offers
-        self.used = used
-        self._halted = halted
-        self._occupancy = occupancy
-        self._missed = missed
+        self.offers, self.used, self._halted = offers, used, halted
+        self._occupancy, self._missed = occupancy, missed
         self.sure = [offer for offer in offers if offer.market != "spot"]
         self._by_id = {offer.offer_id: offer for offer in offers}
         self._rows: dict[int, tuple[Need, tuple[FloatArray, FloatArray]]] = {}

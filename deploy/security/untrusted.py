@@ -21,11 +21,9 @@ class UnsafePathError(OSError):
 def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
     """Open a plain file below a folder, without following any link on the way; closed on exec.
 
-    The folder is trusted, up to and with its own name; the path is relative, without "..".
-
-    Raises:
-        UnsafePathError: if it is no plain file, or one of several names.
-        OSError: if it cannot be opened, or something on the way is a link.
+    The folder is trusted, up to and with its own name; the path is relative, without "..". Raises
+    UnsafePathError if it is no plain file, or one of several names; OSError if it cannot be opened, or
+    something on the way is a link.
     """
     with _parent(folder, path) as (at, name):
         # A pipe without a writer would be waited for.
@@ -74,9 +72,8 @@ def _open(name: str, flags: int, mode: int, at: int) -> int:
 def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: int) -> None:
     """Copy a folder of plain files that is below another one, which is trusted up to and with its own name.
 
-    Raises:
-        UnsafePathError: at a link, a pipe, a device or a file of several names, or where there is too much.
-        OSError: if something cannot be read or written.
+    Raises UnsafePathError: at a link, a pipe, a device or a file of several names, or where there is too
+    much; OSError if something cannot be read or written.
     """
     if os.path.isabs(path) or ".." in Path(path).parts:
         raise UnsafePathError(f"{path} leads elsewhere")
@@ -156,11 +153,8 @@ def plain_files(folder: Path, most_entries: int) -> Iterator[tuple[str, int]]:
     """Path and size in bytes of every plain file below a folder, which is trusted up to its own name.
 
     Left out are links, pipes, files of several names, folders that may not be read or are deeper than
-    `MOST_PARTS`, and names that are not plain (`is_plain_path`).
-
-    Raises:
-        UnsafePathError: where there are more than `most_entries` names.
-        OSError: if the folder itself cannot be read.
+    `MOST_PARTS`, and names that are not plain (`is_plain_path`). Raises UnsafePathError where there are more
+    than `most_entries` names; OSError if the folder itself cannot be read.
     """
     entries, waiting = 0, ["."]
     while waiting:
@@ -237,9 +231,8 @@ def remove_tree(folder: Path) -> None:
 def size_bytes(folder: Path, most: int, most_entries: int) -> int:
     """What a folder takes on the disk, other file systems and links not followed.
 
-    Returns:
-        At most a bit more than `most`: then, or after `most_entries` names, counting stops, and the latter
-        counts as too much as well. So do folders that lie deeper than a path may be long.
+    Returns at most a bit more than `most`: then, or after `most_entries` names, counting stops, and the
+    latter counts as too much as well. So do folders that lie deeper than a path may be long.
     """
     total, entries, waiting = 0, 0, [str(folder)]
     while waiting:

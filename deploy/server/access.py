@@ -60,8 +60,7 @@ class Access:
     """
 
     def __init__(self, tokens: AccessTokens | None, clock: Clock) -> None:
-        self._tokens = tokens
-        self._clock = clock
+        self._tokens, self._clock = tokens, clock
         # Of their own: whoever asks must be known before it can be said what may wait.
         self._threads = CapacityLimiter(_THREADS)
 

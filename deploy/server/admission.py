@@ -114,9 +114,7 @@ class Quotas(QuotasConfig):
     def refuse_full(self, jobs: Path, size: int) -> None:
         """Refuse files that would not leave enough of the disk.
 
-        Raises:
-            Refusal: if they would not.
-            OSError: if the disk cannot be asked.
+        Raises Refusal if they would not; OSError if the disk cannot be asked.
         """
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if shutil.disk_usage(jobs).free - size < self.free_disk_mib * MIB:

@@ -1,26 +1,81 @@
-"""The application: which routes there are, and what they share."""
+"""The application: its routes, those about its health among them, and what they share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
-from prometheus_client import CollectorRegistry
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import BaseModel
 
 from deploy.model.clock import Clock, SystemClock
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server import bodies, errors
 from deploy.server.access import Access
 from deploy.server.context import Context, SchedulerView, ServerSettings
 from deploy.server.deciding import Deciders
+from deploy.server.errors import Refusal
 from deploy.server.middleware import Metrics, Observed
-from deploy.server.routes import decisions, events, files, health, jobs
+from deploy.server.routes import decisions, events, files, jobs
 from deploy.server.schemas import DecisionRequest
+from deploy.server.views import ERRORS, Health, Readiness
+from deploy.store.errors import StoreError
 from deploy.store.store import Store
+
+
+def health_router(context: Context) -> APIRouter:
+    """`/healthz` and `/readyz` for everyone, `/metrics` for viewers."""
+    routes = APIRouter(tags=["health"], responses=ERRORS)
+
+    @routes.get("/healthz", summary="The process answers")
+    async def healthz() -> Health:
+        return Health()
+
+    @routes.get("/readyz", summary="It can do its work: the store answers, the scheduler makes its passes")
+    def readyz() -> Readiness:
+        last_pass_s = None if context.scheduler is None else context.scheduler.last_pass_s()
+        if context.store is not None:
+            try:
+                context.store.check()
+            except StoreError as error:
+                # The message names the database, and everyone may ask this.
+                raise Refusal(
+                    HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the store cannot be used; see the log"
+                ) from error
+        if context.scheduler is not None:
+            age_s = None if last_pass_s is None else context.clock.now() - last_pass_s
+            if age_s is None or age_s > context.settings.pass_within_s:
+                ended = "has not ended yet" if age_s is None else f"ended {age_s:.0f} s ago"
+                raise Refusal(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"not ready: the scheduler's latest pass {ended}, expected within "
+                    f"{context.settings.pass_within_s:g} s; see the log",
+                )
+        federated = context.deciders.federated
+        return Readiness(
+            policy=context.deciders.market.policy.name,
+            federated_policy=None if federated is None else federated.policy.name,
+            store=context.store is not None,
+            scheduler=context.scheduler is not None,
+            last_pass_s=last_pass_s,
+        )
+
+    @routes.get(
+        "/metrics",
+        dependencies=[Depends(context.access.require(Role.VIEWER))],
+        summary="For Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    def metrics() -> Response:
+        return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
 
 ABOUT = """Which task goes where now, and what runs, happens and costs.
 
@@ -41,14 +96,10 @@ def create_app(
 ) -> FastAPI:
     """One service.
 
-    Without a store it only decides: there are no routes for jobs. Without a scheduler in this process,
-    offers are not shown. `/metrics` shows `registry` too; `more_routes` are made of the context.
-
-    Returns:
-        The ASGI application. Its `state.context` is the `Context`.
-
-    Raises:
-        ValueError: if the settings do not fit: tokens without a store, a store without a folder for jobs.
+    Without a store it only decides: there are no routes for jobs. Without a scheduler in this process, offers
+    are not shown. `/metrics` shows `registry` too; `more_routes` are made of the context. Returns the ASGI
+    application. Its `state.context` is the `Context`. Raises ValueError if the settings do not fit: tokens
+    without a store, a store without a folder for jobs.
     """
     if settings.tokens and store is None:
         raise ValueError(
@@ -69,7 +120,7 @@ def create_app(
     )
     app.state.context = context
     models: list[type[BaseModel]] = [DecisionRequest]
-    app.include_router(health.router(context))
+    app.include_router(health_router(context))
     app.include_router(decisions.router(context))
     if store is not None and settings.jobs is not None:
         bodies.sweep(settings.jobs)

@@ -157,9 +157,7 @@ class Room:
     """
 
     def __init__(self, most: int, most_each: int, within_s: float) -> None:
-        self._most = most
-        self._most_each = most_each
-        self._within_s = within_s
+        self._most, self._most_each, self._within_s = most, most_each, within_s
         self._taken: Counter[str] = Counter()
 
     @asynccontextmanager

@@ -72,8 +72,7 @@ class Connections:
     """All connections of a service. For the thread of its event loop only."""
 
     def __init__(self, limits: ConnectionLimits, metrics: Metrics) -> None:
-        self.limits = limits
-        self._metrics = metrics
+        self.limits, self._metrics = limits, metrics
         # In the order in which they began to wait for what they wait for.
         self._guests: dict[str, dict[Guest, None]] = {}
         self._count = 0
@@ -283,8 +282,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, closing: threading.Event, connections: Connections) -> None:
         super().__init__(config)
-        self._closing = closing
-        self._connections = connections
+        self._closing, self._connections = closing, connections
         self._handshakes: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 

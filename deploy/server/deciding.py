@@ -68,9 +68,7 @@ class Deciders:
         window: int = 8,
         guards: GuardsConfig | None = None,
     ) -> None:
-        self.market = market
-        self.federated = federated
-        self._window = window
+        self.market, self.federated, self._window = market, federated, window
         self._guards = Guards(GuardsConfig() if guards is None else guards)
         # Rules remember things from call to call; value policies do not, and need no turn.
         self._turn = threading.Lock()

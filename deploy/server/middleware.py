@@ -93,8 +93,7 @@ class Observed:
     """Wraps the application. Headers, queries and bodies are never logged: they may hold secrets."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -207,8 +207,7 @@ class Database:
     def snapshot(self) -> Iterator[Connection]:
         """Everything read in it is of one moment. Inside a transaction it sees what that has written.
 
-        Raises:
-            StoreUnavailableError, StoreDamagedError: as in `transaction`.
+        Raises StoreUnavailableError and StoreDamagedError: as in `transaction`.
         """
         current = self._current()
         if current is not None:
@@ -270,9 +269,7 @@ class Database:
     def prepare_file(self) -> None:
         """Make an empty SQLite file that only this user can read, or refuse what is no SQLite database.
 
-        Raises:
-            StoreError: if it cannot be made or read.
-            StoreDamagedError: if it is something else, or corrupt.
+        Raises StoreError if it cannot be made or read; StoreDamagedError if it is something else, or corrupt.
         """
         if self.path is None:
             return

@@ -109,8 +109,7 @@ class Retention:
 def prune(database: Database, now_s: float, retention: Retention) -> dict[str, int]:
     """Remove older rows, `PORTION` in each transaction: others who write get their turn in between.
 
-    Returns:
-        How many of each table; `MOST` at most, the rest next time.
+    Returns how many of each table; `MOST` at most, the rest next time.
     """
     found = {}
     for name, statement in _older(now_s, retention).items():

@@ -92,8 +92,7 @@ class Instances:
     """The instances of a store. Writing needs a transaction."""
 
     def __init__(self, database: Database, key: DeploymentKey) -> None:
-        self._database = database
-        self._key = key
+        self._database, self._key = database, key
         self._instance = Decoded(instances, self._decode)
 
     def request(
@@ -221,13 +220,8 @@ class Instances:
 
         States never go back, whatever order reports come in; RUNNING waits for `ready`. Of an ended instance
         the provider may still correct when and by whom it was ended: it is charged again. Only what was given
-        up as never launched, and was launched, has not ended before the provider says so.
-
-        Returns:
-            The instance as it is now.
-
-        Raises:
-            NotFoundError: if there is no such instance.
+        up as never launched, and was launched, has not ended before the provider says so. Returns the
+        instance as it is now. Raises NotFoundError if there is no such instance.
         """
         return self.told(self.get(instance_id), report, now_s)
 

@@ -67,11 +67,8 @@ class Jobs:
     def add(self, job: Job) -> Job:
         """Keep a new job, and a waiting task for each of its units of decision.
 
-        Returns:
-            The job; or the earlier one of the same submitter with the same `request_id`.
-
-        Raises:
-            StoreError: if the job id is taken, or the request id was used with another spec.
+        Returns the job; or the earlier one of the same submitter with the same `request_id`. Raises
+        StoreError if the job id is taken, or the request id was used with another spec.
         """
         connection = self._database.writing
         if job.request_id is not None:
@@ -154,11 +151,8 @@ class Jobs:
     def set_state(self, job_id: str, state: JobState, now_s: float, reason: str = "") -> bool:
         """Move a job to another state; an end state ends it now.
 
-        Returns:
-            False if nothing changed: it is in this state, or has ended (ends are final).
-
-        Raises:
-            NotFoundError: if there is no such job.
+        Returns False if nothing changed: it is in this state, or has ended (ends are final). Raises
+        NotFoundError if there is no such job.
         """
         values = {"state": state.value, "reason": plain(reason), "ended_s": None if state.live else now_s}
         changed = self._database.writing.execute(

@@ -32,8 +32,7 @@ class Lease:
     """
 
     def __init__(self, database: Database, lock: Lock) -> None:
-        self._database = database
-        self._lock = lock
+        self._database, self._lock = database, lock
         self._lost = False
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         now_s = time.time()

@@ -74,8 +74,7 @@ class SessionLock:
     """An advisory lock of a PostgreSQL session; the server lets it go when the connection ends."""
 
     def __init__(self, connection: Connection, number: int) -> None:
-        self._connection = connection
-        self._number = number
+        self._connection, self._number = connection, number
         self._session: int | None = None
         """Process id of the server's session, while it holds the lock."""
 

@@ -195,13 +195,8 @@ class Prices:
     def record(self, offers: Iterable[Offer], now_s: float) -> int:
         """Keep what changed, and let running spot instances cost their offer's new prices from then on.
 
-        A price holds from when its provider dates it, or from now where it does not.
-
-        Returns:
-            How many offers had changed.
-
-        Raises:
-            ValueError: if a price is negative or not a number.
+        A price holds from when its provider dates it, or from now where it does not. Returns how many offers
+        had changed. Raises ValueError if a price is negative or not a number.
         """
         changed = 0
         for offer in offers:

@@ -51,9 +51,7 @@ class Store:
     """
 
     def __init__(self, database: Database, key: DeploymentKey, deployment_id: str) -> None:
-        self._database = database
-        self.key = key
-        self.deployment_id = deployment_id
+        self._database, self.key, self.deployment_id = database, key, deployment_id
         self.jobs = Jobs(database)
         self.tasks = Tasks(database)
         self.instances = Instances(database, key)

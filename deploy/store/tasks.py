@@ -219,19 +219,15 @@ class Tasks:
     def report(self, report: TaskReport, now_s: float) -> bool:
         """Keep what a runner says.
 
-        Returns:
-            False if it was not kept: it is about another attempt, or that attempt has ended (ends are final).
-
-        Raises:
-            NotFoundError: if there is no such task.
+        Returns False if it was not kept: it is about another attempt, or that attempt has ended (ends are
+        final). Raises NotFoundError if there is no such task.
         """
         return bool(self._report([(self.get(report.key), report)], now_s))
 
     def report_all(self, reports: Iterable[TaskReport], now_s: float) -> Sequence[tuple[Task, TaskReport]]:
         """Keep what runners say of many tasks at once.
 
-        Returns:
-            Those that were kept (see `report`), each with the task as it was before.
+        Returns those that were kept (see `report`), each with the task as it was before.
         """
         known = {task.key: task for task in self.placed()}
         return self._report([(known[one.key], one) for one in reports if one.key in known], now_s)
@@ -260,15 +256,9 @@ class Tasks:
     ) -> Task:
         """The attempt is over, or never began: the task waits for a place again, from what was saved.
 
-        `lost`: it lost its instances. `failed`: it came to nothing on healthy ones, or could not be
-        started. `interrupted`: its provider took instances on which it could run. It is not placed
-        before `not_before_s`.
-
-        Returns:
-            The task as it is now.
-
-        Raises:
-            NotFoundError: if there is no such task.
+        `lost`: it lost its instances. `failed`: it came to nothing on healthy ones, or could not be started.
+        `interrupted`: its provider took instances on which it could run. It is not placed before
+        `not_before_s`. Returns the task as it is now. Raises NotFoundError if there is no such task.
         """
         task = self.get(key)
         changes: dict[str, Any] = {

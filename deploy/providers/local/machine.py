@@ -43,8 +43,7 @@ class MetadataServer(Listener):
     """Answers for one instance, of whose fate it asks."""
 
     def __init__(self, address: str, instance_id: str, fate: Callable[[], Fate]) -> None:
-        self._instance_id = instance_id
-        self._fate = fate
+        self._instance_id, self._fate = instance_id, fate
         self._tokens: dict[str, float] = {}
         self._lock = threading.Lock()
         super().__init__(address, 0, _Handler)

@@ -68,8 +68,7 @@ class LocalProvider:
     name = "local"
 
     def __init__(self, config: LocalConfig, sandbox: Sandbox | None = None) -> None:
-        self._config = config
-        self._sandbox = sandbox
+        self._config, self._sandbox = config, sandbox
         self._offers = {offer.offer_id: offer for offer in config.offers}
         self._recordings = config.recordings()
         self._gpus = GpuWatch() if any(offer.gpus for offer in config.offers) else None

@@ -157,9 +157,7 @@ class Task:
     """A task; not safe to use from several threads. Its methods wait for its node and for checkpoints."""
 
     def __init__(self, file: Path, key: TaskKey, settings: BagSettings, objects: Objects) -> None:
-        self._file = file
-        self._key = key
-        self._settings = settings
+        self._file, self._key, self._settings = file, key, settings
         self._checkpoints = Checkpoints(objects, key.job_id, key.task)
         self.record = Record.load_whole(file) or Record()
 

@@ -246,8 +246,7 @@ class Workers:
     """The workers of attempts, by way of the node agents."""
 
     def __init__(self, master: Master, settings: SparkSettings) -> None:
-        self._master = master
-        self._settings = settings
+        self._master, self._settings = master, settings
 
     def start(self, node: Node, attempt_id: str, home: SparkHome, *, gpus: bool = False) -> None:
         """Start an attempt's worker on a node, once for ever; with `gpus` it has the node's.

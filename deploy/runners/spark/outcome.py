@@ -58,8 +58,7 @@ class Outcomes:
     """Judges attempts. All methods raise RunnerError if a driver that has to be ended cannot be killed."""
 
     def __init__(self, attempts: Attempts, workers: Workers) -> None:
-        self._attempts = attempts
-        self._workers = workers
+        self._attempts, self._workers = attempts, workers
 
     def verdict(
         self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None

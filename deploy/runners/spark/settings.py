@@ -120,15 +120,8 @@ def properties(values: Mapping[str, str]) -> str:
         return "".join(
             character
             if character.isascii() and (character.isalnum() or character in "._-/$%,;@+*()[]{}<>'\"&|?~^`")
-            else f"\\u{ord(character):04x}"
-            if ord(character) < 0x10000
-            else "".join(f"\\u{unit:04x}" for unit in _surrogates(character))
+            else re.sub("....", r"\\u\g<0>", character.encode("utf-16-be").hex())
             for character in text
         )
 
     return "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in values.items())
-
-
-def _surrogates(character: str) -> tuple[int, int]:
-    encoded = character.encode("utf-16-be")
-    return int.from_bytes(encoded[:2], "big"), int.from_bytes(encoded[2:], "big")

@@ -72,9 +72,7 @@ class BatchLog:
     """The event logs of one job: `folder/ATTEMPT/eventlog_v2_APPLICATION/events_N_APPLICATION`."""
 
     def __init__(self, folder: Path, state: Path, deadline_s: float) -> None:
-        self._folder = folder
-        self._state = state
-        self._deadline_s = deadline_s
+        self._folder, self._state, self._deadline_s = folder, state, deadline_s
 
     def attempt_folder(self, attempt: int) -> Path:
         """Folder of the event log of an attempt's driver."""

@@ -112,8 +112,7 @@ class Mover:
     """Copies files into a job's folder, to which its own programs may write, while `going()` holds."""
 
     def __init__(self, folder: JobFolder, going: Callable[[], bool]) -> None:
-        self._folder = folder
-        self._going = going
+        self._folder, self._going = folder, going
         self.moved_bytes = 0  # that were read from elsewhere
 
     def bring(self, root: Path, source: str, target: str, digest: Digest) -> None:
@@ -178,8 +177,7 @@ class Files:
     """The records are the scheduler's own: no program of a job can change them."""
 
     def __init__(self, folder: Path, data: Mapping[str, Path]) -> None:
-        self._folder = folder
-        self._data = data
+        self._folder, self._data = folder, data
 
     def sealed(self, key: TaskKey) -> Sealed | None:
         """What a step wrote; None while it has not succeeded."""
@@ -188,8 +186,7 @@ class Files:
     def seal(self, assignment: Assignment, region: str) -> str:
         """Give what an attempt, which came to its end in a region, wrote its final place. Raises OSError.
 
-        Returns:
-            Why it has not succeeded all the same, in one line; "" if it has.
+        Returns why it has not succeeded all the same, in one line; "" if it has.
         """
         key, folder, workspace = assignment.key, JobFolder(Path(assignment.workdir)), Workspace(region)
         if self.sealed(key) is not None:

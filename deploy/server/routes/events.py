@@ -32,8 +32,7 @@ class Followers:
     """Streams of events from the store's sequence: this many at once, and of each caller this many."""
 
     def __init__(self, context: Context, store: Store) -> None:
-        self._context = context
-        self._store = store
+        self._context, self._store = context, store
         self._open: Counter[str] = Counter()
 
     def follow(self, request: Request, caller: Caller, after: int, job_id: str | None) -> Response:
@@ -84,8 +83,7 @@ class _Followed(StreamingResponse):
 
     def __init__(self, followers: Followers, name: str, content: AsyncIterator[bytes]) -> None:
         super().__init__(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-        self._followers = followers
-        self._name = name
+        self._followers, self._name = followers, name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A place that were only looked for when the request came could be taken by many at once.

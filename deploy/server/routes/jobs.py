@@ -73,24 +73,17 @@ class Submissions:
     """Takes jobs."""
 
     def __init__(self, context: Context, store: Store, jobs: Path) -> None:
-        self._context = context
-        self._store = store
-        self._jobs = jobs
+        self._context, self._store, self._jobs = context, store, jobs
         self._quotas = context.settings.quotas
 
     def submit(self, body: bytes, caller: Caller) -> tuple[Job, bool]:
-        """Keep a job and its files, or refuse it and keep nothing.
-
-        Returns:
-            The job, and whether it is new.
-        """
+        """Keep a job and its files, or refuse it and keep nothing. Returns the job, and whether it is new."""
         return self._accept(bodies.parse(JobRequest, body), caller)
 
     def retry(self, job_id: str, request_id: str | None, caller: Caller) -> tuple[Job, bool]:
         """Submit a job that has ended once more, with the files that came with it, as the caller's.
 
-        Returns:
-            As `submit`.
+        Returns as `submit`.
         """
         job = self._store.jobs.get(job_id)
         if not caller.may_see(job.submitter):

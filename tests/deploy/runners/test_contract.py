@@ -15,7 +15,8 @@ from deploy.node.api import ProcessStatus
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
 from deploy.runners.base import Runner
-from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.runner import SparkRunner
+from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from deploy.model.tasks import Assignment
-from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.cluster import process_id
-from deploy.runners.spark.settings import SparkHome
+from deploy.runners.spark.runner import SparkRunner
+from deploy.runners.spark.settings import SparkHome, SparkSettings
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import JOB, batch, install, master_knows

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase
-from deploy.runners.spark import SparkRunner
 from deploy.runners.spark.attempts import LONGEST, by_cluster, last_error
 from deploy.runners.spark.cluster import executor_memory_mib
 from deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
+from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
 from tests.deploy.runners.spark.conftest import FOREVER, World
 

@@ -24,11 +24,11 @@ from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node import procfs
 from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
-from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark import settings as spark_settings
 from deploy.runners.spark.application import Application
 from deploy.runners.spark.cluster import known_states
-from deploy.runners.spark.settings import SparkHome, find_spark
+from deploy.runners.spark.runner import SparkRunner
+from deploy.runners.spark.settings import SparkHome, SparkSettings, find_spark
 from deploy.security import trial as module
 from deploy.security.sandbox import Mode, Sandbox, SandboxError
 from deploy.security.tokens import AccessTokens

@@ -17,9 +17,9 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import Limits
-from deploy.runners.spark import SparkRunner
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.cluster import process_id
+from deploy.runners.spark.runner import SparkRunner
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import alive, insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
