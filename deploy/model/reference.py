@@ -15,9 +15,9 @@ Schema = Mapping[str, Any]
 INTRODUCTION = """\
 # The job file
 
-Look up any key of the file that `spotweave submit` sends. Defaults are in brackets; `_s` means seconds. A
-*name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are
-refused in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
+Look up any key of the file that `spotweave submit` sends. Required keys are bold; `_s` means seconds. A
+*name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are refused
+in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
 [workflows](workflows.md).
 
 ```yaml
@@ -27,6 +27,10 @@ resources: {instances: 2, vcpus: 1, memory_gib: 1.0}
 places: {markets: [spot, on_demand]}
 ```
 """
+PLAIN = ("text", "number")
+"""Values that a key's name and meaning tell."""
+TOLD = (*PLAIN, "whole number", "true or false")
+"""Values that a default tells."""
 END = "The models that read the file make this page: `python -m deploy.model.reference > docs/job-file.md`."
 MOST_TOLD = 100
 """Larger limits only stop mistakes; the refusal names them."""
@@ -77,13 +81,13 @@ def _table(title: str, schema: Schema, models: Mapping[str, Schema], told: dict[
             continue
         meaning = " ".join(about.get("description", "").split()).replace("|", "\\|")
         meaning = re.sub(r"\bNone: ", "left out: ", meaning)
-        value = _value(about, models)
-        if key in schema.get("required", ()):
-            value += ", required"
-        elif default := _default(about.get("default")):
-            value += f" ({default})"
-        rows.append(f"| `{key}` | {value} | {meaning} |")
-    table = "\n".join(["| key | value | meaning |", "|---|---|---|", *rows]) if rows else ""
+        value, default = _value(about, models), _default(about.get("default"))
+        parts = ["" if value in (TOLD if default else PLAIN) else value, default and f"default {default}"]
+        value = "; ".join(part for part in parts if part)
+        value = value and f" ({value})"
+        name = f"**`{key}`**" if key in schema.get("required", ()) else f"`{key}`"
+        rows.append(f"| {name} | {meaning.removesuffix('.')}{value}. |")
+    table = "\n".join(["| key | meaning |", "|---|---|", *rows]) if rows else ""
     links = (f"{', '.join(keys)} as in [{first}](#{_anchor(first)})" for first, keys in same.items())
     return "\n\n".join(part for part in (table, "; ".join(links)) if part)
 
