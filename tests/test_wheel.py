@@ -44,8 +44,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     )
+    # The container's image is built of these.
+    context = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"]
     for name in listed.stdout.splitlines():
-        if not name.startswith(("tests/", "docs/")) and (ROOT / name).is_file():
+        if name.partition("/")[0] in context and (ROOT / name).is_file():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / "source" / name)
     build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from agents.stored import load_policy_state
 from deploy.config import DeploymentConfig
@@ -183,6 +185,32 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     assert code == 2
     errors = [line.split()[1] for line in lines if line.startswith("error")]
     assert errors == ["state:", "policies:", "http:"]
+
+
+def test_the_container_serves_what_check_accepts_to_this_machine_alone(tmp_path: Path) -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    scheduler, image = services["scheduler"], (ROOT / "Dockerfile").read_text()
+    entry, command = (
+        json.loads(line) for line in re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*)$", image, re.MULTILINE)
+    )
+    assert [*entry, *command[:2]] == ["spotweave", "serve", "--config"]
+    assert re.search(r"^USER spotweave$", image, re.MULTILINE)
+    mounts = [volume.split(":") for volume in scheduler["volumes"]]
+    assert {Path(to).parent for _, to, *how in mounts if how} == {Path(command[2]).parent}
+    for source, to, *how in mounts:
+        if how:
+            shutil.copy(ROOT / source, tmp_path / Path(to).name)
+    file = tmp_path / Path(command[2]).name
+    content = yaml.safe_load(file.read_text())
+    assert content["state"].startswith(f"{mounts[-1][1]}/")
+    assert content.pop("store").startswith("postgresql://spotweave@store/")
+    assert services["store"]["environment"]["POSTGRES_USER"] == "spotweave"
+    changed = {"state": str(tmp_path / "state"), "runners": {"trust_submitters": True}}
+    file.write_text(yaml.safe_dump({**content, **changed}))
+    result = spotweave("check", "--config", file)
+    assert result.exit_code == 0, result.output
+    assert "port 8421 on 0.0.0.0 (other machines too), with tokens" in result.stdout
+    assert scheduler["ports"] == ["127.0.0.1:8421:8421"]
 
 
 def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
