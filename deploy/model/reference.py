@@ -16,8 +16,8 @@ INTRODUCTION = """\
 # The job file
 
 Look up any key of the file that `spotweave submit` sends. Required keys are bold; `_s` means seconds. A
-*name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are refused
-in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
+*name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are
+refused in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
 [workflows](workflows.md).
 
 ```yaml

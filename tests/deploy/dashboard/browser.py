@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +17,10 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
+
+from deploy.server.deciding import Deciders
+from deploy.server.run import HttpListener
+from tests.deploy.dashboard.story import Shown, application, told
 
 CHROMIUM = Path("/usr/bin/chromium")
 DRIVER = Path("/usr/bin/chromedriver")
@@ -97,3 +105,25 @@ def browser(profile: Path) -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+# The picture of the dashboard in the documentation, over a simulated run.
+
+
+def main(target: Path) -> None:
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        world = told(folder / "world")
+        app = application(world, Shown(world), Deciders.load("multicloud", "round_cost"))
+        with HttpListener(app, port=0) as service, browser(folder / "profile") as page:
+            page.look(1280, 1000)
+            page.open(f"http://127.0.0.1:{service.port}/")
+            page.until_filled()
+            page.picture(target)
+            print(*page.complaints(), sep="\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -17,15 +17,9 @@ from pydantic import ValidationError
 from deploy.jobfile import read_files, read_job
 from deploy.model.fields import LEAST_SECONDS, MAX_TEXT_BYTES, MOST_COUNT, MOST_SECONDS
 from deploy.model.gpus import GpuAsk
-from deploy.model.jobs import (
-    Flower,
-    JobSpec,
-    Profile,
-    Resources,
-    SparkBatch,
-    TaskKey,
-)
+from deploy.model.jobs import Flower, JobSpec, Profile, Resources, SparkBatch, TaskKey
 from deploy.model.jobs import Places as PlacesOf
+from deploy.model.reference import reference
 from deploy.model.strategies import FedAvg, FedSuda, selection
 from deploy.model.workflows import MOST_STEPS, Workflow
 from deploy.runners.bag.runner import check
@@ -110,18 +104,10 @@ def test_the_files_that_commands_name_go_with_the_job(tmp_path: Path) -> None:
         ([], {}, "work.bag.tasks: tuple should have at least 1 item"),
         ([{**TASK, "minutes": -1}], {}, "work.bag.tasks.0.minutes: input should be greater than 0, got -1"),
         ([TASK, TASK], {}, "work.bag: two tasks are called 'one': names must differ"),
-        (
-            [{**TASK, "cores": 2}],
-            {},
-            "work.bag.tasks.0.cores: unknown key: remove it",
-        ),
+        ([{**TASK, "cores": 2}], {}, "work.bag.tasks.0.cores: unknown key: remove it"),
         ([{**TASK, "command": "run.sh 1"}], {}, "work.bag.tasks.0.command: input should be a valid"),
         ([{**TASK, "command": [""]}], {}, "work.bag.tasks.0.command: its first word is empty"),
-        (
-            [{**TASK, "gpus": 0, "gpu": "T4"}],
-            {},
-            "work.bag.tasks.0: gpus is 0, and gpu or gpu_memory",
-        ),
+        ([{**TASK, "gpus": 0, "gpu": "T4"}], {}, "work.bag.tasks.0: gpus is 0, and gpu or gpu_memory"),
         ([{**TASK, "gpu": "NVIDIA"}], {}, "work.bag.tasks.0: gpu names 'NVIDIA': expected a model such as"),
         ([{**TASK, "vcpus": 0}], {}, "work.bag.tasks.0.vcpus: input should be greater than 0, got 0"),
         ([{"name": "one", "command": ["a"]}], {}, "work.bag.tasks.0.minutes: field required"),
@@ -255,10 +241,7 @@ def test_slow_is_who_answers_at_most_so_many_times_as_often_as_the_slowest() -> 
         ({"kind": "hale_fed", "updates_per_round": 2, "brokers": 1}, "brokers: input should be greater than"),
         ({"kind": "fed_async", "staleness_most": -1}, "staleness_most: input should be greater than"),
         ({"kind": "fed_prox"}, "expected tags: 'fedavg', 'fed_async', 'hp_asgd', 'hale_fed', 'fed_suda'"),
-        (
-            {"kind": "hp_asgd", "updates_per_round": 2, "brokers": 2},
-            "brokers: unknown key",
-        ),
+        ({"kind": "hp_asgd", "updates_per_round": 2, "brokers": 2}, "brokers: unknown key"),
         ({"kind": "hp_asgd"}, "updates_per_round: field required"),
         ({"kind": "fed_async", "mixing": 1.5}, "mixing: input should be less than 1"),
         ({**SUDA, "slow_factor": 10.0}, "all clients are slow by their epoch_s"),
@@ -328,11 +311,7 @@ PRIVATE = (file("north", "n", stays=True), file("south", "s", stays=True), file(
         ([step("a", writes="x")], (file("x"),), "two files are called 'x': names must differ"),
         ([step("a", "nothing")], (), "step 'a' reads 'nothing', which is no file of the workflow"),
         ([step("a", "a-out")], (), "steps wait for each other: 'a' for 'a'; take one"),
-        (
-            [step("a", "c-out"), step("b", "a-out"), step("c", "b-out")],
-            (),
-            "steps wait for each other: ",
-        ),
+        ([step("a", "c-out"), step("b", "a-out"), step("c", "b-out")], (), "steps wait for each other: "),
         ([step("a")], (file("x", stays=True),), "file 'x' stays, and no region keeps it: give its region"),
         (
             [step("a", "north south")],
@@ -340,11 +319,7 @@ PRIVATE = (file("north", "n", stays=True), file("south", "s", stays=True), file(
             "step 'a' could run nowhere: 'north' stays in n, 'south' stays in s; let a step in each",
         ),
         ([step("a", "north", region="s")], PRIVATE, "'north' stays in n, it shall run in s"),
-        (
-            [step("a", "open", "kept!")],
-            PRIVATE,
-            "file 'kept' stays where step 'a' runs, which may be",
-        ),
+        ([step("a", "open", "kept!")], PRIVATE, "file 'kept' stays where step 'a' runs, which may be"),
         # What a step writes of private data stays with them if it says so, whoever reads it.
         (
             [step("a", "north", "kept!"), step("b", "kept", "more!"), step("c", "more south")],
@@ -399,3 +374,22 @@ def test_a_step_asks_for_its_executors_and_takes_its_files_along() -> None:
     wanted = flow.resources_of("a")
     assert (wanted.instances, wanted.vcpus, wanted.memory_gib) == (3, 2, 2.0)
     assert set(flow.work.words) == {"a.py", "{near}", "more.txt", "data/near"}
+
+
+# The reference of the job file is that of the models.
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "job-file.md"
+
+
+def test_the_page_is_as_the_models_are() -> None:
+    found = PAGE.read_text(encoding="utf-8")
+    assert found == reference(), "stale: python -m deploy.model.reference > docs/job-file.md"
+
+
+def test_every_key_has_a_meaning() -> None:
+    rows = [
+        row.strip("| ").split(" | ") for row in reference().splitlines() if row.startswith(("| `", "| **`"))
+    ]
+    assert len(rows) > 60
+    assert [row[0] for row in rows if len(row) < 2 or row[1].strip()[:1] in ("(", ".")] == []
