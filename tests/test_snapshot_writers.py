@@ -19,7 +19,7 @@ from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market.config import OfferConfig
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation
-from tests.deploy.scheduler.cases import need, offer
+from tests.deploy.scheduler.worlds import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story
 from tests.envs.slice_cases import Job, small_config, start

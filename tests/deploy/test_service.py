@@ -42,8 +42,7 @@ from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import Make, emulating
 from tests.deploy.hostile import dig
 from tests.deploy.node.agents import wait_until
-from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.worlds import batch
+from tests.deploy.scheduler.worlds import batch, offer
 from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import NOW
 

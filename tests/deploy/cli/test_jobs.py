@@ -24,7 +24,7 @@ from deploy.server import views
 from deploy.store.decisions import CandidateRecord
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, refusal, spotweave
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, SCRIPT, Service, decide
 from tests.deploy.store.cases import add_job, request
 from tests.deploy.workflows import step, workflow

@@ -31,7 +31,7 @@ from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, refusal, spotweave
 from tests.deploy.node.agents import wait_until
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide, make_service
 from tests.deploy.store.cases import add_job, report, request
 from tests.deploy.workflows import step, workflow

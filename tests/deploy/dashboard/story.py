@@ -20,8 +20,7 @@ from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.store.decisions import Mode
 from deploy.store.jobs import Job
-from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.worlds import World, batch
+from tests.deploy.scheduler.worlds import World, batch, offer
 from tests.deploy.store.cases import add_job
 
 BEGIN_S = 1_772_366_400.0

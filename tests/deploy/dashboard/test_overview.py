@@ -16,7 +16,7 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.tokens import Role
 from deploy.store.decisions import CandidateRecord, Mode
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, rent, report, request
 from tests.deploy.workflows import step, workflow

@@ -40,9 +40,8 @@ from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.store.decisions import Mode
 from envs.simulation.snapshot import Observation, encode
 from envs.simulation.world import WorldSpec
-from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer
 from training.checkpoint import save_policy
 
 OFFERS = [

@@ -14,8 +14,7 @@ from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
 from deploy.model.transfers import Transfers
 from deploy.scheduler.guards import Budgets
 from deploy.scheduler.placing import of_start, place
-from tests.deploy.scheduler.cases import need, offer
-from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer
 
 TRANSFERS = Transfers(("home", "far"), {("home", "far"): 0.02, ("far", "home"): 0.05})
 INPUT = Profile(data_region="home", data_gb=10.0, checkpoint_gb=2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,28 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.deploy.scheduler.chaos import OFFERS, ChaoticWorld, any_job, machines, stream, training
-from tests.deploy.scheduler.faults import Armed, Faults
-from tests.deploy.scheduler.worlds import batch
+from benchmarks.simulated import SimulatedOffer, SimulatedRunner
+from deploy.billing import micro_usd_hour
+from deploy.model.fields import MOST_GB, MOST_SECONDS
+from deploy.model.jobs import JobSpec, JobState, Profile
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.base import RunnerError
+from deploy.scheduler import roster
+from deploy.scheduler.needs import need_of
+from deploy.scheduler.settings import SchedulerSettings
+from tests.deploy.bills import wrong_charges
+from tests.deploy.scheduler.chaos import (
+    OFFERS,
+    Armed,
+    ChaoticWorld,
+    Faults,
+    any_job,
+    machines,
+    stream,
+    training,
+)
+from tests.deploy.scheduler.test_isolation import HOSTILE, ODD
+from tests.deploy.scheduler.worlds import World, batch, offer
 
 SEEDS = 10
 FAULTS = 1000
@@ -219,3 +238,149 @@ TestChaos.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+
+
+# Sixty-six hostile jobs next to twenty honest ones, who are on time; each hostile one is dealt with.
+
+
+PERIOD_S = 5.0
+DEALT_WITH_S = 300.0
+BUDGET_USD = 0.05
+HONEST = 20
+EACH = 6
+STUBBORN_S = 12.0
+
+
+class HostileRunner(SimulatedRunner):
+    """Runs jobs whose names say what they do to it."""
+
+    asked_to_end_s: dict[str, float]
+
+    def ensure(self, assignment: Assignment) -> None:
+        name = assignment.spec.name
+        if name.startswith("refused"):
+            raise RunnerError("the argument list is too long")
+        if name.startswith("raising"):
+            raise OverflowError("int too large to convert to float")
+        super().ensure(assignment)
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        return [
+            self._spoilt(report, one)
+            for report, one in zip(super().reports(assignments), assignments, strict=True)
+        ]
+
+    def _spoilt(self, report: TaskReport, assignment: Assignment) -> TaskReport:
+        kind, _, number = assignment.spec.name.partition("-")
+        spoils = {"poison": HOSTILE, "odd": ODD}.get(kind)
+        if spoils is not None:
+            spoil: Callable[[TaskReport], TaskReport] = list(spoils.values())[int(number) % len(spoils)]
+            return spoil(report)
+        if kind == "lost" and report.phase is Phase.RUNNING:
+            return TaskReport(
+                report.key, report.attempt, Phase.LOST, message="all its masters are unresponsive"
+            )
+        return report
+
+    def stop(self, assignment: Assignment) -> None:
+        """What ignores SIGTERM ends after its grace; nobody waits for it."""
+        if assignment.spec.name.startswith("stubborn"):
+            now_s = self.cloud.clock.now()
+            asked_s = self.asked_to_end_s.setdefault(assignment.attempt_id, now_s)
+            if now_s - asked_s < STUBBORN_S:
+                raise RunnerError("its driver still ends")
+        super().stop(assignment)
+
+    def forget(self, job_id: str) -> None:
+        """After its driver."""
+        asked_s = self.asked_to_end_s.get(f"{job_id}.main.1", 0.0)
+        if job_id.startswith("stubborn") and self.cloud.clock.now() - asked_s < STUBBORN_S:
+            raise RunnerError("its driver still ends")
+        super().forget(job_id)
+
+
+class HostileWorld(World):
+    def runs(self) -> SimulatedRunner:
+        runner = HostileRunner(self.cloud)
+        runner.asked_to_end_s = {}
+        return runner
+
+
+def _hostile() -> list[JobSpec]:
+    often: dict[str, float] = {"checkpoint_s": MOST_SECONDS, "checkpoint_interval_s": 1.0}
+    slow: dict[str, float] = {"reference_speed": 1000.0, "sensitivity": 0.01}
+    vast = Profile.model_validate({"data_gb": MOST_GB, "checkpoint_gb": MOST_GB, **often, **slow})
+    found = []
+    for number in range(EACH):
+        found += [
+            batch(f"refused-{number}"),
+            batch(f"raising-{number}"),
+            batch(f"poison-{number}", work_s=36_000.0, budget_usd=BUDGET_USD),
+            batch(f"odd-{number}", work_s=200.0),
+            batch(f"lost-{number}", work_s=36_000.0),
+            batch(f"failing-{number}", work_s=20.0),
+            batch(f"stubborn-{number}", work_s=36_000.0),
+            batch(f"dear-{number}", work_s=36_000.0, budget_usd=BUDGET_USD),
+            batch(f"estimate-{number}"),
+            batch(f"vast-{number}", work_s=MOST_SECONDS, profile=vast, budget_usd=BUDGET_USD),
+            batch(f"hopeless-{number}", work_s=MOST_SECONDS, deadline_s=1.0, budget_usd=BUDGET_USD),
+        ]
+    return found
+
+
+@pytest.mark.mistakes
+@pytest.mark.real
+def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def need(job: object, *args: object) -> object:
+        if getattr(job, "job_id", "").startswith("estimate"):
+            raise ZeroDivisionError("float division by zero")
+        return need_of(job, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(roster, "need_of", need)
+    offers = [
+        SimulatedOffer(offer(f"spot-{k}", provider="simulated", launch_s=10.0, quota=40)) for k in range(2)
+    ]
+    offers.append(SimulatedOffer(offer("sure", "on_demand", provider="simulated", launch_s=10.0, quota=40)))
+    settings = SchedulerSettings(period_s=PERIOD_S, ask_again_s=15.0, cool_down_s=60.0)
+    world = HostileWorld(tmp_path, offers, settings=settings)
+    hostile = _hostile()
+    assert len(hostile) >= 60
+    for spec in hostile:
+        if spec.name.startswith("failing"):
+            world.cloud.fails[spec.name] = 99
+    began_s = world.clock.now()
+    ids = [world.submit(spec) for spec in hostile]
+    honest = [world.submit(batch(f"honest-{k}", work_s=300.0, deadline_s=900.0)) for k in range(HONEST)]
+    world.go(120.0)
+    stubborn = [job_id for job_id in ids if job_id.startswith("stubborn")]
+    for job_id in stubborn:
+        world.cancel(job_id)
+    cancelled_s = world.clock.now()
+    world.go(30.0)
+    assert not any(driver.startswith("stubborn") for driver in world.cloud.drivers)
+    assert world.clock.now() - cancelled_s <= 30.0 + PERIOD_S
+    world.go(DEALT_WITH_S - 150.0)
+    quarantined = {event.job_id for event in world.events("job.quarantined")}
+    open_ones = [
+        job_id for job_id in ids if job_id not in quarantined and world.store.jobs.get(job_id).state.live
+    ]
+    # What neither raises nor fails is an ordinary job: odd numbers are bounded, vast work is limited by its
+    # budget, and a deadline that nothing can meet any more is none.
+    ordinary = ("odd", "dear", "vast", "hopeless")
+    assert [job_id for job_id in open_ones if not job_id.startswith(ordinary)] == []
+    assert world.clock.now() - began_s <= DEALT_WITH_S + PERIOD_S
+    for job_id in ids:
+        record = world.store.jobs.get(job_id)
+        if record.state in (JobState.FAILED, JobState.CANCELLED):
+            assert record.reason, job_id
+    world.go(1800.0)
+    for job_id in honest:
+        assert world.state(job_id) is JobState.SUCCEEDED
+        assert world.took_s(job_id) <= 900.0
+    a_pass_usd = micro_usd_hour(1.0) / 1e6 * PERIOD_S / 3600
+    for spec, job_id in zip(hostile, ids, strict=True):
+        if spec.budget_usd is not None:
+            assert world.spent_usd(job_id) <= spec.budget_usd + a_pass_usd, job_id
+    assert wrong_charges(world.store) == []

@@ -19,8 +19,7 @@ from deploy.node.gpus import Nvml
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.fake_nvml import FakeGpu, FakeNvml, NVMLError
-from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.worlds import SETTINGS, World
+from tests.deploy.scheduler.worlds import SETTINGS, World, offer
 from tests.deploy.test_heartbeats import Says
 
 BAD, GOOD = "cheap", "sure"

@@ -21,8 +21,7 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
-from tests.deploy.scheduler.cases import need, offer
-from tests.deploy.scheduler.worlds import RestlessWorld, World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import RestlessWorld, World, batch, cheap_and_sure, need, offer
 
 SPOT, SURE, FAST = (
     offer("spot"),

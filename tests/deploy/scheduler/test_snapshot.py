@@ -24,9 +24,8 @@ from deploy.store.instances import Instance
 from deploy.store.tasks import Task
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, Observation, encode
-from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
-from tests.deploy.scheduler.worlds import cheap_and_sure
+from tests.deploy.scheduler.worlds import cheap_and_sure, need, offer
 
 
 def test_columns_are_in_physical_units_and_the_encoder_derives_the_rest() -> None:

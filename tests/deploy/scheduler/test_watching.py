@@ -19,8 +19,7 @@ from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.decisions import Mode
 from envs.simulation.guards.rules import GuardsConfig
-from tests.deploy.scheduler.cases import need, offer
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer
 
 
 class WatchingWorld(World):

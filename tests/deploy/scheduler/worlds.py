@@ -20,12 +20,13 @@ from benchmarks.simulated import (
     SimulatedRunner,
 )
 from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
+from deploy.model.instances import InstanceReport, LaunchRequest, Market, Offer
+from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkBatch, TaskKey
 from deploy.scheduler.chooser import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.needs import Kind, Need
 from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
@@ -36,7 +37,6 @@ from deploy.store.store import Store
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 from tests.deploy.bills import wrong_charges
-from tests.deploy.scheduler.cases import offer
 
 SETTINGS = SchedulerSettings(period_s=10.0, ask_again_s=10.0, cool_down_s=60.0)
 
@@ -231,3 +231,39 @@ def _worth(item: CandidateRecord, other: CandidateRecord) -> float:
     assert item.expected_usd is not None
     by_total = item.total is not None and other.total is not None
     return float(f"{item.total if by_total else -item.expected_usd:.3g}")
+
+
+# Offers and needs with round numbers.
+
+
+def offer(name: str, market: Market = "spot", **changes: Any) -> Offer:
+    facts: dict[str, Any] = {
+        "offer_id": name,
+        "provider": "local",
+        "region": "here",
+        "zone": "here-a",
+        "instance_type": "small",
+        "market": market,
+        "vcpus": 4,
+        "memory_gib": 8.0,
+        "gpu": None,
+        "speed": 1.0,
+        "price_usd_hour": 0.3 if market == "spot" else 1.0,
+        "on_demand_usd_hour": 1.0,
+        "available": True,
+        "quota": 4,
+        "mean_up_s": 7200.0,
+        "launch_s": 60.0,
+    }
+    return Offer(**{**facts, **changes})
+
+
+def need(job: str = "job", kind: Kind = "general", **changes: Any) -> Need:
+    facts: dict[str, Any] = {
+        "key": TaskKey(job, "main"),
+        "kind": kind,
+        "resources": Resources(),
+        "places": Places(),
+        "standard_s": 600.0,
+    }
+    return Need(**{**facts, **changes})

@@ -30,7 +30,7 @@ from deploy.server.run import HttpListener
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.jobs import Job
 from deploy.store.store import Store
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 
 NOW = 1_772_323_200.0
 """2026-03-01 00:00 UTC."""

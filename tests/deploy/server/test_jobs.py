@@ -21,7 +21,7 @@ from deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
 from deploy.server.context import ServerSettings
 from deploy.server.deciding import Deciders
 from deploy.store.decisions import CandidateRecord
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import (
     NOW,
     SCRIPT,
