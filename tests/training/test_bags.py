@@ -1,13 +1,134 @@
-"""`spotweave simulate bag`: its table, its picture, and one line with exit code 2 for every mistake."""
+"""`spotweave plan bag` from files to map, table and picture, and its refusals."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
+from typer.testing import CliRunner
 
+from agents.bags.cost import BagCost
+from agents.bags.planners import PLANNERS, plan_bag
+from envs.documents.bags import read_environment, read_job, read_map
+from envs.simulation.bags.outcome import Outcome
+from envs.simulation.bags.rented import VmState
+from envs.simulation.bags.scenarios import SCENARIOS
+from spotweave import cli
 from tests.training.federated.commands import mistake, printed, table
+from training.bags import OnePlan, execute, plan_figure, play, unplanned
+from training.studies.bags import table_ours
+from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
+
+RUNNER = CliRunner()
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "bags"
+EXAMPLE_JOB, EXAMPLE_ENVIRONMENT = str(EXAMPLES / "job.json"), str(EXAMPLES / "env.json")
+
+
+@pytest.mark.parametrize("planner", [name for name in PLANNERS if name != "exact"])
+def test_the_example_is_planned(planner: str, tmp_path: Path) -> None:
+    out, picture = tmp_path / "map.json", tmp_path / "map.png"
+    arguments = ["plan", "bag", EXAMPLE_JOB, EXAMPLE_ENVIRONMENT, "--planner", planner, "--deadline", "2700"]
+    result = RUNNER.invoke(cli.app, [*arguments, "-o", str(out), "--picture", str(picture)])
+    assert result.exit_code == 0, result.output
+    environment = read_environment(EXAMPLES / "env.json")
+    bag = read_job(EXAMPLES / "job.json", environment)
+    found = read_map(out, bag, environment)
+    assert found == plan_bag(planner, bag, environment, 2700)
+    for planned in found.vms:
+        assert f"{planned.vm.name} " in result.stdout
+    assert f"{found.cost_usd:.4f} USD, makespan {found.makespan_s:.1f} s" in result.stdout
+    assert f"slack {found.slack_s:.1f} s to the deadline 2700 s" in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_exact_planner_by_command(tmp_path: Path) -> None:
+    document = json.loads(Path(EXAMPLE_JOB).read_text(encoding="utf-8"))
+    document["tasks"] = {
+        name: document["tasks"]["0"] | {"runtime": dict.fromkeys(document["tasks"]["0"]["runtime"], 10.0)}
+        for name in "01"
+    }
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps(document), encoding="utf-8")
+    out = tmp_path / "map.json"
+    arguments = [
+        "plan",
+        "bag",
+        str(job),
+        EXAMPLE_ENVIRONMENT,
+        "--planner",
+        "exact",
+        "--deadline",
+        "300",
+        "-o",
+        str(out),
+    ]
+    result = RUNNER.invoke(cli.app, arguments)
+    assert result.exit_code == 0, result.output
+    # Both at once on the cheapest VM, 10 s and a tenth for checkpoints: 11 s at 0.0299 USD/hour.
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert [vm["type"] for vm in found["vms"]] == ["c3.large"]
+    assert found["makespan_s"] == pytest.approx(11)
+    assert found["cost_usd"] == pytest.approx(11 * 0.0299 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--deadline", "100"], "the deadline 100 s is impossible for hads: no VM is left that ends task"),
+        (["--deadline", "-5"], "the deadline is -5.0, expected a number of seconds > 0"),
+        (["--deadline", "2700", "--planner", "best"], "there is no planner 'best': use hads, burst-hads"),
+        (["--deadline", "2700", "-o", "/nowhere/map.json"], "cannot write /nowhere/map.json"),
+    ],
+)
+def test_a_refusal_is_one_line_and_leaves_no_map(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = RUNNER.invoke(cli.app, ["plan", "bag", EXAMPLE_JOB, EXAMPLE_ENVIRONMENT, *arguments])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_in_a_file_is_one_line(tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    shutil.copy(EXAMPLE_JOB, job)
+    job.write_text(job.read_text(encoding="utf-8").replace('"c3.large"', '"c3.lerge"', 1), encoding="utf-8")
+    result = RUNNER.invoke(cli.app, ["plan", "bag", str(job), EXAMPLE_ENVIRONMENT, "--deadline", "2700"])
+    assert result.exit_code == 2
+    assert (
+        result.stderr
+        == f"error: {job}: tasks.0.runtime has c3.lerge, c4.large, c3.xlarge, t3.large: expected seconds on "
+        + ("each of c3.large, c4.large, c3.xlarge, t3.large\n")
+    )
+
+
+def test_the_picture_has_a_bar_for_each_task_and_lines_at_its_limits() -> None:
+    environment = read_environment(EXAMPLES / "env.json")
+    bag = read_job(EXAMPLES / "job.json", environment)
+    plan = plan_bag("hads", bag, environment, 2700)
+    (axis,) = plan_figure(plan, "J60").axes
+    bars = [bar for bar in axis.patches if isinstance(bar, Rectangle)]
+    spans = {(round(bar.get_x(), 6), round(bar.get_x() + bar.get_width(), 6)) for bar in bars}
+    assert len(bars) == 60
+    assert spans == {(round(p.start_s, 6), round(p.end_s, 6)) for vm in plan.vms for p in vm.tasks}
+    assert [np.asarray(line.get_xdata())[0] for line in axis.lines] == [plan.d_spot_s, 2700]
+    assert [label.get_text() for label in axis.get_yticklabels()] == [vm.vm.name for vm in plan.vms]
+    # Limits far behind the last task are told in words.
+    (axis,) = plan_figure(plan_bag("ils", bag, environment, 2700), "J60").axes
+    assert list(axis.lines) == []
+    assert "deadline 2700 s: further right" in axis.get_title()
+
+
+# `spotweave simulate bag`: its table, its picture, and one line with exit code 2 for every mistake.
+
 
 TYPES = {
     name: {
@@ -24,11 +145,7 @@ JOB = {
     "job_name": "two",
     "description": "200 s and 100 s",
     "tasks": {
-        str(number): {
-            "command": "run",
-            "memory": 10.0,
-            "runtime": {"one": runtime_s, "other": runtime_s},
-        }
+        str(number): {"command": "run", "memory": 10.0, "runtime": {"one": runtime_s, "other": runtime_s}}
         for number, runtime_s in enumerate((200.0, 100.0))
     },
 }
@@ -86,3 +203,66 @@ def test_one_scheduler_with_ranges_and_a_picture(map_file: Path, tmp_path: Path)
 )
 def test_a_mistake_is_one_line(map_file: Path, words: tuple[str, ...], line: str) -> None:
     assert line in mistake("simulate", "bag", map_file, *words)
+
+
+# Policies that carry out bags: in the worlds of the schedulers, in the command, and in our table.
+
+
+__all__ = ["map_file"]
+
+
+def hibernated_s(outcome: Outcome) -> set[tuple[str, float]]:
+    """(VM type, second) of the hibernations of the first 600 s."""
+    return {
+        (vm.vm_type.name, span.start_s)
+        for vm, spans in zip(outcome.vms, outcome.states, strict=True)
+        for span in spans
+        if span.state == VmState.HIBERNATED and span.start_s < 600
+    }
+
+
+def test_a_policy_meets_the_worlds_of_the_schedulers() -> None:
+    plan, scenario = starting_plan("J60"), SCENARIOS["sc_2"]
+    hads = execute(plan, ENVIRONMENT, scenario, "hads", 4, 180.0, first_seed=7)
+    mine = play(BagCost(), OnePlan(plan, ENVIRONMENT, scenario, 180.0, 7), 4)
+    common = 0
+    for one, other in zip(hads, mine, strict=True):
+        assert other.scheduler == "bag_cost"
+        assert not other.missed
+        types = {name for name, _ in hibernated_s(one)} & {name for name, _ in hibernated_s(other)}
+        for name in types:
+            first = [min(s for kind, s in hibernated_s(each) if kind == name) for each in (one, other)]
+            assert first[0] == first[1]
+            common += 1
+    assert common > 3
+    # Without a plan it places the tasks itself, on other VMs.
+    own = play(BagCost(), OnePlan(unplanned(plan), ENVIRONMENT, scenario, 180.0, 7), 1)[0]
+    assert not own.missed
+    assert {span.task for span in own.tasks} == set(range(60))
+    assert own.vms[: len(plan.vms)] != tuple(planned.vm for planned in plan.vms)
+
+
+def test_simulate_carries_out_a_map_by_a_policy(map_file: Path) -> None:
+    words = ("--scenario", "none", "--seeds", 1, "--scheduler", "bag_cost")
+    rows = table(printed("simulate", "bag", map_file, *words))
+    # As for HADS: one VM, nothing hibernates, both tasks end on it.
+    assert rows["bag_cost"][:5] == ["0", "of", "1", "0.0031", "313"]
+
+
+def test_the_table_is_written_from_what_was_measured() -> None:
+    def player(usd: float, makespan_s: float, missed: float = 0.0) -> dict[str, float]:
+        return {"cost_usd": usd, "makespan_s": makespan_s, "objective": usd, "missed": missed}
+
+    def cell(change: float, burst: bool) -> dict[str, Any]:
+        players = {"hads": player(0.1, 2000), "bag_cost": player(0.09, 900), "mtdqn": player(0.08, 800, 0.1)}
+        if burst:
+            players["burst-hads"] = player(0.2, 1000)
+        against = {"mean": change, "interval": [change - 2, change + 3]}
+        return {"better": "hads", "players": players, "against": {"bag_cost": against, "mtdqn": against}}
+
+    text = table_ours.body({"chapters": {"9": {"J60": {"s_1": cell(-20, True), "s_2": cell(-10, False)}}}})
+    assert "| J60 s_1 | 0.100 | 2000 | 0.200 | 1000 | 0.090 | 900 | 0.080 | 800 |" in text
+    assert "-20.0 % [-22.0, -17.0] | 0 | -20.0 % [-22.0, -17.0] | 3 |" in text
+    assert "| J60 s_2 | 0.100 | 2000 |  |  | 0.090 |" in text
+    assert "Means over the 1 rows in which all play: HADS 0.100 USD and 2000 s, Burst-HADS 0.200 USD" in text
+    assert "`mtdqn` -15.0 % (worst row -10.0 %)" in text

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import RULE_NAMES, named_rule, question_rules, rules_of
+from agents.rules import make_rule
+from agents.settings import MTDQNSettings
 from agents.stored import CheckpointError, policy_file, released_names
+from envs.environments import ENVIRONMENTS
 from envs.federated_episodes import FederatedConfig, build_federated
+from envs.simulation import columns as col
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import play_policy
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command, tiny_agent
-from training.checkpoint import load_policy
+from training.checkpoint import load_policy, save_policy
 from training.evaluation.comparison import compare
+from training.settings import TrainerSettings
+from training.trainers.build import build_trainer
+from training.trainers.trainer import Task
 
 SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}
 TINY = (
@@ -127,3 +138,54 @@ def test_rules_of_other_worlds_do_not_crash_here() -> None:
     for name in ("maf", "rr", "random", "cheapest", "expected_cost", "spot_fallback"):
         play_policy(world, named_rule(name), EpisodeKey(1, "validation", 0))
         assert np.isfinite(world.metrics(0)["cost_index"])
+
+
+# A policy for Spark jobs and federated applications in one market: what it learns, and whom it follows.
+
+
+ENTRY = ENVIRONMENTS["multicloud"]
+TINY_MARKET = TrainerSettings(
+    episodes=2, lanes=2, gradient_steps=1, batch_size=16, replay_capacity=2000, guide="expected_cost"
+)
+
+
+@pytest.mark.parametrize("federated", [False, True])
+def test_a_checkpoint_of_either_world_acts_in_both(federated: bool, tmp_path: Path) -> None:
+    config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=federated))
+    agent = MTDQNSettings("mtdqn", "mtdqn", guide="expected_cost", own_size=4)
+    trainer, scales, weights = build_trainer(Task(ENTRY, config, agent, TINY_MARKET, 1, torch.device("cpu")))
+    assert trainer.round().episodes == 2
+    spec = ENTRY.build(config, 1).spec
+    file = tmp_path / "policy.pt"
+    save_policy(file, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, {"seed": 1})
+    for other in (False, True):
+        world = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=other)), 4)
+        world.reset([EpisodeKey(1, "validation", lane) for lane in range(4)])
+        lanes = np.arange(4)
+        np.testing.assert_array_equal(
+            load_policy(file, world.spec).act_batch(world.observation, lanes),
+            trainer.policy.act_batch(world.observation, lanes),
+        )
+
+
+def test_tasks_that_train_in_rounds_go_where_their_rule_puts_them() -> None:
+    config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=True))
+    agent = MTDQNSettings("mtdqn", "mtdqn", guide="expected_cost", own_size=4)
+    trainer, _, _ = build_trainer(Task(ENTRY, config, agent, TINY_MARKET, 1, torch.device("cpu")))
+    trainer.round()
+    world, rule = ENTRY.build(config, 4), make_rule("expected_cost")
+    world.reset([EpisodeKey(2, "validation", lane) for lane in range(4)])
+    lanes, active, asked = np.arange(4), np.ones(4, np.bool_), 0
+    n_targets = world.spec.n_clusters + 1
+    while active.any():
+        expected = rule.act_lanes(world.observation, lanes[active])
+        actions = np.zeros(4, np.int64)
+        actions[active] = expected
+        decided = world.observation["jobs"][lanes[active], expected // n_targets, col.CATEGORY]
+        federated = decided == Category.FEDERATED
+        chosen = trainer.policy.act_lanes(world.observation, lanes[active])
+        np.testing.assert_array_equal(chosen[federated], expected[federated])
+        asked += int(federated.sum())
+        _, done = world.step(actions, active)
+        active &= ~done
+    assert asked > 0

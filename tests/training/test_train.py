@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from omegaconf import OmegaConf
 
 from agents.stored import load_policy_state
 from envs.environments import ENVIRONMENTS
-from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, tiny_agent
+from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, start_process, tiny, tiny_agent
+from tests.training.trainers.test_session import assert_same
 from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
 from training.evaluation.playing import default_rules
 
 
-def tiny(env: str, *more: str) -> tuple[str, ...]:
+def tiny_in(env: str, *more: str) -> tuple[str, ...]:
     named = [word.removeprefix("agent=") for word in more if word.startswith("agent=")]
     agent = tiny_agent(env, named[0] if named else ENVIRONMENTS[env].default_agent)
     return (f"+env={env}", *TINY_WORLD[env], *agent, *TINY_TRAINER, "device=cpu", *more)
@@ -32,13 +34,12 @@ def saved_config(run: Path) -> dict[str, Any]:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("env", "agent"),
-    [(env, name) for env in sorted(ENVIRONMENTS) for name in ("rl_lsfc", "rl_fc")],
+    ("env", "agent"), [(env, name) for env in sorted(ENVIRONMENTS) for name in ("rl_lsfc", "rl_fc")]
 )
 def test_every_agent_trains_on_every_environment(
     env: str, agent: str, command: Command, tmp_path: Path
 ) -> None:
-    outcome = command(*tiny(env, f"agent={agent}", "out=run", "seed=4"))
+    outcome = command(*tiny_in(env, f"agent={agent}", "out=run", "seed=4"))
     assert outcome.code == 0, outcome.err
     run = tmp_path / "run"
     assert "policy: run/policy.pt" in outcome.out
@@ -62,12 +63,12 @@ def test_every_agent_trains_on_every_environment(
 @pytest.mark.real
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
-    assert command(*tiny(env, "out=run", "trainer.episodes=2")).code == 0
+    assert command(*tiny_in(env, "out=run", "trainer.episodes=2")).code == 0
     assert saved_config(tmp_path / "run")["agent"]["name"] == ENVIRONMENTS[env].default_agent
 
 
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:
-    assert command(*tiny("multicluster", "trainer.episodes=2", "seed=9")).code == 0
+    assert command(*tiny_in("multicluster", "trainer.episodes=2", "seed=9")).code == 0
     (run,) = (tmp_path / "runs" / "multicluster").iterdir()
     assert run.name.startswith("mtdqn-seed9-")
 
@@ -129,3 +130,37 @@ def test_a_training_is_compared_with_few_rules_that_know_its_world(name: str) ->
     rivals = ENVIRONMENTS[name].rivals
     known = default_rules({"name": name})
     assert rivals is None or (len(rivals) <= 7 and set(rivals) <= set(known))
+
+
+# Ctrl-C in a real process: exit code 130, how to go on, and the same weights as if nothing had happened.
+
+
+# Rounds long enough that the signal arrives before the last one.
+LONG = ("trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.nightly), "mtdqn"])
+def test_interrupted_and_resumed_equals_uninterrupted(agent: str, command: Command, tmp_path: Path) -> None:
+    stopped = start_process(tmp_path, *tiny(agent), *LONG, "out=stopped")
+    assert stopped.stdout is not None
+    first_line = stopped.stdout.readline()
+    assert first_line.startswith("guiding rule on validation")
+    stopped.send_signal(signal.SIGINT)
+    out, err = stopped.communicate(timeout=120)
+    assert stopped.returncode == 130, out + err
+    assert err == ""
+    assert out.splitlines()[-1].endswith("python training/train.py resume=stopped")
+    episodes = load_state(tmp_path / "stopped" / "state.pt")["trainer"]["episodes_done"]
+    assert 0 < episodes < 60
+
+    for arguments in (("resume=stopped",), (*tiny(agent), *LONG, "out=straight")):
+        done = command(*arguments)
+        assert done.code == 0, done
+    for name in ("state.pt", "policy.pt"):
+        load = load_state if name == "state.pt" else load_policy_state
+        one, other = (load(tmp_path / run / name) for run in ("straight", "stopped"))
+        for state in (one, other):
+            state.pop("seconds", None)  # time passes differently
+            state.pop("training", None)  # and stands on the card, next to the command
+        assert_same(one, other, name)

@@ -21,7 +21,7 @@ from agents.stored import load_policy_state
 from spotweave.mistakes import EXIT_INTERRUPTED
 from tests.training.commands import ROOT, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
-from tests.training.trainers.test_resume import assert_same
+from tests.training.trainers.test_session import assert_same
 from training.checkpoint import load_state
 from training.config import UsageError
 from training.engine import RETRIES, LostTaskError

@@ -23,8 +23,8 @@ from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from tests.training.tiny_trainers import small_settings
-from tests.training.trainers.test_resume import assert_resumed_exactly
+from tests.training.toy import small_settings
+from tests.training.trainers.test_session import assert_resumed_exactly
 from training.checkpoint import load_policy
 from training.evaluation.episodes import find_suite, run_suite
 from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
