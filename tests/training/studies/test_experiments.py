@@ -7,10 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
+from envs.market_data import market_data
+from envs.simulation.streams import Streams
+from envs.variety import Variety, vary
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
 from training.evaluation.episodes import find_suite, suite_hash
 from training.markets import market_config, market_names
@@ -259,3 +263,31 @@ class TestFindPolicies:
         plain = find_trained("a", f"{tmp_path}/seed*", "train it")
         assert [trained.weights for trained in plain] == [None, None]
         assert len({trained.identity for trained in (plain[0], found[0])}) == 2
+
+
+# The published markets say of themselves what the recording and the draws say.
+
+
+SEED = 20_240
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_drawn_markets_are_what_their_seed_gives(number: int) -> None:
+    drawn_only = Variety(share=1.0, every_offer=0.0, small_jobs=0.0, load=[1.0, 1.0])
+    rng = Streams(np.random.SeedSequence(SEED, spawn_key=(number,))).generator("markets")
+    assert market_config(f"drawn_{number}") == vary(market_config("default"), drawn_only, rng)
+
+
+def test_outages_has_the_zones_that_were_down_longest_in_training() -> None:
+    data = market_data(market_config("default").market)
+    start, end = data.splits["train"]
+    moments = np.arange(start, end, 300)
+    up = {}
+    for offer, series in zip(data.offers, data.availability, strict=True):
+        if offer.market == "spot" and series is not None:
+            rows = np.searchsorted(series.times_s, moments, side="right") - 1
+            up[offer.name] = float((series.values[rows] > 0.5).mean())
+    worst = sorted(up, key=lambda name: up[name])[:3]
+    spot = [name for name in market_config("outages").market.offers if name.endswith("/spot")]
+    assert sorted(worst) == sorted(spot)
+    assert max(up[name] for name in worst) < 0.43

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from tests.training.commands import Command, tiny
-from training.config import UsageError, compose_values, typed
+from training.config import UsageError, compose_values, to_yaml, typed
+from training.run_directory import RunDirectory
 from training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
+from training.studies.trained import (
+    NotTrainedError,
+    RepeatSettings,
+    Run,
+    Training,
+    find_trained,
+    planned_runs,
+)
 
 SPACE: dict[str, list[Any]] = {
     "agent.jobs": [1, 4, 8],
@@ -47,12 +56,7 @@ def settings(name: str, out: Path) -> TuneSettings:
         # Of S more is better: the best validations are 3, 9, 4, ...
         ("multicluster", "s", [[1, 3], [9, 2], [4], [0]], 1),
         # Of cost less is better: 250 is the least of all.
-        (
-            "multicloud",
-            "cost_usd_eq",
-            [[400, 300], [500, 260], [250, 999], [280]],
-            2,
-        ),
+        ("multicloud", "cost_usd_eq", [[400, 300], [500, 260], [250, 999], [280]], 2),
     ],
 )
 def test_the_best_on_validation_is_trained_with_the_whole_budget(
@@ -129,3 +133,160 @@ def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, 
     }
     assert tune(*asked).code == 0
     assert {path: path.stat().st_mtime_ns for path in written} == written
+
+
+# The command repeat with real, tiny trainings: resumable, and nothing is done twice.
+
+
+REPEAT_WORDS = ",".join(f"'{word}'" for word in tiny("rl_fc") if "test_episodes" not in word)
+
+
+@pytest.fixture
+def repeat(command: Command) -> Command:
+    return replace(command, name="repeat")
+
+
+@pytest.mark.real
+def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_path: Path) -> None:
+    good = f"+trainings.good={{overrides: [{REPEAT_WORDS}], seeds: [0]}}"
+    bad = f"+trainings.bad={{overrides: [{REPEAT_WORDS},'trainer.guide=none'], seeds: [0]}}"
+    outcome = repeat(good, bad, "out=runs")
+    assert outcome.code == 1
+    assert "failed: bad seed 0: ended with exit code 2 (error: unknown rule 'none'" in outcome.out
+    assert "1 of 2 trainings are finished (0 were before), 1 failed" in outcome.out
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "good").rglob("*.pt")}
+    assert len(before) == 2
+
+    outcome = repeat(good, "out=runs")
+    assert outcome.code == 0
+    assert "1 of 1 trainings are finished (1 were before), 0 failed" in outcome.out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    changed = good.replace("trainer.gradient_steps=1", "trainer.gradient_steps=2")
+    mistake = repeat(changed, "out=runs").mistake
+    assert "trainer.gradient_steps is 1 there, 2 is asked for" in mistake
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "nothing to train: give experiment=STUDY/trainings"),
+        (("+experiment=liu2022/table_5_3",), "this experiment compares: run it with training/compare.py"),
+        (("+experiment=liu2022/trainings", "workers=0"), "workers is 0"),
+        (("+experiment=liu2022/trainings", "only=[nothing]"), "only names 'nothing'"),
+    ],
+)
+def test_mistakes_of_repeat_are_one_line(words: tuple[str, ...], message: str, repeat: Command) -> None:
+    assert message in repeat(*words).mistake
+
+
+# What a study trains: which runs, by which words, and which directories are refused.
+
+
+WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
+
+
+def repeat_settings(out: Path, **changes: object) -> RepeatSettings:
+    trainings = {"a": Training(WORDS, [0, 1]), "b": Training([*WORDS, "trainer.lanes=3"], [0])}
+    return RepeatSettings(**{"trainings": trainings, "out": str(out), **changes})  # type: ignore[arg-type]
+
+
+def test_runs_come_seed_by_seed_with_their_words(tmp_path: Path) -> None:
+    runs = planned_runs(repeat_settings(tmp_path))
+    assert [run.name for run in runs] == ["a seed 0", "b seed 0", "a seed 1"]
+    assert runs[2].directory.path == tmp_path / "a" / "seed1"
+    assert runs[2].overrides[-3:] == ("trainer.test_episodes=0", "seed=1", f"out={tmp_path / 'a' / 'seed1'}")
+    assert [run.name for run in planned_runs(repeat_settings(tmp_path, only=["b"], seeds=[7]))] == [
+        "b seed 7"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"only": ["c"]}, "only names 'c': the trainings are a, b"),
+        ({"seeds": []}, "training a has seeds"),
+        ({"seeds": [1, 1]}, "each once"),
+        ({"trainings": {"a": Training(["seed=3"])}}, "training a gives seed=3"),
+        ({"trainings": {"a": Training(["engine=ray"])}}, "training a gives engine=ray"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        planned_runs(repeat_settings(tmp_path, **changes))
+
+
+def test_a_mistyped_key_of_a_training_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"trainings\.a\.sedes"):
+        typed(RepeatSettings, {"trainings": {"a": {"overrides": [], "sedes": [1]}}, "out": "runs"}, "")
+
+
+def made(run: Run, *more: str) -> RunDirectory:
+    """A run directory as training leaves it, without the training."""
+    values = compose_values("train", [*run.overrides, *more])
+    values["command"] = "python training/train.py"
+    directory = RunDirectory.create(str(run.directory.path), "multicluster", "rl_fc", run.seed, values)
+    directory.policy.write_bytes(b"policy")
+    return directory
+
+
+def test_a_run_with_the_same_settings_is_taken_as_it_is(tmp_path: Path) -> None:
+    run = planned_runs(repeat_settings(tmp_path))[0]
+    run.refuse_other_settings()
+    states = [(run.begun, run.finished)]
+    directory = made(run)
+    run.refuse_other_settings()
+    states.append((run.begun, run.finished))
+    directory.finish({})
+    states.append((run.begun, run.finished))
+    assert states == [(False, False), (True, False), (True, True)]
+
+
+def test_other_settings_are_refused_with_the_key_and_nothing_is_lost(tmp_path: Path) -> None:
+    run = planned_runs(repeat_settings(tmp_path))[0]
+    directory = made(run, "trainer.gradient_steps=9")
+    with pytest.raises(UsageError, match=r"trainer\.gradient_steps is 9 there, 1 is asked for\)") as refused:
+        run.refuse_other_settings()
+    assert str(run.directory.path) in str(refused.value)
+    assert directory.policy.read_bytes() == b"policy"
+
+
+def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Path) -> None:
+    run = planned_runs(repeat_settings(tmp_path))[0]
+    directory = made(run)
+    values = compose_values("train", run.overrides)
+    assert values["trainer"].pop("optimizer") == "adam"
+    directory.config.write_text(to_yaml(values))
+    run.refuse_other_settings()
+    values["trainer"]["optimizer"] = "sgd"
+    directory.config.write_text(to_yaml(values))
+    with pytest.raises(UsageError, match=r"trainer\.optimizer is 'sgd' there, 'adam' is asked for"):
+        run.refuse_other_settings()
+
+
+def test_a_configuration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    run = planned_runs(repeat_settings(tmp_path))[0]
+    made(run).config.write_text("a: 1\n")
+    with pytest.raises(UsageError, match="not the configuration of a run of this version"):
+        run.refuse_other_settings()
+
+
+def test_wrong_words_are_found_before_anything_runs(tmp_path: Path) -> None:
+    wrong = repeat_settings(tmp_path, trainings={"a": Training([*WORDS, "trainer.lnaes=3"], [0])})
+    with pytest.raises(UsageError, match="lnaes"):
+        planned_runs(wrong)[0].refuse_other_settings()
+
+
+# What is published of a trained policy.
+
+
+def test_a_released_policy_is_published_with_its_path_in_the_repository() -> None:
+    (found,) = find_trained("spotweave", "liu2022/spotweave", "")
+    assert found.path.is_absolute()
+    assert found.facts()["path"] == "checkpoints/liu2022/spotweave/policy.pt"
+
+
+def test_a_run_that_is_not_there_is_told_with_the_command_that_trains_it() -> None:
+    message = r"agent one: no checkpoint at runs/none/seed0, .*\. Train it: make it$"
+    with pytest.raises(NotTrainedError, match=message):
+        find_trained("one", "runs/none/seed0", "make it")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
@@ -19,6 +20,7 @@ from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig
 from envs.traces.bundle import load_bundle
 from tests.spot_cases import KEY, random_model, world_of
+from training.studies.spot.__main__ import app
 from training.studies.spot.entries import entry_text, write_entries
 
 
@@ -148,3 +150,16 @@ def test_the_entry_of_a_released_policy_is_never_late(
     source = RecordedJobs(SpotConfig(rules=rules), load_bundle())
     made = strategy_of((tmp_path / f"{kind}.py").read_text("utf-8"), monkeypatch)(SimpleNamespace())
     assert places_of_entry(made, source.job(EpisodeKey(0, "validation", 0)))[1] == 0
+
+
+# `python -m training.studies.spot`: a mistake is one line.
+
+
+@pytest.mark.parametrize("command", ["measure", "entries"])
+def test_a_checkpoint_that_is_none_is_one_line(command: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, [command, "--multi", "nothing/here", "--out", str(tmp_path)])
+    assert told.exit_code == 2
+    assert told.stderr.startswith("error: ")
+    assert "nothing/here" in told.stderr
+    assert told.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("*.md"))
