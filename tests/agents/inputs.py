@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Sequence
 from typing import Any, cast
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.policy import Policy
+from agents.registry import Shape, agent_named
+from agents.settings import AgentSettings
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation, empty_observation, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
@@ -99,3 +102,24 @@ class TableNetwork(ValueNetwork):
         """(B, J, C + 1, n_outputs): the table, for as many jobs as are shown."""
         n, n_jobs = batch.jobs.shape[:2]
         return self.table[:n_jobs].expand(n, -1, -1, -1)
+
+
+# Small agents of every kind.
+
+
+def small_settings(kind: str, **values: Any) -> AgentSettings:
+    """The agent's settings with those of `values` that it has."""
+    defaults = agent_named(kind).defaults(kind)
+    known = {field.name for field in dataclasses.fields(defaults)}
+    return dataclasses.replace(defaults, **{name: value for name, value in values.items() if name in known})
+
+
+def small_network(
+    kind: str, n_clusters: int, scales: Sequence[float], weights: Sequence[float], **values: Any
+) -> ValueNetwork:
+    """A fresh network of a value-learning agent."""
+    make = agent_named(kind).make
+    assert make is not None
+    made = make(small_settings(kind, **values), Shape(n_clusters, tuple(scales), tuple(weights)))
+    assert isinstance(made, ValueNetwork)
+    return made

@@ -21,8 +21,7 @@ from agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
 from agents.value_policy import ValuePolicy, to_input
 from envs.simulation import columns as col
 from envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
-from tests.agents.inputs import TableNetwork, random_batch, random_input
-from tests.agents.small import small_network
+from tests.agents.inputs import TableNetwork, random_batch, random_input, small_network
 
 # The value networks: shapes of the thesis, the occupation traverse, scaling, and what must not matter.
 

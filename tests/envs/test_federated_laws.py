@@ -29,8 +29,16 @@ from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Observation
 from envs.simulation.streams import episode_sequence
 from envs.simulation.world import EpisodeKey
-from tests.envs.federated_cases import FAST, KEY, NONE, SPOT, play_policy, random_action, world_of
-from tests.envs.rounds_cases import two_clients
+from tests.envs.federated_cases import (
+    FAST,
+    KEY,
+    NONE,
+    SPOT,
+    play_policy,
+    random_action,
+    two_clients,
+    world_of,
+)
 from tests.envs.test_rounds_laws import applications, check_money, check_rounds, check_states
 from tests.envs.test_rounds_server import federated
 

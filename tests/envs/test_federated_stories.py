@@ -16,8 +16,7 @@ from envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
 from tests.envs.checks import check
-from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, world_of
-from tests.envs.rounds_cases import two_clients
+from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients, world_of
 from tests.envs.test_rounds_server import FAR, NEAR, federated
 
 USD_S = 0.0001

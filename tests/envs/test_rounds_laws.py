@@ -20,7 +20,7 @@ from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
-from tests.envs.rounds_cases import RandomPolicy
+from tests.envs.federated_cases import RandomPolicy
 
 ON = (State.SPIN_UP, State.IDLE, State.TRAINING)
 

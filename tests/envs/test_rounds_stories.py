@@ -32,7 +32,7 @@ from envs.simulation.round_estimates import (
     slack_s,
 )
 from envs.simulation.series import StepSeries
-from tests.envs.rounds_cases import FAST, SLOW, Script, two_clients, two_offers
+from tests.envs.federated_cases import FAST, SLOW, Script, two_clients, two_offers
 
 
 def played(rounds: int, interruptions: tuple[tuple[int, int], ...] = (), **settings: Any) -> Outcome:

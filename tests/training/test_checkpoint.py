@@ -17,8 +17,7 @@ import torch
 from agents.stored import CheckpointError, digest_file, load_policy_state
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldSpec
-from tests.agents.inputs import as_input, random_batch
-from tests.agents.small import small_network, small_settings
+from tests.agents.inputs import as_input, random_batch, small_network, small_settings
 from tests.training.toy import ToyWorld
 from training.checkpoint import load_policy, save_policy, save_policy_state, save_state, write_policy
 

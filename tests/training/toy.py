@@ -18,7 +18,7 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Category, Observation, empty_observation
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
-from tests.agents.small import small_network
+from tests.agents.inputs import small_network
 from training.evaluation.episodes import Suite, run_suite
 from training.settings import ScheduleSettings, TrainerSettings
 from training.trainers.monte_carlo import MonteCarloTrainer

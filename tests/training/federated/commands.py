@@ -48,7 +48,7 @@ def table(output: str) -> dict[str, list[str]]:
 
 
 def two_clients(rounds: int) -> Scenario:
-    """The two clients of tests/envs/rounds_cases.py."""
+    """The two clients of tests/envs/federated_cases.py."""
     return {
         "kind": "rounds",
         "name": "two clients",

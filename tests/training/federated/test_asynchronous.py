@@ -24,7 +24,7 @@ from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.traces.images import Images, load_images
-from tests.envs.rounds_cases import two_offers
+from tests.envs.federated_cases import two_offers
 from tests.training.federated.commands import mistake, printed, rows_of
 from training.config import UsageError
 from training.federated.asynchronous.networks import Cnn, LocalWork, Mlp, Network

@@ -14,7 +14,7 @@ import pytest
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.mtdqn.questions import QuestionView
 from envs.federated_episodes import FederatedConfig, build_federated
-from tests.agents.small import small_settings
+from tests.agents.inputs import small_settings
 from tests.training.commands import Command
 from training import results_fl
 from training.checkpoint import save_policy
