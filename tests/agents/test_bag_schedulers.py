@@ -19,9 +19,9 @@ from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
-from tests.bag_cases import DRAWN
 from tests.envs.bag_cases import (
     BURST,
+    DRAWN,
     ONE_CORE,
     TWO_CORES,
     at,

@@ -44,8 +44,21 @@ from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, Occupancy, Plan, PlannedTask, PlannedVm, violations
 from envs.simulation.bags.scenarios import Scenario
 from envs.simulation.bags.world import BagWorld
-from tests.bag_cases import BURST, FAST, SLOW, bag_of, bags, environments
-from tests.envs.bag_cases import ONE_CORE, TWO_CORES, at, environment, plan_of, spot, tasks_of
+from tests.envs.bag_cases import (
+    FAST,
+    ONE_CORE,
+    SLOW,
+    SMALL_BURST,
+    TWO_CORES,
+    at,
+    bag_of,
+    bags,
+    environment,
+    environments,
+    plan_of,
+    spot,
+    tasks_of,
+)
 from tests.envs.test_bags_world import NONE, ONE_DEMAND, TWO_DEMAND, Given, answer, begun
 
 # Planners of bags: worked examples, and plans that can be carried out whatever is drawn.
@@ -66,7 +79,7 @@ def test_d_spot_of_a_worked_example() -> None:
     # 100 | 90 + 80 = 170 s. D_spot = 1000 - (170 + 180) = 650 s. The burstable type would be slower.
     two = VmType("slow", 2, 4.0, 0.9, 0.3)
     bag = bag_of((1, 90), (1, 100), (1, 80), *[(1.0, 10.0)] * 38)
-    environment = Environment((two, BURST))
+    environment = Environment((two, SMALL_BURST))
     assert compute_d_spot(bag.tasks, environment, 1000) == 650
     assert compute_d_spot(bag.tasks, environment, 340) == 0
     # Where both do not fit into the memory at once, they follow each other: 270 s.
@@ -367,7 +380,7 @@ def test_tasks_after_d_spot_leave_their_spot_vms() -> None:
     # D_spot 50 s, D 200 s. Of four tasks of 30 s in a row on one core, those that end at 60, 90 and 120 s
     # must leave. One burstable VM (0.2 * 1 spot VM, rounded up) takes the latest, in baseline mode for 60 s;
     # the other two go to the cheapest on-demand VM.
-    environment = Environment((SLOW, FAST, BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
+    environment = Environment((SLOW, FAST, SMALL_BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
     bag = bag_of(*[(10.0, 30.0)] * 4)
     row = tuple(PlannedTask(task, 0, 30.0 * k, 30.0 * (k + 1)) for k, task in enumerate(bag.tasks))
     plan = Plan(bag, (PlannedVm(Vm(SLOW, Market.SPOT, 1), row),), 200.0, 50.0, 900.0)
@@ -389,7 +402,7 @@ def apart(bag: Bag, deadline_s: float, d_spot_s: float) -> Plan:
 
 
 def test_an_idle_burstable_vm_takes_the_task_that_ends_last_or_stands_by() -> None:
-    environment = Environment((SLOW, BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
+    environment = Environment((SLOW, SMALL_BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
     plan = apart(bag_of((10, 30), (10, 25)), 200.0, 50.0)
     found = allocate_bursts(plan, environment)
     assert [(v.vm.name, [p.task.name for p in v.tasks]) for v in found.vms] == [
@@ -407,7 +420,7 @@ def test_an_idle_burstable_vm_takes_the_task_that_ends_last_or_stands_by() -> No
 
 def test_twenty_spot_vms_and_a_rate_of_a_tenth_give_two_burstable_vms() -> None:
     # Section 8.1.2: "if 20 spot VMs were selected by the ILS, with burst_rate = 0.1, only 2 burstable VMs".
-    environment = Environment((SLOW, BURST), max_per_type_and_market=20, checkpoint_overhead=0.0)
+    environment = Environment((SLOW, SMALL_BURST), max_per_type_and_market=20, checkpoint_overhead=0.0)
     plan = apart(bag_of(*[(10.0, 30.0)] * 20), 500.0, 200.0)
     found = allocate_bursts(plan, environment, burst_rate=0.1)
     assert sum(planned.vm.vm_type.burstable for planned in found.vms) == 2

@@ -19,7 +19,7 @@ from envs.documents.bags import (
 from envs.simulation.bags import model
 from envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
 from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
-from tests.bag_cases import BURST, SLOW, bag_of
+from tests.envs.bag_cases import SLOW, SMALL_BURST, bag_of
 from tests.envs.checks import put, refused
 
 # Figure 4.5, without the closing brace that its env.json has too many.
@@ -207,7 +207,7 @@ def test_jobs_need_published_speeds() -> None:
 
 
 TWO_CORES = model.VmType("slow", 2, 4.0, 0.9, 0.36)
-ENVIRONMENT = model.Environment((TWO_CORES, BURST), checkpoint_overhead=0.0)
+ENVIRONMENT = model.Environment((TWO_CORES, SMALL_BURST), checkpoint_overhead=0.0)
 SPOT = model.Vm(TWO_CORES, model.Market.SPOT, 1)
 
 
@@ -244,7 +244,7 @@ def test_memory_must_last_until_the_end_of_a_task() -> None:
 def test_cost_makespan_and_slack() -> None:
     # A spot VM until 40 s at 0.36 USD/hour: 0.004 USD. One on standby for a cycle of 900 s at 0.8: 0.2 USD.
     plan = plan_of((0, 0, 0, 40), (1, 1, 0, 30))
-    standby = PlannedVm(model.Vm(BURST, model.Market.ON_DEMAND, 1), (), model.Mode.BASELINE)
+    standby = PlannedVm(model.Vm(SMALL_BURST, model.Market.ON_DEMAND, 1), (), model.Mode.BASELINE)
     plan = replace(plan, vms=(*plan.vms, standby))
     assert plan.cost_usd == pytest.approx(0.204)
     assert (plan.makespan_s, plan.slack_s) == (40, 160)
@@ -252,23 +252,22 @@ def test_cost_makespan_and_slack() -> None:
 
 
 def test_durations_with_checkpoints_and_in_baseline_mode() -> None:
-    environment = model.Environment((TWO_CORES, BURST))
+    environment = model.Environment((TWO_CORES, SMALL_BURST))
     task = bag_of((10, 100)).tasks[0]
     assert environment.duration_s(task, SPOT) == pytest.approx(110)
     assert environment.duration_s(task, model.Vm(TWO_CORES, model.Market.ON_DEMAND, 1)) == 100
     # Half a vCPU takes twice as long.
-    assert (
-        environment.duration_s(task, model.Vm(BURST, model.Market.ON_DEMAND, 1), model.Mode.BASELINE) == 200
-    )
+    standby = model.Vm(SMALL_BURST, model.Market.ON_DEMAND, 1)
+    assert environment.duration_s(task, standby, model.Mode.BASELINE) == 200
 
 
 def test_the_sets_of_vms() -> None:
-    environment = model.Environment((SLOW, BURST), max_per_type_and_market=2)
+    environment = model.Environment((SLOW, SMALL_BURST), max_per_type_and_market=2)
     assert [vm.name for vm in environment.spot()] == ["slow spot 1", "slow spot 2"]
     assert [vm.name for vm in environment.on_demand()] == ["slow on-demand 1", "slow on-demand 2"]
     assert [vm.name for vm in environment.burstable()] == ["burst on-demand 1", "burst on-demand 2"]
     with pytest.raises(model.BagError, match="'burst' has no spot price"):
-        model.Vm(BURST, model.Market.SPOT, 1).usd_hour  # noqa: B018
+        model.Vm(SMALL_BURST, model.Market.SPOT, 1).usd_hour  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ def test_a_task_that_is_missing_or_runs_for_the_wrong_time_is_found() -> None:
 
 def test_too_many_vms_are_found() -> None:
     plan = plan_of((0, 0, 0, 40))
-    idle = [PlannedVm(model.Vm(BURST, model.Market.ON_DEMAND, number), ()) for number in (1, 2)]
+    idle = [PlannedVm(model.Vm(SMALL_BURST, model.Market.ON_DEMAND, number), ()) for number in (1, 2)]
     crowded = replace(plan, vms=(*plan.vms, *idle))
     few = replace(ENVIRONMENT, max_per_type_and_market=1)
     assert violations(crowded, few) == ["2 on-demand VMs of type burst, at most 1 may run"]

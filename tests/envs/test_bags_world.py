@@ -25,9 +25,9 @@ from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn, 
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.world import EpisodeKey
 from tests.agents.test_bag_schedulers import has_twins
-from tests.bag_cases import DRAWN
 from tests.envs.bag_cases import (
     BURST,
+    DRAWN,
     ONE_CORE,
     TWO_CORES,
     Told,

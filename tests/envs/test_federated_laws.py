@@ -39,8 +39,8 @@ from tests.envs.federated_cases import (
     two_clients,
     world_of,
 )
-from tests.envs.test_rounds_laws import applications, check_money, check_rounds, check_states
 from tests.envs.test_rounds_server import federated
+from tests.envs.test_rounds_stories import applications, check_money, check_rounds, check_states
 
 ROOT = episode_sequence(KEY.seed, KEY.split, KEY.index)
 ZONES = FederatedConfig(market="zones", rounds_most=8)

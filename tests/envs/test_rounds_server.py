@@ -41,7 +41,7 @@ from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import RoundsWorld, play
 from tests.envs.federated_cases import RandomPolicy, Script
-from tests.envs.test_rounds_laws import check_money, check_states
+from tests.envs.test_rounds_stories import check_money, check_states
 
 NEAR, FAR = 0, 1
 

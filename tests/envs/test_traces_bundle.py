@@ -1,6 +1,11 @@
 """The shipped bundle and fitted figures against the facts stated with the raw recordings."""
 
+from __future__ import annotations
+
+import gzip
 import json
+import struct
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,10 +13,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from agents.named import named_rule
+from envs.market_data import build_market
 from envs.simulation.availability import LognormalMixture
+from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
 from envs.traces.bundle import DATA_DIR, DAY_S, OWNED_REGION, SPLIT_DAYS, load_bundle, load_fitted
+from envs.traces.command import main
+from envs.traces.format import MarketTrace
+from envs.traces.images import load_digits, load_images
 from envs.traces.storage import TraceError
+from tests.envs.traces_cases import entry, imported, importing, refusal, write
+from training.evaluation.episodes import find_suite, run_suite
 
 BUNDLE = load_bundle()
 # Published with the recording: share of the 20,158 probes at which a launch could have succeeded, and the
@@ -175,3 +189,264 @@ def test_a_broken_fit_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "fitted.json").write_text("{}")
     with pytest.raises(TraceError, match="holds no fitted parameters"):
         load_fitted(tmp_path / "fitted.json")
+
+
+# Imports get the on-demand offers and the prices that their files lack, and become markets.
+
+
+DAYS = 40
+PROBED = "--polarity unavailable --start-utc 2022-10-01 --instance-type p3.2xlarge"
+
+
+def probed(folder: Path, zone: str) -> Path:
+    """A SkyPilot-style file of 40 days; a 1 means preempted there."""
+    data = [0 if probe // 36 % 3 else 1 for probe in range(DAYS * 144)]
+    return write(folder / f"{zone}.json", {"metadata": {"gap_seconds": 600}, "data": data})
+
+
+def by_place(traces: Sequence[MarketTrace]) -> dict[str, MarketTrace]:
+    """By zone, or region."""
+    return {trace.meta.zone or trace.meta.region: trace for trace in traces}
+
+
+def table(folder: Path, *rows: str) -> Path:
+    return write(folder / "m.csv", "\n".join(rows) + "\n")
+
+
+def market(folder: Path, owned: int = 0) -> MarketWorld:
+    settings = MarketConfig(traces=str(folder / "market"), owned_executors=owned)
+    return build_market(MarketWorldConfig(WorkloadConfig(jobs=6), settings), 2)
+
+
+def refused(capsys: pytest.CaptureFixture[str], folder: Path, command: list[str]) -> str:
+    """The one line of an import that leaves nothing behind."""
+    before = sorted(path.name for path in folder.iterdir())
+    line = refusal(capsys, *command)
+    assert sorted(path.name for path in folder.iterdir()) == before
+    return line
+
+
+def test_on_demand_offers_have_the_prices_of_the_list(tmp_path: Path) -> None:
+    zones = [probed(tmp_path, zone) for zone in ("us-west-2a", "us-west-2b", "us-east-1f")]
+    found = by_place(imported("skypilot", *zones, options=f"{PROBED} --price 30%"))
+    assert set(found) == {"us-west-2a", "us-west-2b", "us-east-1f", "us-west-2", "us-east-1"}
+    for region in ("us-west-2", "us-east-1"):
+        trace = found[region]
+        assert trace.meta.offer == ("aws", region, "", "p3.2xlarge", "on_demand")
+        assert trace.price_usd_hour is not None
+        assert trace.available is None
+        # The list price of a p3.2xlarge in the United States.
+        assert trace.price_usd_hour.tolist() == [3.06]
+        assert load_bundle().on_demand_usd_hour("aws", region, "p3.2xlarge") == 3.06
+        assert "karpenter" in trace.meta.source
+        assert trace.meta.licence == "Apache-2.0"
+    spot = found["us-west-2a"].price_usd_hour
+    assert spot is not None
+    assert np.allclose(spot, 0.3 * 3.06)
+
+
+def test_the_list_of_google_cloud_is_by_region(tmp_path: Path) -> None:
+    rows = ("0,europe-west4-a,1,1.2", "0,us-central1-a,1,1.4", "9,us-central1-a,1,1.4")
+    options = "--provider gcp --instance-type a2-highgpu-1g --polarity available"
+    source = table(tmp_path, "time,zone,available,price", *rows)
+    found = by_place(imported("csv", source, options=options))
+    for region in ("europe-west4", "us-central1"):
+        price = load_bundle().on_demand_usd_hour("gcp", region, "a2-highgpu-1g")
+        assert found[region].price_usd_hour == pytest.approx(price)
+    assert found["europe-west4"].price_usd_hour != pytest.approx(found["us-central1"].price_usd_hour)
+
+
+def test_a_price_is_given_for_what_the_list_lacks(tmp_path: Path) -> None:
+    """The type that the list has keeps the list's price."""
+    source = table(tmp_path, "time,zone,available,price", "0,eu-north-1a,1,1.2", "0,us-east-1a,1,1.4")
+    options = "--instance-type p3.2xlarge --polarity available --on-demand 3.5"
+    found = by_place(imported("csv", source, options=options))
+    assert found["eu-north-1"].price_usd_hour == pytest.approx(3.5)
+    assert found["us-east-1"].price_usd_hour == pytest.approx(3.06)
+    assert found["eu-north-1"].meta.source == "given as --on-demand"
+
+
+def test_an_on_demand_offer_of_the_files_own_is_kept(tmp_path: Path) -> None:
+    source = table(tmp_path, "time,zone,price", "0,us-east-1,2.9")
+    (trace,) = imported("csv", source, options="--instance-type p3.2xlarge --market on_demand")
+    assert trace.price_usd_hour == pytest.approx(2.9)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (
+            "--instance-type x9.large",
+            "the price list has no on-demand price of aws x9.large in us-west-2: give it in USD an hour, "
+            "e.g. --on-demand 3.06, or --on-demand none",
+        ),
+        ("", "no instance type is named in us-west-2a, so its on-demand price is unknown: give --inst"),
+        ("--instance-type x9.large --on-demand none --price 30%", "has no on-demand price of"),
+        (
+            "--instance-type p3.2xlarge --on-demand 2.5",
+            "--on-demand 2.5 is for instance types that the price list does not have, and it has all",
+        ),
+    ],
+)
+def test_prices_that_nobody_knows_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, line: str
+) -> None:
+    options = f"--polarity unavailable --start-utc 2022-10-01 {more}"
+    command = importing("skypilot", probed(tmp_path, "us-west-2a"), options=options)
+    assert line in refused(capsys, tmp_path, command)
+
+
+def test_other_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = importing("csv", table(tmp_path, "time,zone,price", "0,us-east-1a,1.4"))
+    assert "the file holds prices: leave --price out" in refused(capsys, tmp_path, [*command, "--price", "1"])
+    for words in ("--on-demand cheap", "--on-demand -3", "--price 0", "--price nan%"):
+        option, value = words.split()
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, option, value])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"argument {option}: {value!r}: expected" in error
+
+
+def test_what_lacks_spot_prices_says_how_to_give_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported("skypilot", probed(tmp_path, "us-west-2a"), options=PROBED)
+    assert "import it again with --price" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("owned", [0, 4])
+def test_a_rule_uses_the_on_demand_offers_of_an_imported_market(tmp_path: Path, owned: int) -> None:
+    imported("skypilot", probed(tmp_path, "us-west-2a"), options=f"{PROBED} --price 0.92")
+    world = market(tmp_path, owned)
+    clouds = {"aws/us-west-2a/p3.2xlarge/spot", "aws/us-west-2/p3.2xlarge/on_demand"}
+    assert set(world.spec.cluster_names) == clouds | ({"owned/us-east-1"} if owned else set())
+    for rule in ("on_demand", "expected_cost"):
+        results = run_suite(world, named_rule(rule), find_suite("test", 2))
+        assert all(result.metrics["unfinished"] == 0 for result in results)
+        if rule == "on_demand":
+            assert all(result.metrics["on_demand_usd"] > 0 for result in results)
+
+
+def test_prices_of_several_zones_without_availability_are_a_market(tmp_path: Path) -> None:
+    rows = [
+        f"{day * 86_400 + 60 * k},us-east-1{z},{1 + day / 100}"
+        for k, z in enumerate("ab")
+        for day in range(DAYS)
+    ]
+    imported("csv", table(tmp_path, "time,zone,price", *rows), options="--instance-type p3.2xlarge")
+    world = market(tmp_path)
+    assert "aws/us-east-1/p3.2xlarge/on_demand" in world.spec.cluster_names
+    results = run_suite(world, named_rule("expected_cost"), find_suite("test", 2))
+    assert all(result.metrics["unfinished"] == 0 for result in results)
+
+
+def history(path: Path, *rows: tuple[str, str, str]) -> Path:
+    entries = [
+        entry(zone, f"2026-03-{moment}:00:00+00:00", price, InstanceType="g4dn.xlarge")
+        for zone, moment, price in rows
+    ]
+    return write(path, {"SpotPriceHistory": entries})
+
+
+def test_pages_of_one_price_history_are_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ("us-east-1a", "01T12", "0.1560")
+    first = history(
+        tmp_path / "page1.json", both, ("us-east-1a", "01T10", "0.1550"), ("us-east-1b", "01T11", "0.1590")
+    )
+    second = history(
+        tmp_path / "page2.json", both, ("us-east-1a", "01T15", "0.1578"), ("us-east-1b", "01T16", "0.1601")
+    )
+    found = by_place(imported("ec2-price-history", first, second, options="--on-demand none"))
+    assert "availability of spot capacity from spells" in capsys.readouterr().out
+    assert found["us-east-1a"].times_s.tolist() == [0, 7200, 18_000]
+    assert found["us-east-1a"].price_usd_hour is not None
+    assert found["us-east-1a"].price_usd_hour.tolist() == [0.1550, 0.1560, 0.1578]
+    assert found["us-east-1b"].times_s.tolist() == [3600, 21_600]
+    other = history(tmp_path / "page3.json", ("us-east-1a", "01T12", "0.2"))
+    command = importing("ec2-price-history", first, other)
+    command[command.index("--out") + 1] = str(tmp_path / "n")
+    assert "page1.json and" in refused(capsys, tmp_path, command)
+
+
+# Images of a folder, or of the package.
+
+
+def idx(content: np.ndarray) -> bytes:
+    """An IDX file as its description says: magic number with type 8 (bytes), sizes big-endian, bytes."""
+    return struct.pack(f">BBBB{content.ndim}I", 0, 0, 8, content.ndim, *content.shape) + content.tobytes()
+
+
+def write_mnist(folder: Path, part: str, count: int, *, compress: bool) -> np.ndarray:
+    images = np.random.default_rng(count).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+    labels = (np.arange(count) % 10).astype(np.uint8)
+    for name, content in ((f"{part}-images-idx3-ubyte", images), (f"{part}-labels-idx1-ubyte", labels)):
+        data = idx(content)
+        (folder / (name + ".gz" * compress)).write_bytes(gzip.compress(data) if compress else data)
+    return images
+
+
+def test_the_digits_of_the_package() -> None:
+    images, labels = load_digits()
+    assert images.shape == (2000, 28, 28)
+    assert images.min() == 0
+    assert images.max() == 1
+    # The MNIST test set begins with these.
+    assert labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    loaded = load_images(None)
+    assert loaded.training.shape == (1500, 1, 28, 28)
+    assert np.array_equal(loaded.test[:, 0], images[1500:])
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_test_set_alone_is_divided(tmp_path: Path, compress: bool) -> None:
+    images = write_mnist(tmp_path, "t10k", 10, compress=compress)
+    loaded = load_images(tmp_path)
+    # Every fifth, the images 4 and 9, are for tests.
+    assert loaded.test_labels.tolist() == [4, 9]
+    assert loaded.training_labels.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert np.allclose(loaded.test[1, 0], images[9] / 255)
+
+
+def test_with_a_training_set_nothing_is_divided(tmp_path: Path) -> None:
+    write_mnist(tmp_path, "t10k", 10, compress=False)
+    training = write_mnist(tmp_path, "train", 15, compress=True)
+    loaded = load_images(tmp_path)
+    assert (len(loaded.training), len(loaded.test)) == (15, 10)
+    assert np.allclose(loaded.training[:, 0], training / 255)
+
+
+def test_the_binary_version_of_cifar_10(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for number, name in enumerate([*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"]):
+        rows = generator.integers(0, 256, (2, 3073), dtype=np.uint8)
+        rows[:, 0] = number
+        rows.tofile(tmp_path / name)
+    loaded = load_images(tmp_path)
+    assert loaded.training.shape == (10, 3, 32, 32)
+    assert loaded.training_labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    # A row is its label, then the red, the green and the blue channel, line by line.
+    assert loaded.test[1, 2, 0, 1] == np.float32(rows[1, 1 + 2 * 1024 + 1] / 255)
+    (tmp_path / "data_batch_3.bin").unlink()
+    with pytest.raises(ValueError, match=r"data_batch_3\.bin is missing"):
+        load_images(tmp_path)
+
+
+def test_a_damaged_or_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has neither"):
+        load_images(tmp_path)
+    write_mnist(tmp_path, "t10k", 10, compress=False)
+    whole = (tmp_path / "t10k-images-idx3-ubyte").read_bytes()
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match="no whole IDX file"):
+        load_images(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((9, 28, 28), np.uint8)))
+    with pytest.raises(ValueError, match="9 t10k images but 10 labels"):
+        load_images(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(ValueError, match="lacks t10k-labels-idx1-ubyte"):
+        load_images(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"not gzip")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_images(tmp_path)
