@@ -1,9 +1,14 @@
-"""What every runner keeps whose attempts are processes of their own: of bags, Spark and workflows."""
+"""What every runner keeps.
+
+Flower's differs in two points: asked for an attempt that was stopped it refuses, where the others do nothing;
+and it does not know of an attempt before it is asked for it, so that a stop before that is none.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +19,15 @@ from deploy.model.tasks import Assignment, Phase
 from deploy.node.api import ProcessStatus
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
-from deploy.runners.base import Runner
+from deploy.runners.base import Runner, RunnerError
+from deploy.runners.flower.runner import FlowerRunner
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
+from tests.deploy.runners.flower.stage import Clock, Stage, play
+from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, install
 from tests.deploy.runners.spark.conftest import FOREVER
@@ -40,12 +48,14 @@ class Case(Asked[Runner]):
         first: the first attempt.
         processes: what runs, or has run, on the node.
         kept: what the runner has of the job.
+        refuses: what the runner says to an attempt that was stopped; nothing where it does nothing.
     """
 
     made: Callable[[], Runner]
     first: Assignment
     processes: Callable[[], tuple[ProcessStatus, ...]]
     kept: Path
+    refuses: str = ""
 
     def __post_init__(self) -> None:
         self.restart()
@@ -112,13 +122,33 @@ def of_workflows(folder: Path, patch: Patch) -> Iterator[Case]:
     assert not left_behind(folder / "state")
 
 
-@pytest.fixture(params=[of_bags, of_spark, of_workflows], ids=["bag", "spark", "workflow"])
+@contextmanager
+def of_flower(folder: Path, patch: Patch) -> Iterator[Case]:
+    """Against a SuperLink and nodes that are played: see `flower/stage.py`."""
+    played = play(patch)
+    shutil.copytree(MEAN, folder / "work/mean")
+    stage = Stage(folder, played, Clock())
+    stage.runner.close()
+    first = stage.assignment("a")
+
+    def processes() -> tuple[ProcessStatus, ...]:
+        return tuple(played.processes.get(first.nodes[0].address, {}).values())
+
+    made, refuses = lambda: started(FlowerRunner(stage.settings)), "only a new attempt can run"
+    yield Case(made, first, processes, stage.state, refuses)
+
+
+@pytest.fixture(
+    params=[of_bags, of_spark, of_workflows, of_flower], ids=["bag", "spark", "workflow", "flower"]
+)
 def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Iterator[Case]:
     with request.param(tmp_path, monkeypatch) as case:
         yield case
 
 
 def test_an_attempt_that_was_stopped_before_it_began_never_begins(case: Case) -> None:
+    if case.refuses:
+        pytest.skip("it knows of no attempt before it is asked for it")
     case.stop(case.first)
     case.ensure(case.first)
     assert case.report(case.first).phase is Phase.LOST
@@ -142,7 +172,8 @@ def test_a_stopped_attempt_is_gone_and_stays_so(case: Case) -> None:
         assert [one.state for one in case.processes()] == ["exited"]
         assert case.report(case.first).phase is Phase.LOST
         case.stop(case.first)
-        case.ensure(case.first)
+        with pytest.raises(RunnerError, match=case.refuses) if case.refuses else nullcontext():
+            case.runner.ensure(case.first)
     case.restart()
     assert case.report(case.first).phase is Phase.LOST
 

@@ -9,19 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners import workers
-from deploy.runners.flower import job
-from tests.deploy.runners.flower.stage import Clock, Played, PlayedNode, PlayedSuperLink, Stage
+from tests.deploy.runners.flower.stage import Clock, Played, Stage, play
 from tests.deploy.runners.flower.world import MEAN
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    played = Played()
-    PlayedSuperLink.played = PlayedNode.played = played
-    monkeypatch.setattr(job, "SuperLink", PlayedSuperLink)
-    monkeypatch.setattr(workers, "NodeClient", PlayedNode)
-    return played
+    return play(monkeypatch)
 
 
 @pytest.fixture

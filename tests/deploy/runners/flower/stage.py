@@ -10,11 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.fl.checkpoints import Setup, Status
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
+from deploy.runners import workers
+from deploy.runners.flower import job
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
@@ -174,6 +178,15 @@ class PlayedNode:
 
     def last_log(self, process_id: str) -> bytes:
         return b"Traceback (most recent call last):\n  x\nImportError: no module\n"
+
+
+def play(patch: pytest.MonkeyPatch) -> Played:
+    """Let runners of Flower talk to a SuperLink and nodes of which a test says what they would say."""
+    played = Played()
+    PlayedSuperLink.played = PlayedNode.played = played
+    patch.setattr(job, "SuperLink", PlayedSuperLink)
+    patch.setattr(workers, "NodeClient", PlayedNode)
+    return played
 
 
 class Stage:
