@@ -25,7 +25,7 @@ from envs.simulation.availability import (
     generate_availability,
     poisson_parameters,
 )
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
+from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.workload import bend_by_hour, execution_seconds
@@ -151,10 +151,6 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
 def test_a_bad_offer_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(WorldError, match=message):
         replace(SPOT, **changes)
-
-
-def test_offers_are_named() -> None:
-    assert OfferConfig("gcp", "us-east1", "", "a2", "spot", 100, 8).name == "gcp/us-east1/a2/spot"
 
 
 def log_of(folder: Path, jobs: int, packed: bool = False) -> Path:

@@ -250,9 +250,11 @@ D = 30
 
 
 class TestSettling:
-    def test_overhead_is_paid_before_work(self) -> None:
+    def test_overhead_is_paid_before_work_and_only_what_runs_works(self) -> None:
         # 100 s of a tick pay the 30 s first: 70 s of work, 500 - 70 = 430 are left.
         assert settle(SPOT, 30, 500, G) == (0, 430)
+        assert settle(ON_DEMAND, 0, 40, G) == (0, 0)
+        assert settle(NONE, 30, 500, G) == (30, 500)
 
     def test_overhead_longer_than_a_tick(self) -> None:
         # 720 s in ticks of 195 s: 720, 525, 330, 135 and then 195 - 135 = 60 s of work.
@@ -262,12 +264,6 @@ class TestSettling:
             rem_s, left_s = settle(ON_DEMAND, rem_s, left_s, 195)
             seen.append((rem_s, left_s))
         assert seen == [(525, 1000), (330, 1000), (135, 1000), (0, 940)]
-
-    def test_no_more_progress_than_work(self) -> None:
-        assert settle(ON_DEMAND, 0, 40, G) == (0, 0)
-
-    def test_nothing_happens_while_nothing_runs(self) -> None:
-        assert settle(NONE, 30, 500, G) == (30, 500)
 
 
 class TestTheGuarantee:
@@ -279,20 +275,6 @@ class TestTheGuarantee:
         # 5 ticks of work without overhead: exactly 5.
         assert is_guaranteed(500, 5, G, 0)
         assert not is_guaranteed(501 - 1, 6, G, 0)
-
-    def test_it_turns_an_idle_job_to_on_demand(self) -> None:
-        assert decide(NONE, NONE, False, True, 0, 500, 6, G, D) == (ON_DEMAND, D)
-        assert decide(SPOT, NONE, False, True, 0, 500, 6, G, D) == (ON_DEMAND, D)
-
-    def test_it_holds_on_to_spot_whose_overhead_is_paid(self) -> None:
-        assert decide(ON_DEMAND, SPOT, False, True, 0, 500, 6, G, D) == (SPOT, 0)
-
-    def test_spot_with_overhead_left_is_given_up(self) -> None:
-        # The new start sets the overhead to 30: it is not added to the 10 that were left.
-        assert decide(SPOT, SPOT, False, True, 10, 500, 6, G, D) == (ON_DEMAND, D)
-
-    def test_on_demand_stays_and_pays_nothing_again(self) -> None:
-        assert decide(SPOT, ON_DEMAND, False, True, 0, 500, 6, G, D) == (ON_DEMAND, 0)
 
     def test_a_preemption_while_spot_is_forced_wastes_a_tick_and_ends_late(self) -> None:
         # 6 ticks, 500 s of work. SPOT ran and is gone; the guarantee still asks for SPOT, which becomes NONE.
@@ -306,28 +288,43 @@ class TestTheGuarantee:
             rem_s, left_s = settle(runs, rem_s, left_s, G)
         assert left_s == 30
 
-    def test_forced_spot_in_another_zone_is_a_start_after_a_preemption(self) -> None:
-        # The zone was changed to one with spot: what runs is nothing, so the request sets the overhead.
-        assert decide(SPOT, SPOT, True, True, 0, 500, 6, G, D) == (SPOT, D)
 
-
-class TestStarts:
-    def test_a_start_sets_the_overhead_and_does_not_add_it(self) -> None:
-        assert decide(ON_DEMAND, SPOT, False, True, 20, 100, 20, G, D) == (ON_DEMAND, D)
-
-    def test_spot_that_moves_pays_nothing(self) -> None:
-        # Spot runs with 20 s of overhead left; in the other zone it goes on with those 20 s.
-        assert decide(SPOT, SPOT, False, True, 20, 100, 20, G, D) == (SPOT, 20)
-
-    def test_spot_without_spot_is_nothing(self) -> None:
-        assert decide(SPOT, NONE, False, False, 0, 100, 20, G, D) == (NONE, 0)
-        assert decide(SPOT, ON_DEMAND, False, False, 0, 100, 20, G, D) == (NONE, 0)
-
-    def test_after_a_preemption_every_start_pays(self) -> None:
-        assert decide(SPOT, SPOT, True, True, 0, 100, 20, G, D) == (SPOT, D)
-
-    def test_on_demand_after_idling_pays_again(self) -> None:
-        assert decide(ON_DEMAND, NONE, False, False, 0, 100, 20, G, D) == (ON_DEMAND, D)
+@pytest.mark.parametrize(
+    ("asked", "ran", "interrupted", "up", "rem_s", "left_s", "ticks_left", "expected"),
+    [
+        # In the last 6 ticks for 500 s of work the guarantee decides: an idle job goes on demand,
+        (NONE, NONE, False, True, 0, 500, 6, (ON_DEMAND, D)),
+        (SPOT, NONE, False, True, 0, 500, 6, (ON_DEMAND, D)),
+        # spot whose overhead is paid stays, and with 10 s of it left is given up, not adding them to the 30;
+        (ON_DEMAND, SPOT, False, True, 0, 500, 6, (SPOT, 0)),
+        (SPOT, SPOT, False, True, 10, 500, 6, (ON_DEMAND, D)),
+        # on demand stays and pays nothing again,
+        (SPOT, ON_DEMAND, False, True, 0, 500, 6, (ON_DEMAND, 0)),
+        # and where the zone was changed to one with spot nothing runs, so the request sets the overhead.
+        (SPOT, SPOT, True, True, 0, 500, 6, (SPOT, D)),
+        # Before them a start sets the overhead and does not add it to the 20 s,
+        (ON_DEMAND, SPOT, False, True, 20, 100, 20, (ON_DEMAND, D)),
+        # with which spot goes on that moves to another zone;
+        (SPOT, SPOT, False, True, 20, 100, 20, (SPOT, 20)),
+        # spot without spot is nothing, whatever ran;
+        (SPOT, NONE, False, False, 0, 100, 20, (NONE, 0)),
+        (SPOT, ON_DEMAND, False, False, 0, 100, 20, (NONE, 0)),
+        # and a start after a preemption or a pause pays.
+        (SPOT, SPOT, True, True, 0, 100, 20, (SPOT, D)),
+        (ON_DEMAND, NONE, False, False, 0, 100, 20, (ON_DEMAND, D)),
+    ],
+)
+def test_what_a_tick_runs_and_the_overhead_that_is_due(
+    asked: int,
+    ran: int,
+    interrupted: bool,
+    up: bool,
+    rem_s: int,
+    left_s: int,
+    ticks_left: int,
+    expected: tuple[int, int],
+) -> None:
+    assert decide(asked, ran, interrupted, up, rem_s, left_s, ticks_left, G, D) == expected
 
 
 def can_be_late(state: tuple[int, bool, int, int, int], tick_s: int, restart_s: int) -> bool:

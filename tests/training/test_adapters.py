@@ -306,7 +306,3 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     assert str(caught.value) == (
         f"agent={kind} is trained by {module}, which is not installed: pip install 'spotweave[{extra}]'"
     )
-
-
-def test_our_own_agents_need_no_extra() -> None:
-    require_library("rl_lsfc")

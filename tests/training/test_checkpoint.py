@@ -134,9 +134,19 @@ class TestFilesThatAreNoCheckpoints:
             load_policy(path, SPEC)
         assert_one_line(caught)
 
-    def test_text(self, tmp_path: Path) -> None:
-        (tmp_path / "policy.pt").write_text("seed: 3\n")
-        with pytest.raises(CheckpointError, match="is not a readable checkpoint") as caught:
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("seed: 3\n", "is not a readable checkpoint"),
+            ({"model": {}}, "is not a Spotweave checkpoint: it lacks the format"),
+            ({"format": 99}, "has checkpoint format 99, this version reads format 1"),
+        ],
+        ids=["a text", "another program's", "another format"],
+    )
+    def test_of_something_else(self, tmp_path: Path, content: Any, message: str) -> None:
+        file = tmp_path / "policy.pt"
+        file.write_text(content) if isinstance(content, str) else torch.save(content, file)
+        with pytest.raises(CheckpointError, match=message) as caught:
             load_policy(tmp_path, SPEC)
         assert_one_line(caught)
 
@@ -149,16 +159,6 @@ class TestFilesThatAreNoCheckpoints:
         with pytest.raises(CheckpointError, match="is not a readable checkpoint"):
             load_policy(tmp_path, SPEC)
         assert not (tmp_path / "sprung").exists()
-
-    def test_of_another_program(self, tmp_path: Path) -> None:
-        torch.save({"model": {}}, tmp_path / "policy.pt")
-        with pytest.raises(CheckpointError, match="is not a Spotweave checkpoint: it lacks the format"):
-            load_policy(tmp_path, SPEC)
-
-    def test_of_another_format(self, tmp_path: Path) -> None:
-        torch.save({"format": 99}, tmp_path / "policy.pt")
-        with pytest.raises(CheckpointError, match="has checkpoint format 99, this version reads format 1"):
-            load_policy(tmp_path, SPEC)
 
     def test_a_training_state(self, tmp_path: Path) -> None:
         save_state(tmp_path / "state.pt", {"format": 1, "trainer": {}})

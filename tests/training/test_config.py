@@ -292,10 +292,6 @@ def trainer(**changes: Any) -> TrainerSettings:
     return typed(TrainerSettings, {**plain(TrainerSettings()), **changes}, "trainer")
 
 
-def test_the_defaults_can_train() -> None:
-    assert trainer() == TrainerSettings()
-
-
 @pytest.mark.parametrize("kind", OURS)
 def test_the_defaults_of_every_agent_are_allowed(kind: str) -> None:
     defaults = OURS[kind].defaults(kind)

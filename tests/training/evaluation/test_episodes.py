@@ -147,11 +147,6 @@ def test_hash_depends_on_episodes_and_world_but_not_on_lanes_or_the_name() -> No
     assert len(known) == 64
 
 
-def test_suite_is_frozen() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Suite("x", "test", 1, 1).seed = 2  # type: ignore[misc]
-
-
 # The clairvoyant planner against brute force on tiny episodes, and the bound that nothing passes.
 
 

@@ -38,12 +38,6 @@ methods:
 """
 
 
-def test_the_page_holds_what_is_stored() -> None:
-    page = ROOT / command.PAGE
-    assert command.page(None, seeds=3).text() == page.read_text(encoding="utf-8")
-    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in command.STUDIES)
-
-
 @pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.yaml"))])
 def test_every_shipped_scenario_can_be_read(name: str) -> None:
     scenario = read_scenario(EXAMPLES / f"{name}.yaml")

@@ -20,16 +20,6 @@ from training.bags import execute
 from training.studies.bags import __main__ as command
 from training.studies.bags import chapter_7, chapter_9, quality
 from training.studies.bags.__main__ import SECTIONS
-from training.studies.page import Page
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_the_page_holds_what_is_stored() -> None:
-    page = ROOT / command.PAGE
-    filled = Page(page, command.COMMAND, SECTIONS)
-    assert filled.text() == page.read_text(encoding="utf-8")
-    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
 
 
 def test_a_table_is_measured_and_written_beside_the_print(

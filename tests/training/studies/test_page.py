@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
+from training import results_fl
 from training.config import UsageError
 from training.evaluation.episodes import Suite
 from training.files import write_json
+from training.studies.asynchronous import __main__ as asynchronous
+from training.studies.bags import __main__ as bags
 from training.studies.experiment import FigureSettings
-from training.studies.page import differing, filled, marked_experiments, publish
+from training.studies.federated.sections import PAGES as FEDERATED
+from training.studies.page import Page, differing, filled, marked_experiments, publish
 from training.studies.scenario import experiment_summary, write_experiment_episodes
+from training.studies.workflows import __main__ as workflows
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "docs" / "results" / "liu2022.md"]
+RESULTS = ROOT / "docs" / "results"
+PAGES = [RESULTS / "liu2022.md"]
+SECTIONED = [
+    *(Page(ROOT / study.PAGE, study.COMMAND, study.SECTIONS) for study in (bags, workflows)),
+    replace(asynchronous.page(None, seeds=3), path=ROOT / asynchronous.PAGE),
+    *(results_fl.page_of(RESULTS / f"{name}.md", RESULTS / name) for name in FEDERATED),
+]
 PAGE = """# Title
 
 Prose.
@@ -126,6 +138,13 @@ def test_an_incomplete_result_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_pages_of_this_repository_say_what_was_measured(page: Path) -> None:
     assert differing(page) == []
+
+
+@pytest.mark.parametrize("page", SECTIONED, ids=lambda page: page.path.stem)
+def test_a_page_of_sections_holds_what_is_stored(page: Page) -> None:
+    assert page.text() == page.path.read_text(encoding="utf-8")
+    if page.path.stem not in FEDERATED:
+        assert all(page.file(name).is_file() for name in page.sections)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

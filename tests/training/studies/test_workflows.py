@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,20 +19,8 @@ from tests.agents.test_workflow_planners import brute_force_s
 from tests.envs.offers_cases import SPOT_B, case_of, chain
 from tests.workflow_cases import drawn
 from training.evaluation.episodes import Suite, run_suite
-from training.studies.page import Page
-from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, spot, wordcount
-from training.studies.workflows.__main__ import SECTIONS
 from training.studies.workflows.planners import PRECISION, lower_bound_s
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_the_page_holds_what_is_stored() -> None:
-    page = ROOT / command.PAGE
-    filled = Page(page, command.COMMAND, SECTIONS)
-    assert filled.text() == page.read_text(encoding="utf-8")
-    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
 
 
 def test_fitted_components_are_near_the_printed_ones() -> None:

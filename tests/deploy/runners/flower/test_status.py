@@ -90,13 +90,6 @@ def test_what_no_serverapp_says_is_refused_in_one_short_line(work: Path, content
     assert len(str(caught.value)) < 300
 
 
-def test_what_a_serverapp_says_is_read(work: Path) -> None:
-    said = Status(
-        run=2, completed=4, clients={"a": Participation(owes=False, last_epoch_s=0.0)}, metrics={"loss": 0.5}
-    )
-    assert read(work, said.model_dump_json()) == said
-
-
 def test_a_training_that_has_diverged_says_so(work: Path) -> None:
     """Its metrics were written as null, which nobody could read again."""
     said = Status(run=1, metrics={"loss": math.nan, "norm": math.inf}, history={1: {"loss": math.nan}})
@@ -105,10 +98,6 @@ def test_a_training_that_has_diverged_says_so(work: Path) -> None:
     assert math.isnan(found.metrics["loss"])
     assert found.metrics["norm"] == math.inf
     assert math.isnan(found.history[1]["loss"])
-
-
-def test_nothing_said_is_nothing(work: Path) -> None:
-    assert read_status(JobFolder(work), 4) is None
 
 
 RAISED = "ServerApp failed with exception: "

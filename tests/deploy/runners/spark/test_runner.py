@@ -154,18 +154,6 @@ def test_work_that_was_finished_is_not_done_again(world: World) -> None:
     assert world.runs() == "x"
 
 
-def test_a_stopped_attempt_is_gone_and_stays_so(world: World) -> None:
-    assignment = world.start_and_wait()
-    pid = world.driver_pid()
-    world.stop(assignment)
-    assert world.worker_state(assignment) == "exited"
-    assert not alive(pid)
-    world.stop(assignment)
-    world.runner.ensure(assignment)
-    found = world.report(assignment)
-    assert (found.phase, found.message) == (Phase.LOST, "it was stopped")
-
-
 def test_stopping_what_has_ended_does_not_change_how_it_ended(world: World) -> None:
     assignment = world.start("raise ValueError('mine')")
     wait_until(lambda: world.runner._attempts.get(assignment).driver.result() is not None)
