@@ -20,8 +20,7 @@ from benchmarks.measurement import Measurement, one_core, timed
 from envs.environments import ENVIRONMENTS, register
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.scenarios import SCENARIOS, drawn
-from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.federations.rounds.application import Application, Client, Market, Offer, Tariff
 from envs.simulation.federations.rounds.world import play as play_rounds
 from envs.simulation.snapshot import Observation
 from envs.simulation.streams import Streams

@@ -13,8 +13,7 @@ from envs.federated_data.multi_fedls import parse_multi_fedls
 from envs.federated_data.rounds_scenarios import ScenarioError, parse_rounds, read_json, scenario_path
 from envs.market_data import recorded_market
 from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.federations.rounds.application import Application, Client, Market, Offer, Tariff
 from envs.simulation.market.config import MarketConfig
 from envs.simulation.market.source import MarketData
 from envs.simulation.series import StepSeries

@@ -12,9 +12,8 @@ from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import Application, Client, Market
+from envs.simulation.federations.rounds.application import Application, Client, Market, Tariff
 from envs.simulation.federations.rounds.application import Offer as RoundOffer
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market.config import OfferConfig
 from envs.simulation.series import StepSeries

@@ -22,9 +22,9 @@ from agents.stored import policy_file
 from envs.documents.bags import plan_document, read_environment, read_job, read_map
 from envs.simulation.bags.cases import Case
 from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.fleet import Outcome
 from envs.simulation.bags.model import SECONDS_PER_HOUR, BagError, Environment, Market, Vm
 from envs.simulation.bags.options import compute_d_spot
-from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import Span, VmState
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named

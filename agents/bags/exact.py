@@ -22,9 +22,9 @@ from agents.bags.draft import Draft
 from agents.bags.heuristics import plan_min_min
 from agents.bags.ils import plan_by_search
 from agents.linear_program import LinearProgram, UnsolvedError
+from envs.simulation.bags.fleet import fitness_scales
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, BagError, Environment, Market
 from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.outcome import fitness_scales
 from envs.simulation.bags.plan import Plan
 from envs.simulation.series import Ints
 

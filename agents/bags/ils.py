@@ -11,9 +11,9 @@ from numba import njit
 
 from agents.bags.draft import Draft
 from agents.bags.heuristics import by_memory, plan_primarily
+from envs.simulation.bags.fleet import fitness_scales
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
 from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.outcome import fitness_scales
 from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
 from envs.simulation.series import Floats, Ints
 from envs.simulation.streams import Streams

@@ -7,13 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from envs.simulation.bags.decisions import Answer, BagScheduler, Cause, Move, Question, Rent, Wait
+from envs.simulation.bags.execution import Answer, BagScheduler, Cause, Move, Question, Rent, Wait
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import BagError, Market, Mode, Vm, VmType
 from envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import busy_vms, check_migration, idle_vms, new_end_s, rentable
-from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
+from envs.simulation.bags.rescue import (
+    busy_vms,
+    check_migration,
+    idle_vms,
+    last_call_s,
+    migration_time_limit_s,
+    new_end_s,
+    rentable,
+)
 
 # Where a task migrates (Teylo 2021, Algorithm 6).
 

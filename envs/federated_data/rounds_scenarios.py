@@ -24,8 +24,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
-from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Interruption,
+    Market,
+    Offer,
+    Tariff,
+)
 from envs.simulation.series import StepSeries
 from spotweave.documents import Number, Positive, StrictModel, checked, load
 

@@ -13,9 +13,9 @@ from agents.bags.ils import SearchSettings, plan_with_bursts
 from agents.bags.schedulers import BurstHads, Hads, OnDemand, on_demand_plan
 from envs.simulation.bags.cases import published_job, uniform_job
 from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.fleet import Outcome
 from envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_7_1, TABLE_9_1, Environment, Market
 from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn

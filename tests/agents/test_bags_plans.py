@@ -27,7 +27,7 @@ from agents.bags.heuristics import (
 from agents.bags.ils import Fleet, allocate_bursts, end_s, fitness, plan_by_search, walk
 from agents.bags.planners import PLANNERS, plan_bag
 from envs.simulation.bags.cases import published_job, uniform_job
-from envs.simulation.bags.decisions import Cause
+from envs.simulation.bags.execution import Cause
 from envs.simulation.bags.model import (
     TABLE_7_1,
     TABLE_9_1,

@@ -20,10 +20,16 @@ from agents.rules.appraisal import appraise
 from envs.federated_data.rounds_scenarios import bundled_scenarios, parse_rounds, read_json, scenario_path
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
+from envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Interruption,
+    Market,
+    Offer,
+    Tariff,
+)
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Exclusion, Outcome
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld

@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from envs.simulation.bags.decisions import Answer, Question, Wait
-from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.execution import Answer, Execution, Question, Wait
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm, VmType
 from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm

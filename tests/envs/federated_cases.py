@@ -11,10 +11,16 @@ import numpy as np
 from agents.policy import Policy
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
+from envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Interruption,
+    Market,
+    Offer,
+    Tariff,
+)
 from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Leave, Placement, Question
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)

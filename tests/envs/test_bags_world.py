@@ -12,13 +12,12 @@ from hypothesis import assume, given, settings
 from agents.bags.heuristics import plan_primarily
 from agents.bags.schedulers import BurstHads, Hads
 from envs.simulation import columns as col
-from envs.simulation.bags import decisions
+from envs.simulation.bags import execution as decisions
 from envs.simulation.bags.cases import Case, uniform_job
 from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.fleet import Fleet
+from envs.simulation.bags.fleet import Fleet, Outcome
 from envs.simulation.bags.model import TABLE_9_1, Environment, Market, Mode, Task, VmType
 from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import Span, VmState
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn, scenario_named

@@ -21,9 +21,8 @@ from envs.federated_episodes import FederatedConfig, build_federated, federated_
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes import picture
 from envs.simulation.federations.episodes.world import FederatedWorld
-from envs.simulation.federations.rounds.application import SERVER, Application, Market
+from envs.simulation.federations.rounds.application import SERVER, Application, Market, Tariff
 from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Observation

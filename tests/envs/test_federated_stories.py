@@ -10,8 +10,7 @@ import pytest
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes import world as federated_world
 from envs.simulation.federations.episodes.world import reference_of
-from envs.simulation.federations.rounds.application import SERVER, Application, Client, Market, Offer
-from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.federations.rounds.application import SERVER, Application, Client, Market, Offer, Tariff
 from envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category

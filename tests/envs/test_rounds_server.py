@@ -26,6 +26,7 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Quota,
     Server,
+    Tariff,
 )
 from envs.simulation.federations.rounds.decisions import (
     Answer,
@@ -38,7 +39,6 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.history import Outcome, ServerLoss
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import RoundsWorld, play
 from tests.envs.federated_cases import RandomPolicy, Script
 from tests.envs.test_rounds_stories import check_money, check_states
@@ -240,12 +240,15 @@ def test_degradations_slow_down_epochs_that_begin_while_they_last() -> None:
     ("make", "message"),
     [
         (lambda: federated(server=None), "links and checkpoints need a server"),
-        (lambda: federated(server=Server((7,))), r"the server may rent the offers \[7\]"),
+        (lambda: federated(server=Server((7,))), r"the server names the offers \[7\]"),
         (
             lambda: federated(server_usd_hour=1.0),
             "server_usd_hour is the price of a server that is not placed",
         ),
-        (lambda: federated(degradations=(Degradation(2.0, offer=9),)), "a degradation names offer 9"),
+        (
+            lambda: federated(degradations=(Degradation(2.0, offer=9),)),
+            r"a degradation names the offers \[9\]",
+        ),
         (lambda: federated(closing_s=-1), "closing_s is -1"),
         (lambda: Degradation(0.0, offer=1), "the slowdown 0.0"),
         (lambda: Degradation(2.0), "exactly one"),

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
+from envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Interruption,
+    Market,
+    Offer,
+    Tariff,
+)
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
     Cause,
@@ -27,7 +34,6 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Bill, Exclusion, Outcome, Span
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.round_estimates import (
     ERROR_WEIGHT,
@@ -231,19 +237,19 @@ def client(
         (changed(clients=()), "has no clients"),
         (changed(offers=()), "has no offers"),
         (changed(offers=(two_offers()[0],) * 2), "two offers are called 'spot'"),
-        (changed(clients=(client(1, 1, 0, (5,)),)), "may rent the offers"),
-        (changed(clients=(client(1, 1, 0, ()),)), "may rent the offers"),
+        (changed(clients=(client(1, 1, 0, (5,)),)), "names the offers"),
+        (changed(clients=(client(1, 1, 0, ()),)), "names the offers"),
         (changed(clients=(client(100, 100, 100, (0,), 0.0199),)), "its first round alone"),
         (changed(interruptions=(Interruption(9, 5),)), "names client 9"),
-        (lambda: client(-1, 1, 0, (0,)), "epoch_warm_s -1"),
-        (lambda: client(2, 1, 0, (0,)), "below epoch_warm_s"),
-        (lambda: client(1, 1, -3, (0,)), "spin_up_s -3"),
-        (lambda: client(1, 1, 0, (0,), -1.0), "budget of -1.0"),
+        (lambda: client(-1, 1, 0, (0,)), "epochs of -1 and 1 s"),
+        (lambda: client(2, 1, 0, (0,)), "cold one not below the warm one"),
+        (lambda: client(1, 1, -3, (0,)), "spin_up_s of client .* is -3"),
+        (lambda: client(1, 1, 0, (0,), -1.0), "budget_usd of client .* is -1.0"),
         (lambda: Tariff([], []), "at least one"),
-        (lambda: Tariff([0, 1], [1.0]), "2 times and 1 prices"),
-        (lambda: Tariff([0, 0], [1.0, 2.0]), "must increase"),
+        (lambda: Tariff([0, 1], [1.0]), "as many times as values"),
+        (lambda: Tariff([0, 0], [1.0, 2.0]), "must strictly increase"),
         (lambda: Tariff([0], [-1.0]), "-1.0 USD"),
-        (lambda: Tariff([0], [float("nan")]), "nan USD"),
+        (lambda: Tariff([0], [float("nan")]), "not finite"),
     ],
 )
 def test_what_is_impossible_is_refused(make: Callable[[], object], message: str) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from agents.bags.cost import BagCost
 from agents.bags.planners import PLANNERS, plan_bag
 from envs.documents.bags import read_environment, read_job, read_map
-from envs.simulation.bags.outcome import Outcome
+from envs.simulation.bags.fleet import Outcome
 from envs.simulation.bags.rented import VmState
 from envs.simulation.bags.scenarios import SCENARIOS
 from spotweave import cli

@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from envs.simulation.bags.decisions import Answer, Cause, Move, Question, Release, Rent, Wait
-from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.execution import Answer, Cause, Execution, Move, Question, Release, Rent, Wait
 from envs.simulation.bags.fleet import Slots
 from envs.simulation.bags.model import BagError, Environment, Market, Mode, Task, VmType
 from envs.simulation.bags.plan import TIME_TOLERANCE_S, Occupancy
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import appended, rentable, room
-from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
+from envs.simulation.bags.rescue import appended, last_call_s, migration_time_limit_s, rentable, room
 
 
 class Option(NamedTuple):

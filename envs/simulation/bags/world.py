@@ -7,16 +7,177 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
+from envs.simulation import columns as col
 from envs.simulation.bags.cases import Case, CaseSource
-from envs.simulation.bags.decisions import Question
-from envs.simulation.bags.execution import Asking, Execution, timeline_of
-from envs.simulation.bags.fleet import Slots
+from envs.simulation.bags.execution import Asking, Cause, Execution, Question, timeline_of
+from envs.simulation.bags.fleet import Fleet, Outcome, Slots, fitness_scales
+from envs.simulation.bags.model import Bag, Environment, Market
 from envs.simulation.bags.options import Options
-from envs.simulation.bags.outcome import Outcome, fitness_scales
-from envs.simulation.bags.picture import Picture
-from envs.simulation.questions import QuestionLane, QuestionWorld
+from envs.simulation.bags.rented import RentedVm, VmState
+from envs.simulation.bags.scenarios import Scenario
+from envs.simulation.questions import NO_TASK, QuestionLane, QuestionWorld
+from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
+    N_CLUSTER_FIELDS,
+    N_PAIR_FIELDS,
+    REFERENCE_HETERO,
+    RENTED,
+    Category,
+    FloatArray,
+    Observation,
+    derive_into,
+    request_beyond,
+)
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec
+
+_NOW = (
+    col.CAPACITY_NORMAL,
+    col.CAPACITY_NOW,
+    col.USED,
+    col.HALTED,
+    col.AVAILABLE,
+    col.LAUNCH_S,
+)
+
+
+class Picture:
+    """The columns of one execution.
+
+    A place whose VM is rented has `CAPACITY_NORMAL`; one at which a new VM could be rented has none, and
+    waits for its `LAUNCH_S`. `MEAN_UP_S` and `UP_RATIO` of spot VMs are the rates of the scenario.
+
+    Args:
+        bag: what runs.
+        environment: what may be rented.
+        scenario: its rates.
+        slots: numbers the VMs.
+        launch_s: until VMs that are rented before the start are ready.
+    """
+
+    def __init__(
+        self, bag: Bag, environment: Environment, scenario: Scenario, slots: Slots, launch_s: float
+    ) -> None:
+        self._slots = slots
+        self._longest_s = [max(task.runtime_s.values()) for task in bag.tasks]
+        mean_s = {
+            vm_type.name: sum(task.runtime_s[vm_type.name] for task in bag.tasks) / len(bag.tasks)
+            for vm_type in environment.types
+        }
+        self._fixed = np.zeros((len(slots.vms), N_CLUSTER_FIELDS), np.float32)
+        self._absent = np.zeros((len(slots.vms), N_PAIR_FIELDS), np.float32)
+        names = [vm_type.name for vm_type in environment.types]
+        down, up = scenario.hibernations_per_s, scenario.resumes_per_s
+        for row, absent, vm in zip(self._fixed, self._absent, slots.vms, strict=True):
+            vm_type, spot = vm.vm_type, vm.market == Market.SPOT
+            row[col.CAPACITY_MAX] = vm_type.vcpus
+            row[col.HETERO_FACTOR] = REFERENCE_HETERO * max(mean_s.values()) / mean_s[vm_type.name]
+            row[col.PRICE_USD_HOUR] = vm.usd_hour / vm_type.vcpus
+            if Market.ON_DEMAND in vm_type.markets:
+                row[col.ON_DEMAND_USD_HOUR] = vm_type.usd_hour(Market.ON_DEMAND) / vm_type.vcpus
+            row[col.IS_SPOT] = spot
+            row[col.UP_RATIO] = up / (up + down) if spot and down > 0 else 1.0
+            row[col.MEAN_UP_S] = 1 / down if spot and down > 0 else 0.0
+            row[col.PROVIDER], row[col.QUEUES] = RENTED, 1.0
+            row[col.REGION] = names.index(vm_type.name)
+            absent[col.REQUEST] = request_beyond(vm_type.vcpus)
+        self._fixed[:, col.SEQUENCE] = np.arange(1, len(slots.vms) + 1)
+        # If all spot VMs shared the bag evenly: before the start, what it takes at least.
+        share = sum(vm.vm_type.vcpus / mean_s[vm.vm_type.name] for vm in environment.spot())
+        work_s = len(bag.tasks) / share if share > 0 else sum(self._longest_s)
+        self._even_s = launch_s + work_s * (1 + environment.checkpoint_overhead)
+
+    def show(self, question: Question, options: Options, fleet: Fleet, into: Observation, lane: int) -> None:
+        """Overwrite the row `lane` of a batch of observations with a question."""
+        clusters, pairs = into["clusters"][lane], into["pairs"][lane, 0]
+        clusters[:], pairs[:] = self._fixed, self._absent
+        for slot, vm in options.taken.items():
+            clusters[slot, _NOW] = _state(vm, fleet.now_s)
+        slack_s = fleet.deadline_s - fleet.now_s
+        pairs[:, col.DEADLINE_S] = slack_s
+        for slot, option in options.by_slot.items():
+            if slot not in options.taken:
+                clusters[slot, _NOW] = (
+                    0.0,
+                    self._slots.vms[slot].vm_type.vcpus,
+                    0.0,
+                    0.0,
+                    1.0,
+                    option.start_s,
+                )
+            row = pairs[slot]
+            row[col.REQUEST], row[col.EXECUTION_S] = 1.0, option.work_s
+            row[col.TRANSFER_S] = max(0.0, option.start_s - float(clusters[slot, col.LAUNCH_S]))
+        if options.here >= 0:
+            self._show_here(question, options, fleet, pairs[options.here])
+        jobs = into["jobs"][lane]
+        jobs[0] = 0.0
+        self._show_task(question, fleet, slack_s, jobs[0])
+        derive_into(clusters, jobs, into["pairs"][lane], options.none, into["action_mask"][lane])
+
+    def _show_here(self, question: Question, options: Options, fleet: Fleet, row: FloatArray) -> None:
+        cause, task, vm, _ = question
+        assert vm is not None
+        row[col.HERE] = 1.0
+        if cause == Cause.EMPTY:
+            cycle_s = fleet.environment.allocation_cycle_s
+            row[col.EXECUTION_S] = vm.cycle_end_s(fleet.now_s, cycle_s) - fleet.now_s
+            return
+        running = vm.running.get(task)
+        if running is not None:
+            row[col.EXECUTION_S] = running.left_s(fleet.now_s)
+            return
+        row[col.EXECUTION_S] = options.work_s(vm.vm.vm_type, vm.vm.market, vm.modes[task])
+        if vm.state != VmState.HIBERNATED:
+            fleet.queue(vm)
+            row[col.TRANSFER_S] = vm.starts_s[task] - fleet.now_s
+
+    def _show_task(self, question: Question, fleet: Fleet, slack_s: float, row: FloatArray) -> None:
+        cause, task, vm, _ = question
+        row[col.PRESENT], row[col.CATEGORY] = 1.0, Category.GENERAL
+        row[col.EXPECTED_HETERO], row[col.SENSITIVITY] = REFERENCE_HETERO, FULLY_SENSITIVE
+        row[col.EXECUTIONS], row[col.HAS_DEADLINE] = 1.0, 1.0
+        row[col.AGE_S], row[col.SLACK_S] = fleet.now_s, slack_s
+        row[col.INTERRUPTIONS] = fleet.counts.hibernations
+        row[col.IDLE] = cause == Cause.EMPTY
+        if task != NO_TASK:
+            row[col.STANDARD_S] = row[col.DURATION_S] = self._longest_s[task]
+            running = None if vm is None else vm.running.get(task)
+            if running is not None and vm is not None:
+                row[col.PROGRESS] = running.saved(fleet.now_s)[1] / vm.runtimes_s[task]
+                row[col.DURATION_S] *= 1 - row[col.PROGRESS]
+        end_s = max((_end_s(one, task, fleet) for one in fleet.vms), default=fleet.now_s)
+        if cause == Cause.START:
+            end_s = max(end_s, self._even_s)
+        row[col.ROUND_LEFT_S] = max(0.0, end_s - fleet.now_s)
+        paying = (VmState.STARTING, VmState.BUSY, VmState.IDLE)
+        row[col.OTHERS_USD_HOUR] = sum(
+            one.vm.usd_hour for one in fleet.vms if one is not vm and one.state in paying
+        )
+
+
+def _state(vm: RentedVm, now_s: float) -> tuple[float, ...]:
+    """The columns `_NOW` of a rented VM."""
+    cores, there = float(vm.vm.vm_type.vcpus), vm.state != VmState.HIBERNATED
+    launch_s = max(0.0, vm.ready_s - now_s)
+    return cores, cores if there else 0.0, len(vm.running), len(vm.waiting), float(there), launch_s
+
+
+def _end_s(vm: RentedVm, task: int, fleet: Fleet) -> float:
+    """When a VM that is not hibernated will have run all it has but one task."""
+    if vm.state not in (VmState.STARTING, VmState.BUSY):
+        return fleet.now_s
+    queue = fleet.queue(vm)
+    if task not in vm.modes or (task not in vm.waiting and task not in vm.running):
+        return queue.end_s
+    ends_s = [one.finish_s for one in vm.running.values() if one.task != task]
+    ends_s += [
+        vm.starts_s[one] + fleet.remaining_s(one, vm, vm.modes[one]) for one in vm.waiting if one != task
+    ]
+    return max(ends_s, default=fleet.now_s)
+
 
 MISSED_POINTS = 100.0
 """What a missed deadline adds to the objective, in its per cent."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from agents.bags.draft import Draft
 from envs.simulation.bags.cases import published_job
+from envs.simulation.bags.fleet import Outcome
 from envs.simulation.bags.model import TABLE_7_1, Environment, Market, Vm
 from envs.simulation.bags.options import compute_d_spot
-from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from training.bags import execute

@@ -10,9 +10,9 @@ from typing import Any
 
 from agents.bags.ils import plan_with_bursts
 from agents.bags.schedulers import POLICIES
+from envs.simulation.bags.fleet import Outcome, fitness_scales
 from envs.simulation.bags.model import Environment
 from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.outcome import Outcome, fitness_scales
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from training.bags import OnePlan, execute, play, policy_named, unplanned

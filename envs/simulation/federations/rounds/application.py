@@ -2,14 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from envs.simulation.federations.rounds.tariff import Tariff
+import numpy as np
+
 from envs.simulation.series import StepSeries
+
+SECONDS_PER_HOUR = 3600
+HORIZON_S = 10 * 365 * 86_400
+"""Money that lasts longer than this lasts for ever."""
+
+
+class Tariff:
+    """A step-wise constant price; before its first time the first price holds.
+
+    Args:
+        times_s: strictly increasing whole seconds.
+        usd_hour: the price from each time on, >= 0.
+
+    Raises:
+        ValueError: for no price, prices below zero or not finite, times that do not increase.
+    """
+
+    def __init__(self, times_s: Sequence[int], usd_hour: Sequence[float]) -> None:
+        StepSeries(np.array(times_s, np.int64), np.array(usd_hour, np.float64))
+        if min(usd_hour) < 0:
+            raise ValueError(f"a price is {min(usd_hour)} USD per hour: expected a number >= 0")
+        self._times = [int(time) for time in times_s]
+        self._prices = [float(price) for price in usd_hour]
+        self._sums = [0.0]
+        """USD-seconds per hour from the first time to each time."""
+        for start, end, price in zip(self._times, self._times[1:], self._prices, strict=False):
+            self._sums.append(self._sums[-1] + (end - start) * price)
+
+    @staticmethod
+    def constant(usd_hour: float) -> Tariff:
+        """One price for ever."""
+        return Tariff([0], [usd_hour])
+
+    @staticmethod
+    def of(series: StepSeries) -> Tariff:
+        """The price of a recorded series (USD per hour)."""
+        return Tariff(series.times_s.tolist(), series.values.tolist())
+
+    def usd_hour(self, time_s: float) -> float:
+        """The price that holds at `time_s`."""
+        if len(self._prices) == 1:
+            return self._prices[0]
+        return self._prices[max(0, bisect_right(self._times, time_s) - 1)]
+
+    def cost_usd(self, start_s: float, end_s: float) -> float:
+        """What one instance costs from `start_s` to `end_s` (seconds, in this order)."""
+        if len(self._prices) == 1:
+            return (end_s - start_s) * self._prices[0] / SECONDS_PER_HOUR
+        return (self._sum(end_s) - self._sum(start_s)) / SECONDS_PER_HOUR
+
+    def _sum(self, time_s: float) -> float:
+        at = max(0, bisect_right(self._times, time_s) - 1)
+        return self._sums[at] + (time_s - self._times[at]) * self._prices[at]
+
 
 # What applications over several clouds add: a server that is rented too, messages, quotas, checkpoints.
 #
@@ -223,26 +279,16 @@ class Client:
     on_offer: Mapping[int, EpochTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for offer, times in self.on_offer.items():
+        usual = EpochTimes(self.epoch_warm_s, self.epoch_cold_s)
+        for where, times in (("", usual), *((f" on offer {k}", given) for k, given in self.on_offer.items())):
             if not 0 < times.warm_s <= times.cold_s < float("inf"):
                 raise ValueError(
-                    f"client {self.name!r} has warm and cold epochs of {times.warm_s} and {times.cold_s} s "
-                    f"on offer {offer}: expected seconds above 0, the cold one not below the warm one"
+                    f"client {self.name!r} has warm and cold epochs of {times.warm_s} and {times.cold_s} s"
+                    f"{where}: expected seconds above 0, the cold one not below the warm one"
                 )
-        for word in ("epoch_warm_s", "epoch_cold_s"):
-            if not 0 < getattr(self, word) < float("inf"):
-                raise ValueError(
-                    f"client {self.name!r} has {word} {getattr(self, word)}: expected seconds above 0"
-                )
-        if not 0 <= self.spin_up_s < float("inf"):
-            raise ValueError(f"client {self.name!r} has spin_up_s {self.spin_up_s}: expected seconds >= 0")
-        if self.epoch_cold_s < self.epoch_warm_s:
-            raise ValueError(
-                f"client {self.name!r} has epoch_cold_s {self.epoch_cold_s} below epoch_warm_s "
-                f"{self.epoch_warm_s}: the first epoch on a new instance cannot be the faster one"
-            )
-        if self.budget_usd is not None and not self.budget_usd >= 0:
-            raise ValueError(f"client {self.name!r} has a budget of {self.budget_usd} USD: expected >= 0")
+        require_at_least_zero(f"spin_up_s of client {self.name!r}", self.spin_up_s)
+        if self.budget_usd is not None:
+            require_at_least_zero(f"budget_usd of client {self.name!r}", self.budget_usd)
 
     def times(self, offer: int) -> EpochTimes:
         """Mean epoch times on an offer, messages excluded."""
@@ -260,6 +306,12 @@ class Interruption:
 
     client: int
     time_s: int
+
+
+_AT_LEAST_ZERO = (
+    *("aggregation_s", "epoch_cv", "spin_up_cv", "run_cv", "billing_minimum_s", "free_first_s", "closing_s"),
+    *("interruptions_per_task", "server_usd_hour"),
+)
 
 
 @dataclass(frozen=True)
@@ -330,27 +382,12 @@ class Application:
             twice = {name for name in names if names.count(name) > 1}
             if twice:
                 raise ValueError(f"two {kind}s are called {min(twice)!r}: names must differ")
-        for word in (
-            "aggregation_s",
-            "epoch_cv",
-            "spin_up_cv",
-            "billing_minimum_s",
-            "free_first_s",
-            "closing_s",
-            "run_cv",
-        ):
-            require_at_least_zero(word, getattr(self, word))
-        if self.interruptions_per_task is not None:
-            require_at_least_zero("interruptions_per_task", self.interruptions_per_task)
-        require_at_least_zero("server_usd_hour", self.server_usd_hour)
+        for word in _AT_LEAST_ZERO:
+            require_at_least_zero(word, getattr(self, word) or 0)
         if self.checkpoint_s is not None and self.checkpoint_s < 1:
             raise ValueError(f"checkpoint_s is {self.checkpoint_s}: expected seconds of at least 1, or none")
         for client in self.clients:
-            if not client.offers or not all(0 <= offer < len(self.offers) for offer in client.offers):
-                raise ValueError(
-                    f"client {client.name!r} may rent the offers {list(client.offers)}: "
-                    f"expected at least one of 0 to {len(self.offers) - 1}"
-                )
+            self._require_offers(f"client {client.name!r}", client.offers)
             self._require_affordable_round(client)
         self._require_server()
         for interruption in self.interruptions:
@@ -383,22 +420,24 @@ class Application:
                 f"alone ({seconds:g} s with spin-up) costs {needed:.4f} USD on its cheapest offer: raise it"
             )
 
+    def _require_offers(self, owner: str, offers: tuple[int, ...]) -> None:
+        if not offers or not all(0 <= offer < len(self.offers) for offer in offers):
+            raise ValueError(
+                f"{owner} names the offers {list(offers)}: "
+                f"expected at least one of 0 to {len(self.offers) - 1}"
+            )
+
     def _require_server(self) -> None:
-        numbers = range(len(self.offers))
         if self.server is None:
             if self.links or self.checkpoints:
                 raise ValueError("links and checkpoints need a server that is a task of its own: give one")
         else:
             if self.server_usd_hour:
                 raise ValueError("server_usd_hour is the price of a server that is not placed: leave it out")
-            if not self.server.offers or not all(offer in numbers for offer in self.server.offers):
-                raise ValueError(
-                    f"the server may rent the offers {list(self.server.offers)}: "
-                    f"expected at least one of 0 to {len(self.offers) - 1}"
-                )
+            self._require_offers("the server", self.server.offers)
         for item in self.degradations:
-            if item.offer is not None and item.offer not in numbers:
-                raise ValueError(f"a degradation names offer {item.offer}, which does not exist")
+            if item.offer is not None:
+                self._require_offers("a degradation", (item.offer,))
 
     def spin_up_s(self, client: Client | Server, offer: int) -> float:
         """Mean seconds from the request of an instance on an offer until it can work."""

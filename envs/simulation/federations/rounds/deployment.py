@@ -26,8 +26,8 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Quota,
     Server,
+    Tariff,
 )
-from envs.simulation.federations.rounds.tariff import Tariff
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,13 @@ class Conditions:
     run_cv: float = 0.0
     spin_up_cv: float = 0.0
     interruptions: tuple[Interruption, ...] = ()
+
+
+_ALIKE = (
+    *("epoch_cv", "spin_up_cv", "run_cv", "interruptions", "checkpoints", "degradations"),
+    *("spin_up_billed", "spin_up_interrupted", "closing_s"),
+)
+"""Conditions that an `Application` has by the same names."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +153,12 @@ class Deployment:
             clients=tuple(clients),
             offers=offers,
             checkpoint_s=None,
-            epoch_cv=conditions.epoch_cv,
-            spin_up_cv=conditions.spin_up_cv,
-            run_cv=conditions.run_cv,
             billing_minimum_s=0,
-            interruptions=conditions.interruptions,
             server=Server(tuple(range(len(offers))), 0.0, aggregation),
             links=links,
             quotas=tuple(self._quotas()),
-            checkpoints=conditions.checkpoints,
-            degradations=conditions.degradations,
-            spin_up_billed=conditions.spin_up_billed,
-            spin_up_interrupted=conditions.spin_up_interrupted,
             interruptions_per_task=conditions.revocations_per_task,
-            closing_s=conditions.closing_s,
+            **{name: getattr(conditions, name) for name in _ALIKE},
         )
 
     def _offer(self, vm_type: int, market: Market) -> Offer:

@@ -31,9 +31,8 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
-from envs.simulation.federations.rounds.instances import Instances
 from envs.simulation.federations.rounds.member import Member, Weights
-from envs.simulation.federations.rounds.running import RunningApplication
+from envs.simulation.federations.rounds.running import Instances, RunningApplication
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""

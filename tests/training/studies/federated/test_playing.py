@@ -17,11 +17,17 @@ from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
 from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
+from envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Interruption,
+    Market,
+    Offer,
+    Tariff,
+)
 from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Placement, Question
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.evaluation.episodes import Suite, find_suite, run_suite
