@@ -17,7 +17,7 @@ INTRODUCTION = """\
 
 Look up any key of the file that `spotweave submit` sends. Required keys are bold; `_s` means seconds. A
 *name* has lower-case letters, digits and hyphens, at most 40. Unknown keys and values out of range are
-refused in one line. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
+refused. By kind: [Spark](spark-jobs.md), [Flower](flower-jobs.md), [bags](bags.md),
 [workflows](workflows.md).
 
 ```yaml
@@ -27,11 +27,11 @@ resources: {instances: 2, vcpus: 1, memory_gib: 1.0}
 places: {markets: [spot, on_demand]}
 ```
 """
-PLAIN = ("text", "number")
+PLAIN = ("text", "list of text", "number")
 """Values that a key's name and meaning tell."""
 TOLD = (*PLAIN, "whole number", "true or false")
 """Values that a default tells."""
-END = "The models that read the file make this page: `python -m deploy.model.reference > docs/job-file.md`."
+END = "Made by `python -m deploy.model.reference > docs/job-file.md`."
 MOST_TOLD = 100
 """Larger limits only stop mistakes; the refusal names them."""
 

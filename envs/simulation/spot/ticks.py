@@ -7,8 +7,8 @@ seconds, so nothing is rounded.
 With g the tick, d the restart overhead and N the ticks until the deadline, at tick t:
 
 1. Tick t - 1 is settled: remaining overhead is paid first, the rest is work.
-2. Availability holds for the whole tick. A job on spot in a zone without it is interrupted, its
-   work kept.
+2. Availability holds for the whole tick. A job on spot in a zone without it is interrupted and keeps its
+   work.
 3. The policy chooses. Moving from running spot to spot elsewhere has no overhead.
 4. If ceil((work + d) / g) >= N - t, the guarantee chooses: spot if that ran last and its overhead is paid,
    else on demand. If that spot is lost, the tick is lost and the job ends late.
