@@ -10,7 +10,7 @@ changed, and exit code 1 says that a page does not hold what is stored next to i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,13 +23,26 @@ from training.config import UsageError, provenance, resolved, run_command, typed
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
 from training.progress import play_progress
 from training.studies.evaluations import Keeper
+from training.studies.federated import brum, sinha
+from training.studies.federated.markdown import (
+    costs_body,
+    mapping_body,
+    revocations_body,
+    scaling_body,
+    sensitivity_body,
+    spot_cases_body,
+    states_body,
+    table_one_body,
+    zones_body,
+)
 from training.studies.federated.playing import METRICS, Study, find_learned
-from training.studies.federated.sections import PAGES, SECTIONS
-from training.studies.page import Page
+from training.studies.page import Page, Section
 
 DOCS = Path("docs") / "results"
 KEPT = Path("results") / "federated"
 COMMAND = "python training/results_fl.py only=[{name}]"
+FEDCOSTAWARE, MULTI_FEDLS = "fedcostaware", "multi-fedls"
+PAGES = (FEDCOSTAWARE, MULTI_FEDLS)
 
 
 @dataclass
@@ -50,6 +63,42 @@ class ResultsSettings:
     checkpoint: str | None = None
     episodes: Annotated[int, Field(ge=2)] | None = None
     check: bool = False
+
+
+@dataclass(frozen=True)
+class StudySection(Section):
+    """One block of a page.
+
+    Attributes:
+        make: plays and computes; besides plain values it may give `episodes`, (case, policy, episodes) for a
+            CSV file, and `pictures`, PNG files by name.
+        page: the page's name.
+        plays_learned: whether it depends on the learned policy.
+        episodes: how many episodes, or sets of runs, it has unless another number is asked for; 0 for none.
+    """
+
+    make: Callable[[Study], dict[str, Any]]
+    page: str
+    plays_learned: bool = False
+    episodes: int = 0
+
+
+SECTIONS: dict[str, StudySection] = {
+    sinha.TABLE_ONE: StudySection(sinha.make, table_one_body, FEDCOSTAWARE, True, sinha.EPISODES),
+    sinha.SENSITIVITY: StudySection(
+        sinha.make_sensitivity, sensitivity_body, FEDCOSTAWARE, True, sinha.EPISODES
+    ),
+    sinha.STATES: StudySection(sinha.make_states, states_body, FEDCOSTAWARE, True),
+    sinha.COSTS: StudySection(sinha.make_costs, costs_body, FEDCOSTAWARE, True),
+    sinha.ZONES: StudySection(sinha.make_zones, zones_body, FEDCOSTAWARE, True, sinha.ZONE_EPISODES),
+    brum.MAPPING: StudySection(brum.make, mapping_body, MULTI_FEDLS),
+    brum.SCALING: StudySection(brum.make_scaling, scaling_body, MULTI_FEDLS),
+    brum.REVOCATIONS: StudySection(brum.make_revocations, revocations_body, MULTI_FEDLS, episodes=brum.SETS),
+    brum.SPOT_CASES: StudySection(
+        brum.make_spot_cases, spot_cases_body, MULTI_FEDLS, True, brum.SPOT_EPISODES
+    ),
+}
+"""By name, in the order in which they are made; a name is also the block's marker and its files' name."""
 
 
 def settings_of(name: str, study: Study) -> dict[str, Any]:
@@ -103,22 +152,12 @@ def measure(name: str, study: Study, out: Path) -> bool:
     return True
 
 
-def body(folder: Path, name: str) -> str:
-    """Text between a section's markers."""
-    return page_of(DOCS / f"{SECTIONS[name].page}.md", folder).body(name)
-
-
-def page_text(path: Path, folder: Path) -> str:
-    """The page with all its blocks regenerated. Raises UsageError for a marker that does not fit."""
-    return page_of(path, folder).text()
-
-
 def check() -> int:
     """Compare the pages with what is stored next to them; returns the exit code."""
     code = 0
     for name in PAGES:
         page = DOCS / f"{name}.md"
-        if page_text(page, DOCS / name) != page.read_text(encoding="utf-8"):
+        if page_of(page, DOCS / name).text() != page.read_text(encoding="utf-8"):
             print(f"{page} does not hold what is stored next to it: run training/results_fl.py")
             code = EXIT_FAILED
     return code
@@ -154,7 +193,7 @@ def main(config: DictConfig) -> int:
         study = Study(Keeper(prepare_directory(KEPT)), progress, learned, settings.episodes)
         failed = measure_all(names, study, out)
     for page in PAGES:
-        write_text(out / f"{page}.md", page_text(DOCS / f"{page}.md", out / page))
+        write_text(out / f"{page}.md", page_of(DOCS / f"{page}.md", out / page).text())
         print(f"written: {out / f'{page}.md'}")
     if failed:
         print(f"not measured: {' '.join(failed)}", file=sys.stderr)

@@ -15,10 +15,10 @@ from training import results_fl
 from training.config import UsageError
 from training.evaluation.episodes import Suite
 from training.files import write_json
+from training.results_fl import PAGES as FEDERATED
 from training.studies.asynchronous import __main__ as asynchronous
 from training.studies.bags import __main__ as bags
 from training.studies.experiment import FigureSettings
-from training.studies.federated.sections import PAGES as FEDERATED
 from training.studies.page import Page, differing, filled, marked_experiments, publish
 from training.studies.scenario import experiment_summary, write_experiment_episodes
 from training.studies.workflows import __main__ as workflows

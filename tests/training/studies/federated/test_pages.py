@@ -19,13 +19,12 @@ from tests.training.commands import Command
 from training import results_fl
 from training.checkpoint import save_policy
 from training.config import UsageError
-from training.results_fl import DOCS, body, page_text
-from training.studies.federated import mapping
+from training.results_fl import DOCS, PAGES, SECTIONS, page_of
+from training.studies.federated import brum
 from training.studies.federated.markdown import MISSING, difference, value
-from training.studies.federated.sections import PAGES, SECTIONS
 
 ROOT = Path(__file__).resolve().parents[4]
-MAPPING = mapping.SECTION
+MAPPING = brum.MAPPING
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +73,7 @@ def test_the_mapping_is_exact_and_stored_once(results: Command, tmp_path: Path) 
             if key in row:
                 assert row[key] == row[f"published_{key}"]
     text = (out / "multi-fedls.md").read_text(encoding="utf-8")
-    assert body(out / "multi-fedls", MAPPING) in text
+    assert page_of(DOCS / "multi-fedls.md", out / "multi-fedls").body(MAPPING) in text
     assert "Not measured yet: `python training/results_fl.py only=[table_spot_cases]`." in text
     before = file.read_bytes()
     again = results(*words)
@@ -150,7 +149,7 @@ def test_markers_that_name_no_section_are_refused(tmp_path: Path) -> None:
     page = tmp_path / "fedcostaware.md"
     page.write_text("<!-- table_9 -->\n<!-- end -->\n", encoding="utf-8")
     with pytest.raises(UsageError, match="table_9"):
-        page_text(page, tmp_path)
+        page_of(page, tmp_path).text()
 
 
 def test_make_calls_it() -> None:

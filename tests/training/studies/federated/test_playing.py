@@ -32,11 +32,11 @@ from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.evaluation.episodes import Suite, find_suite, run_suite
 from training.studies.evaluations import SOURCES, Keeper, code_hash
+from training.studies.federated.brum import spot_cases
 from training.studies.federated.cheapest import Schedule, cheapest_schedule, least_cost_usd
 from training.studies.federated.markdown import sensitivity_body
 from training.studies.federated.playing import METRICS, columns, estimate, paired, play_all, savings
-from training.studies.federated.spot_cases import spot_cases
-from training.studies.federated.table_one import VARIED, data_sets, varied_application, when_ready
+from training.studies.federated.sinha import VARIED, data_sets, varied_application, when_ready
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))

@@ -1,7 +1,8 @@
-"""Brum 2023, Tables 7.8 to 7.10: optimal placements and what a round takes and costs, next to the print."""
+"""Brum 2023 (Multi-FedLS): optimal placements, their rounds, and spot cases, next to the print."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,16 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from agents.federated.mapping.initial import map_initially
-from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
+from agents.federated.schedulers.multi_fedls import MultiFedLS
+from envs.federated_data.multi_fedls import (
+    MultiFedlsScenario,
+    load_application,
+    load_clouds,
+    published_placements,
+)
+from envs.federated_data.rounds_scenarios import bundled_scenarios
 from envs.simulation.federations.clouds import Clouds
+from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.model import Federation, Outcome
+from envs.simulation.federations.rounds.application import Application
 from training.config import UsageError
-from training.federated.multi_fedls_tables import RUNS, clock, multi_fedls_tables
+from training.federated.multi_fedls_tables import RUNS, clock, multi_fedls_tables, read_scenario
 from training.federated.plan_fl import counted
+from training.federated.simulate_fl import MULTI_FEDLS_POLICIES, REFERENCE
 from training.studies.evaluations import ROOT
-from training.studies.federated.playing import Study
+from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
 
-SECTION = "table_7_8_to_7_10"
+MAPPING = "table_7_8_to_7_10"
 ALPHA = 0.5
 ROUND_DEADLINE_S = 10_000.0
 ROUND_BUDGET_USD = 30_000.0
@@ -130,3 +141,85 @@ def make_scaling(study: Study) -> dict[str, Any]:
 
 def _words() -> list[str]:
     return [word for name in BENCHMARKS for word in ("--only", name)]
+
+
+# Spot cases (Tables 7.14 to 7.18): our policies next to the dynamic scheduler.
+
+
+SPOT_CASES = "table_spot_cases"
+SPOT_EPISODES = 100
+SCHEDULERS = {
+    "multi_fedls": "Multi-FedLS, all spot, other types after a revocation",
+    "multi_fedls_same_type": "Multi-FedLS, all spot, same type allowed",
+    "multi_fedls_server_on_demand": "Multi-FedLS, server on demand, other types",
+    "multi_fedls_same_type_server_on_demand": "Multi-FedLS, server on demand, same type allowed",
+    REFERENCE: "All on demand",
+}
+SHOWN = ("time_min", "cost_usd", "interruptions")
+SPOT_KINDS: dict[str, Kind] = {"cost_usd": "percent", "time_min": "percent"}
+
+
+def spot_cases() -> dict[str, tuple[MultiFedlsScenario, float]]:
+    """By a name for people: each scenario with each printed mean of the seconds to a revocation."""
+    found = {}
+    for name in bundled_scenarios("multi_fedls"):
+        scenario = read_scenario(name)
+        rates = {row.revocation_mean_s for table in scenario.published for row in table.rows}
+        for rate in sorted(rates):
+            found[f"{scenario.name}, k_r = {rate:,.0f} s"] = (scenario, rate)
+    return found
+
+
+def contestants(scenario: MultiFedlsScenario, revocation_mean_s: float, study: Study) -> list[Contestant]:
+    """The rows of one case. Each client begins a round when it is ready, for every policy."""
+    conditions = dataclasses.replace(scenario.deployment.conditions, revocation_mean_s=revocation_mean_s)
+    deployment = scenario.deployment.with_conditions(conditions)
+    source, unchecked = (
+        OneApplication(dataclasses.replace(application, start_together=False))
+        for application in (deployment.application, scenario.unchecked)
+    )
+
+    def made(name: str, _: Application) -> MultiFedLS:
+        return MultiFedLS(
+            deployment,
+            alpha=scenario.alpha,
+            placement=scenario.placement,
+            name=name,
+            **MULTI_FEDLS_POLICIES[name],
+        )
+
+    # What is never revoked keeps no checkpoints, as in the thesis.
+    rows = [
+        scheduler(name, title, unchecked if name == REFERENCE else source, partial(made, name))
+        for name, title in SCHEDULERS.items()
+    ]
+    return [*rows, *ours(source, study.learned, measured=True)]
+
+
+def make_spot_cases(study: Study) -> dict[str, Any]:
+    """Every number of the table."""
+    suite = study.suite(SPOT_EPISODES)
+    cases: dict[str, Any] = {}
+    rows = []
+    for title, (scenario, rate) in spot_cases().items():
+        entrants = contestants(scenario, rate, study)
+        played = study.play(SPOT_CASES, title, entrants, suite)
+        rows += [(title, name, episodes) for name, episodes in played.items()]
+        cases[title] = {
+            "title": title,
+            "policies": {
+                one.name: {
+                    "title": one.title,
+                    "ours": one.ours,
+                    "means": means(played[one.name], SHOWN),
+                    "rounds_lost": sum(played[one.name]["rounds_lost"]),
+                    "against": {
+                        other: paired(played[one.name], played[other], SPOT_KINDS)
+                        for other in SCHEDULERS
+                        if one.ours and other != REFERENCE
+                    },
+                }
+                for one in entrants
+            },
+        }
+    return {"suite": dataclasses.asdict(suite), "cases": cases, "episodes": rows}

@@ -1,13 +1,19 @@
-"""Sinha 2025, Table I: time, cost and savings on the four data sets, and how much could be saved at most."""
+"""Sinha 2025 (FedCostAware): Table I and its sensitivity, Figures 4 and 5, and the same on recorded zones."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.multi_fedls import ZoneScheduler
+from agents.federated.schedulers.observing import Observing
+from agents.named import named_rule
 from envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
     parse_rounds,
@@ -15,13 +21,19 @@ from envs.federated_data.rounds_scenarios import (
     read_json,
     scenario_path,
 )
+from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.world import OneApplication, reference_of
 from envs.simulation.federations.rounds.application import Application, Market
+from envs.simulation.federations.rounds.history import Outcome
+from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.evaluation.episodes import Progress, Suite
+from training.federated.rounds_results import costs_figure, states_figure
 from training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
 from training.studies.federated.playing import (
+    LEARNED,
     METRICS,
+    ROUND_COST,
     Contestant,
     Episodes,
     Kind,
@@ -29,11 +41,13 @@ from training.studies.federated.playing import (
     means,
     ours,
     paired,
+    rule,
     savings,
     scheduler,
 )
+from training.studies.figures.canvas import png
 
-SECTION, SENSITIVITY = "table_1", "table_sensitivity"
+TABLE_ONE, SENSITIVITY = "table_1", "table_sensitivity"
 EPISODES = 20
 REFERENCES = ("fed_cost_aware", "fed_cost_aware_ready")
 SHOWN = ("time_min", "cost_usd", "saving_percent")
@@ -91,7 +105,7 @@ def make(study: Study) -> dict[str, Any]:
     cases, rows = {}, []
     for name, (application, published) in data_sets().items():
         entrants = contestants(application, study)
-        played = study.play(SECTION, name, entrants, suite)
+        played = study.play(TABLE_ONE, name, entrants, suite)
         cases[name] = case(application.name, entrants, played, published)
         rows += [(name, policy, episodes) for policy, episodes in played.items()]
     return {"suite": dataclasses.asdict(suite), "cases": cases, "episodes": rows}
@@ -198,3 +212,127 @@ def make_sensitivity(study: Study) -> dict[str, Any]:
                     }
                 )
     return {"suite": dataclasses.asdict(suite), "cases": cases, "episodes": rows}
+
+
+# Applications on recorded zones: prices and availability of AWS on the test days.
+
+
+ZONES = "table_zones"
+ZONE_EPISODES = 100
+ZONE_CASE = "zones"
+ZONE_REFERENCES = ("fed_cost_aware", "multi_fedls", "fed_cost_aware_rule")
+ZONE_KINDS: dict[str, Kind] = {"cost_percent": "difference", "delay_percent": "difference"}
+
+
+def zone_contestants(study: Study) -> list[Contestant]:
+    """The rows."""
+    drawn = federated_source(FederatedConfig(market="zones"))
+    return [
+        rule("always_on_demand", "Always on, on demand", drawn),
+        rule("always_spot", "Always on, spot (on demand where there is none)", drawn),
+        scheduler("multi_fedls", "Multi-FedLS on zones", drawn, lambda _: ZoneScheduler()),
+        scheduler("fed_cost_aware", "FedCostAware", drawn, lambda _: FedCostAware(whole_round_budget=True)),
+        dataclasses.replace(
+            # The environment's rule has the scheduler's name.
+            rule("fed_cost_aware", "FedCostAware at the environment's moments", drawn),
+            name="fed_cost_aware_rule",
+        ),
+        *ours(drawn, study.learned),
+    ]
+
+
+def make_zones(study: Study) -> dict[str, Any]:
+    """Every number of the table; `totals` are sums over the episodes."""
+    suite = study.suite(ZONE_EPISODES)
+    entrants = zone_contestants(study)
+    played = study.play(ZONES, ZONE_CASE, entrants, suite)
+    policies: dict[str, Any] = {}
+    for one in entrants:
+        policies[one.name] = {
+            "title": one.title,
+            "ours": one.ours,
+            "means": means(played[one.name], METRICS),
+            "totals": {
+                metric: sum(played[one.name][metric])
+                for metric in ("budgets_exceeded", "rounds_lost", "work_lost", "left")
+            },
+            "against": {
+                other: paired(played[one.name], played[other], ZONE_KINDS)
+                for other in ZONE_REFERENCES
+                if one.ours
+            },
+        }
+    return {
+        "suite": dataclasses.asdict(suite),
+        "policies": policies,
+        "episodes": [(ZONE_CASE, name, episodes) for name, episodes in played.items()],
+    }
+
+
+# Figures 4 and 5: what each client does when, and what it has cost after each round.
+
+
+DATA_SET = "fed-isic2019"
+STATES, COSTS = "figure_4", "figure_5"
+DPI = 80
+TITLES = {
+    "spot": "Sync FL on spot instances",
+    "fed_cost_aware": "FedCostAware",
+    "ours": "Spotweave",
+}
+
+
+def outcomes(study: Study) -> dict[str, Outcome]:
+    """The first test episode of the data set under the two published policies and ours."""
+    application, _ = data_sets()[DATA_SET]
+    suite = study.suite(1)
+    key = suite.episode_keys()[0]
+    root = episode_sequence(key.seed, key.split, key.index)
+    ready = when_ready(application)
+    ours = named_rule(ROUND_COST) if study.learned is None else study.learned.load(OneApplication(ready))
+    found = {
+        "spot": play(application, AlwaysOn(Market.SPOT), root),
+        "fed_cost_aware": play(application, FedCostAware(), root),
+        "ours": play(ready, Observing(ours), root),
+    }
+    for name, outcome in found.items():
+        outcome.policy = TITLES[name]
+    return found
+
+
+def make_states(study: Study) -> dict[str, Any]:
+    """Figure 4: pictures by file, and seconds in each state."""
+    return _document(study, STATES, states_figure)
+
+
+def make_costs(study: Study) -> dict[str, Any]:
+    """Figure 5, all on one scale."""
+    return _document(study, COSTS, costs_figure)
+
+
+def _document(study: Study, name: str, draw: Callable[[Outcome], Figure]) -> dict[str, Any]:
+    played = outcomes(study)
+    figures = {policy: draw(outcome) for policy, outcome in played.items()}
+    if name == COSTS:
+        top = max(figure.axes[0].get_ylim()[1] for figure in figures.values())
+        for figure in figures.values():
+            figure.axes[0].set_ylim(0, top)
+    else:
+        last = max(outcome.time_s for outcome in played.values()) / 60
+        for figure in figures.values():
+            figure.axes[0].set_xlim(0, last)
+    rule = ROUND_COST if study.learned is None else LEARNED
+    return {
+        "ours": rule,
+        "policies": {
+            policy: {
+                "title": TITLES[policy],
+                "file": f"{name}_{policy}.png",
+                "cost_usd": outcome.cost_usd,
+                "time_min": outcome.time_s / 60,
+                "instances": len(outcome.bills),
+            }
+            for policy, outcome in played.items()
+        },
+        "pictures": {f"{name}_{policy}.png": png(figure, DPI) for policy, figure in figures.items()},
+    }
