@@ -75,18 +75,12 @@ class Flattening:
     """Observation -> (D,) float32 within [-CLIP, CLIP]: signed logarithms, standardised.
 
     The last `n_actions` are the action mask, which is only scaled: greater than 0 where an action is valid.
-
-    Attributes:
-        n_jobs: jobs shown.
-        n_clusters: C.
-        mean: (D,) means of the signed logarithms.
-        std: (D,) their standard deviations, 1 where a feature was constant.
     """
 
-    n_jobs: int
-    n_clusters: int
-    mean: FloatArray
-    std: FloatArray
+    n_jobs: int  # jobs shown
+    n_clusters: int  # C
+    mean: FloatArray  # (D,) means of the signed logarithms
+    std: FloatArray  # (D,) their standard deviations, 1 where a feature was constant
 
     @classmethod
     def fit(cls, features: FloatArray, n_jobs: int, n_clusters: int, pooled: bool = False) -> Flattening:

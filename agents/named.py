@@ -15,19 +15,12 @@ if TYPE_CHECKING:
 
 
 class QuestionRule(NamedTuple):
-    """A rule of an environment that asks about one task at a time.
+    """A rule of an environment that asks about one task at a time."""
 
-    Attributes:
-        environment: where it can play.
-        policy: `MODULE:NAME` of what makes it.
-        title: what tables call it.
-        source: where it is described.
-    """
-
-    environment: str
-    policy: str
-    title: str
-    source: str
+    environment: str  # where it can play
+    policy: str  # `MODULE:NAME` of what makes it
+    title: str  # what tables call it
+    source: str  # where it is described
 
 
 _ROUNDS = "agents.federated.rules"

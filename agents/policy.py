@@ -16,12 +16,9 @@ class Policy(ABC):
     """Chooses, for what it sees, one task and its cluster (or none for now).
 
     A policy may serve many lanes (copies of a world) at once; whatever it remembers is kept per lane.
-
-    Attributes:
-        name: shown in tables.
     """
 
-    name: str
+    name: str  # shown in tables
 
     def begin(self, lane: int, seed: int) -> None:  # noqa: B027 - most policies remember nothing
         """Start an episode in a lane: forget the lane's memory and restart its own random stream."""

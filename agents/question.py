@@ -14,21 +14,13 @@ BOUND = 6.0
 
 
 class Question(NamedTuple):
-    """n decisions about one task each; C places, then "none for now".
+    """n decisions about one task each; C places, then "none for now"."""
 
-    Attributes:
-        valid: (n, C + 1).
-        cost: (n, C + 1) USD expected by the rule.
-        unit: (n,) USD, a measure of what the decision is about.
-        task: (n, T) columns of each task.
-        choice: (n, C + 1, K) of each of its choices.
-    """
-
-    valid: NDArray[np.bool_]
-    cost: NDArray[np.float64]
-    unit: NDArray[np.float64]
-    task: FloatArray
-    choice: FloatArray
+    valid: NDArray[np.bool_]  # (n, C + 1)
+    cost: NDArray[np.float64]  # (n, C + 1) USD expected by the rule
+    unit: NDArray[np.float64]  # (n,) USD, a measure of what the decision is about
+    task: FloatArray  # (n, T) columns of each task
+    choice: FloatArray  # (n, C + 1, K) of each of its choices
 
 
 def bounded(columns: NDArray[np.float64]) -> FloatArray:

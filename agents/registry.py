@@ -33,17 +33,11 @@ GROUP = "spotweave.agents"
 
 @dataclass(frozen=True)
 class Shape:
-    """What a network is made for.
+    """What a network is made for."""
 
-    Attributes:
-        n_clusters: C.
-        scales: (K,) magnitudes of the value components.
-        weights: (K,) scalarisation weights; they set the scale of a network with one output.
-    """
-
-    n_clusters: int
-    scales: tuple[float, ...]
-    weights: tuple[float, ...]
+    n_clusters: int  # C
+    scales: tuple[float, ...]  # (K,) magnitudes of the value components
+    weights: tuple[float, ...]  # (K,) scalarisation weights; they set the scale of a network with one output
 
 
 Load = Callable[["Mapping[str, Any]", "WorldSpec", "Sequence[float] | None", str], "Policy"]
@@ -52,29 +46,21 @@ Load = Callable[["Mapping[str, Any]", "WorldSpec", "Sequence[float] | None", str
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent.
+    """One agent."""
 
-    Attributes:
-        title: what it is, in a line.
-        source: where it is described.
-        settings: a dataclass derived from `AgentSettings`. Of `ValueSettings` and `MTDQNSettings` come the
-            trainers that belong to them.
-        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or the policy of
-            `mtdqn` without weights.
-        any_clusters: whether its checkpoints serve any number of clusters.
-        worlds: the worlds whose tasks it knows; None: all.
-        trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
-        load: reads its checkpoints; None: `make` and the weights.
-    """
-
-    title: str
-    source: str
+    title: str  # what it is, in a line
+    source: str  # where it is described
+    # a dataclass derived from `AgentSettings`. Of `ValueSettings` and `MTDQNSettings` come the trainers that
+    # belong to them
     settings: type[AgentSettings]
+    # from the settings and the shape to what is trained: a fresh `ValueNetwork`, or the policy of `mtdqn`
+    # without weights
     make: Callable[[Any, Shape], ValueNetwork | MTDQNPolicy] | None = None
-    any_clusters: bool = False
-    worlds: tuple[str, ...] | None = None
+    any_clusters: bool = False  # whether its checkpoints serve any number of clusters
+    worlds: tuple[str, ...] | None = None  # the worlds whose tasks it knows; None: all
+    # makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings
     trainer: Callable[[Any], Any] | None = None
-    load: Load | None = None
+    load: Load | None = None  # reads its checkpoints; None: `make` and the weights
 
     def defaults(self, kind: str) -> AgentSettings:
         """Settings of the agent under the name that `agent=` gives it."""

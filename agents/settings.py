@@ -16,15 +16,10 @@ Features = Literal["table_5_1", "table_4_1", "all"]
 
 @dataclass
 class AgentSettings:
-    """What all agents have.
+    """What all agents have."""
 
-    Attributes:
-        name: shown in tables and written into checkpoints.
-        kind: the agent, as `agent=` names it.
-    """
-
-    name: str = ""
-    kind: str = ""
+    name: str = ""  # shown in tables and written into checkpoints
+    kind: str = ""  # the agent, as `agent=` names it
 
 
 @dataclass
@@ -42,19 +37,12 @@ class ValueSettings(AgentSettings):
 
 @dataclass
 class RLLSFCSettings(ValueSettings):
-    """RL-LSFC (Liu 2022, chapter 5).
+    """RL-LSFC (Liu 2022, chapter 5)."""
 
-    Attributes:
-        features: "table_5_1" (the state of chapter 5) or "all" (every column).
-        lstm_size: hidden units of the LSTM.
-        shared_size: width of the shared layer (N_fc1).
-        head_size: width of each head (N_fc2).
-    """
-
-    features: Features = "table_5_1"
-    lstm_size: Size = 64
-    shared_size: Size = 800
-    head_size: Size = 200
+    features: Features = "table_5_1"  # "table_5_1" (the state of chapter 5) or "all" (every column)
+    lstm_size: Size = 64  # hidden units of the LSTM
+    shared_size: Size = 800  # width of the shared layer (N_fc1)
+    head_size: Size = 200  # width of each head (N_fc2)
 
 
 @dataclass
@@ -101,49 +89,29 @@ class MTDQNSettings(AgentSettings):
 
 @dataclass
 class SpotSettings(AgentSettings):
-    """The agent `spot_values`, which learns from as many recorded stretches as `trainer.episodes` says.
+    """The agent `spot_values`, which learns from as many recorded stretches as `trainer.episodes` says."""
 
-    Attributes:
-        hazard_buckets: buckets of the chance that the zone chosen loses its spot.
-        return_buckets: buckets of the chance that any zone gets some.
-        quality_buckets: buckets of the share of the coming hours in which any zone has spot.
-        crowd: the largest number of zones with spot that is told apart.
-        risk: cost of an interruption in ticks on demand, where zones are compared.
-    """
-
-    hazard_buckets: Size = 8
-    return_buckets: Size = 8
-    quality_buckets: Size = 6
-    crowd: Size = 3
-    risk: Positive = 5.0
+    hazard_buckets: Size = 8  # buckets of the chance that the zone chosen loses its spot
+    return_buckets: Size = 8  # buckets of the chance that any zone gets some
+    quality_buckets: Size = 6  # buckets of the share of the coming hours in which any zone has spot
+    crowd: Size = 3  # the largest number of zones with spot that is told apart
+    risk: Positive = 5.0  # cost of an interruption in ticks on demand, where zones are compared
 
 
 @dataclass
 class LibrarySettings(AgentSettings):
-    """Agents that libraries train; the trainer's settings give the rest.
+    """Agents that libraries train; the trainer's settings give the rest."""
 
-    Attributes:
-        jobs: jobs of the window that the agent sees and may decide, the first by arrival.
-        hidden_sizes: units of each hidden layer (ReLU); not of `decima`.
-        discount: gamma per decision.
-        environments: copies of the world stepped in turn (PPO of SB3).
-        rollout: decisions per copy between updates (PPO), or per call of the library (DQN).
-        epochs: passes over a rollout (PPO).
-        entropy: weight of the entropy of the policy in the loss (PPO).
-        embedding_size: units of the embeddings (decima).
-        train_every: decisions between gradient steps (DQN).
-        target_every: decisions between copies into the target network (DQN).
-        learning_starts: decisions before the first gradient step (DQN).
-    """
-
-    jobs: Size = 4
+    jobs: Size = 4  # jobs of the window that the agent sees and may decide, the first by arrival
+    # units of each hidden layer (ReLU); not of `decima`
     hidden_sizes: Annotated[list[Size], Field(min_length=1)] = field(default_factory=lambda: [256, 256])
-    discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
-    environments: Size = 1
-    rollout: Size = 512
-    epochs: Size = 4
+    discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99  # gamma per decision
+    environments: Size = 1  # copies of the world stepped in turn (PPO of SB3)
+    rollout: Size = 512  # decisions per copy between updates (PPO), or per call of the library (DQN)
+    epochs: Size = 4  # passes over a rollout (PPO)
+    # weight of the entropy of the policy in the loss (PPO)
     entropy: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    embedding_size: Size = 32
-    train_every: Size = 8
-    target_every: Size = 2000
-    learning_starts: Annotated[int, Field(ge=0)] = 1000
+    embedding_size: Size = 32  # units of the embeddings (decima)
+    train_every: Size = 8  # decisions between gradient steps (DQN)
+    target_every: Size = 2000  # decisions between copies into the target network (DQN)
+    learning_starts: Annotated[int, Field(ge=0)] = 1000  # decisions before the first gradient step (DQN)

@@ -24,23 +24,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Measurement:
-    """A number and what it is measured against.
+    """A number and what it is measured against."""
 
-    Attributes:
-        name: what was measured.
-        value: the number.
-        unit: its unit.
-        bar: what it must reach (or must not exceed); None where nothing was promised.
-        higher_is_better: whether the bar is a minimum.
-        note: how it was measured, where the name does not say it.
-    """
-
-    name: str
-    value: float
-    unit: str
-    bar: float | None = None
-    higher_is_better: bool = True
-    note: str = ""
+    name: str  # what was measured
+    value: float  # the number
+    unit: str  # its unit
+    bar: float | None = None  # what it must reach (or must not exceed); None where nothing was promised
+    higher_is_better: bool = True  # whether the bar is a minimum
+    note: str = ""  # how it was measured, where the name does not say it
 
     @property
     def ratio(self) -> float | None:
@@ -52,20 +43,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Something that can be measured.
+    """Something that can be measured."""
 
-    Attributes:
-        name: what `--only` calls it.
-        title: one line for people.
-        measure: yields the measurements, one after the other. With `smallest=True` it takes seconds and its
-            figures mean nothing.
-        long: whether it takes minutes and is left out unless asked for.
-    """
-
-    name: str
-    title: str
+    name: str  # what `--only` calls it
+    title: str  # one line for people
+    # yields the measurements, one after the other. With `smallest=True` it takes seconds and its figures mean
+    # nothing
     measure: Callable[..., Iterator[Measurement]]
-    long: bool = False
+    long: bool = False  # whether it takes minutes and is left out unless asked for
 
 
 @contextmanager

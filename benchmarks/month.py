@@ -42,17 +42,11 @@ _LAST_S = 5 * 3600.0
 
 @dataclass(frozen=True)
 class Part:
-    """A fifth of the time.
+    """A fifth of the time."""
 
-    Attributes:
-        pass_s: median of a pass, CPU seconds.
-        memory_mib: of the process at its end.
-        rows: that were added for each job that was submitted.
-    """
-
-    pass_s: float
-    memory_mib: float
-    rows: float
+    pass_s: float  # median of a pass, CPU seconds
+    memory_mib: float  # of the process at its end
+    rows: float  # that were added for each job that was submitted
 
 
 def live(folder: Path, days: float, jobs: int, seed: int = 7) -> list[Part]:

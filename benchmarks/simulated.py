@@ -26,17 +26,12 @@ KEPT_S = 3600.0
 
 @dataclass
 class SimulatedOffer:
-    """An offer over time.
+    """An offer over time."""
 
-    Attributes:
-        offer: its fixed facts.
-        available: whether it can be rented at an epoch second; where it stops, what runs is interrupted.
-        price_usd_hour: at an epoch second; None: the offer's own.
-    """
-
-    offer: Offer
+    offer: Offer  # its fixed facts
+    # whether it can be rented at an epoch second; where it stops, what runs is interrupted
     available: Callable[[float], bool] = lambda _: True
-    price_usd_hour: Callable[[float], float] | None = None
+    price_usd_hour: Callable[[float], float] | None = None  # at an epoch second; None: the offer's own
 
 
 @dataclass

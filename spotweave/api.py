@@ -153,23 +153,15 @@ def _made_of(environment: str | gymnasium.Env[Any, Any]) -> tuple[str, Any, Flat
 
 @dataclass(frozen=True)
 class Choice:
-    """One valid choice for the job that a policy decides, as the policy sees it.
+    """One valid choice for the job that a policy decides, as the policy sees it."""
 
-    Attributes:
-        action: its number.
-        job: row of the job in the observation.
-        cluster: where the job would run; None: nowhere for now.
-        taken: whether the policy takes it.
-        total: what ranks it, larger is better; None: the policy did not weigh it, or does not tell.
-        values: what the total is made of, by component, where the policy has components.
-    """
-
-    action: int
-    job: int
-    cluster: str | None
-    taken: bool
+    action: int  # its number
+    job: int  # row of the job in the observation
+    cluster: str | None  # where the job would run; None: nowhere for now
+    taken: bool  # whether the policy takes it
+    # what ranks it, larger is better; None: the policy did not weigh it, or does not tell
     total: float | None
-    values: Mapping[str, float]
+    values: Mapping[str, float]  # what the total is made of, by component, where the policy has components
 
 
 class Trained(Policy):

@@ -69,21 +69,13 @@ def start_of(run: RunDirectory, checkpoint: str | None, world: str) -> dict[str,
 
 @dataclass(frozen=True)
 class Verdict:
-    """The fine-tuned policy against the one that it started from, on validation episodes.
+    """The fine-tuned policy against the one that it started from, on validation episodes."""
 
-    Attributes:
-        paired: of the objective, fine-tuned minus original.
-        objective: its name.
-        higher_is_better: whether more of it is better.
-        episodes: how many.
-        accepted: whether the run keeps the fine-tuned policy.
-    """
-
-    paired: Paired
-    objective: str
-    higher_is_better: bool
-    episodes: int
-    accepted: bool
+    paired: Paired  # of the objective, fine-tuned minus original
+    objective: str  # its name
+    higher_is_better: bool  # whether more of it is better
+    episodes: int  # how many
+    accepted: bool  # whether the run keeps the fine-tuned policy
 
     def __str__(self) -> str:
         gain = self.paired.difference if self.higher_is_better else -self.paired.difference

@@ -205,17 +205,12 @@ class RaySettings:
 
 @dataclass
 class EngineSettings:
-    """The engine that runs trainings; no result depends on it.
+    """The engine that runs trainings; no result depends on it."""
 
-    Attributes:
-        engine: "local", this machine, or "ray", a Ray cluster.
-        workers: processes of this machine, or cores of a Ray of our own; 1 with "local": this process.
-        ray: connection to Ray.
-    """
-
-    engine: Literal["local", "ray"] = "local"
+    engine: Literal["local", "ray"] = "local"  # "local", this machine, or "ray", a Ray cluster
+    # processes of this machine, or cores of a Ray of our own; 1 with "local": this process
     workers: Annotated[int, Field(ge=1)] = 1
-    ray: RaySettings = field(default_factory=RaySettings)
+    ray: RaySettings = field(default_factory=RaySettings)  # connection to Ray
 
     def open(self) -> AbstractContextManager[Engine | None]:
         """The engine; None: everything is done in this process.

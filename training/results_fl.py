@@ -47,39 +47,28 @@ PAGES = (FEDCOSTAWARE, MULTI_FEDLS)
 
 @dataclass
 class ResultsSettings:
-    """What `training/results_fl.py` does.
+    """What `training/results_fl.py` does."""
 
-    Attributes:
-        out: where pages and files are written.
-        only: names of the sections to measure; None: all.
-        checkpoint: the learned policy: a policy.pt, a run's directory, a released name, or "none" to leave it
-            out; None: the released `federated`, if there is one.
-        episodes: this many of each instead of the published numbers; an interval needs two.
-        check: only say whether pages and files agree.
-    """
-
-    out: str
-    only: list[str] | None = None
+    out: str  # where pages and files are written
+    only: list[str] | None = None  # names of the sections to measure; None: all
+    # the learned policy: a policy.pt, a run's directory, a released name, or "none" to leave it out; None:
+    # the released `federated`, if there is one
     checkpoint: str | None = None
+    # this many of each instead of the published numbers; an interval needs two
     episodes: Annotated[int, Field(ge=2)] | None = None
-    check: bool = False
+    check: bool = False  # only say whether pages and files agree
 
 
 @dataclass(frozen=True)
 class StudySection(Section):
-    """One block of a page.
+    """One block of a page."""
 
-    Attributes:
-        make: plays and computes; besides plain values it may give `episodes`, (case, policy, episodes) for a
-            CSV file, and `pictures`, PNG files by name.
-        page: the page's name.
-        plays_learned: whether it depends on the learned policy.
-        episodes: how many episodes, or sets of runs, it has unless another number is asked for; 0 for none.
-    """
-
+    # plays and computes; besides plain values it may give `episodes`, (case, policy, episodes) for a CSV
+    # file, and `pictures`, PNG files by name
     make: Callable[[Study], dict[str, Any]]
-    page: str
-    plays_learned: bool = False
+    page: str  # the page's name
+    plays_learned: bool = False  # whether it depends on the learned policy
+    # how many episodes, or sets of runs, it has unless another number is asked for; 0 for none
     episodes: int = 0
 
 

@@ -81,11 +81,7 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, path: str) -> tuple[RunDirectory, dict[str, Any]]:
-        """An interrupted run and its configuration.
-
-        Raises:
-            UsageError: if there is nothing to resume.
-        """
+        """An interrupted run and its configuration. Raises UsageError if there is nothing to resume."""
         run = cls(Path(path))
         if not run.config.is_file():
             raise UsageError(f"nothing to resume in {path}: it has no config.yaml")

@@ -81,51 +81,35 @@ class MultiTargetSettings:
 
 @dataclass
 class TrainerSettings:
-    """How it learns.
+    """How it learns."""
 
-    Attributes:
-        episodes: training episodes.
-        lanes: episodes played at the same time; learning and checkpoints happen between such rounds.
-        max_minutes: training stops at the first round after this; 0: no limit.
-        max_decisions: training stops at the first round after this; 0: no limit. The schedules of agents that
-            libraries train then go by decisions, so that each of them gets the same experience.
-        gradient_steps: gradient steps per episode.
-        batch_size: decisions per gradient step.
-        replay_capacity: decisions kept.
-        optimizer: "adam" or "sgd".
-        loss: "mse" or "huber".
-        target_clip: bound on scaled targets.
-        learning_rate: schedule over the episodes.
-        epsilon_1: chance to explore (Liu 2022, eq. 4.3).
-        epsilon_2: share of exploration that is random; the rest follows the guide.
-        guide: the rule that guides and that curves are compared with.
-        validation_every: episodes between validations.
-        validation_episodes: episodes of the validation suite.
-        test_episodes: episodes of the test suite for the table at the end; 0: no table.
-        save_every_minutes: minutes between checkpoints of the whole training state.
-        variety: which other markets than the configured one are trained on (agent `mtdqn`).
-        multi_target: settings of the agent `mtdqn`.
-    """
-
-    episodes: Count = 500
-    lanes: Count = 20
-    max_minutes: float = 0.0
+    episodes: Count = 500  # training episodes
+    lanes: Count = 20  # episodes played at the same time; learning and checkpoints happen between such rounds
+    max_minutes: float = 0.0  # training stops at the first round after this; 0: no limit
+    # training stops at the first round after this; 0: no limit. The schedules of agents that libraries train
+    # then go by decisions, so that each of them gets the same experience
     max_decisions: Annotated[int, Field(ge=0)] = 0
-    gradient_steps: Count = 4
-    batch_size: Count = 512
-    replay_capacity: Count = 50_000
-    optimizer: Literal["adam", "sgd"] = "adam"
-    loss: Literal["mse", "huber"] = "mse"
-    target_clip: Positive = 5.0
+    gradient_steps: Count = 4  # gradient steps per episode
+    batch_size: Count = 512  # decisions per gradient step
+    replay_capacity: Count = 50_000  # decisions kept
+    optimizer: Literal["adam", "sgd"] = "adam"  # "adam" or "sgd"
+    loss: Literal["mse", "huber"] = "mse"  # "mse" or "huber"
+    target_clip: Positive = 5.0  # bound on scaled targets
+    # schedule over the episodes
     learning_rate: Rate = field(default_factory=lambda: ScheduleSettings(5e-4, 5e-5))
+    # chance to explore (Liu 2022, eq. 4.3)
     epsilon_1: Chance = field(default_factory=lambda: ScheduleSettings(0.8, 0.0, 0.5))
+    # share of exploration that is random; the rest follows the guide
     epsilon_2: Chance = field(default_factory=lambda: ScheduleSettings(0.5, 0.5))
-    guide: str = "maf"
-    validation_every: Count = 100
-    validation_episodes: Count = 10
+    guide: str = "maf"  # the rule that guides and that curves are compared with
+    validation_every: Count = 100  # episodes between validations
+    validation_episodes: Count = 10  # episodes of the validation suite
+    # episodes of the test suite for the table at the end; 0: no table
     test_episodes: Annotated[int, Field(ge=0)] = 50
-    save_every_minutes: float = 2.0
+    save_every_minutes: float = 2.0  # minutes between checkpoints of the whole training state
+    # which other markets than the configured one are trained on (agent `mtdqn`)
     variety: Variety = field(default_factory=Variety)
+    # settings of the agent `mtdqn`
     multi_target: MultiTargetSettings = field(default_factory=MultiTargetSettings)
 
     def __post_init__(self) -> None:
@@ -140,23 +124,15 @@ class TrainerSettings:
 
 @dataclass
 class RunSettings:
-    """What belongs to a run as a whole.
+    """What belongs to a run as a whole."""
 
-    Attributes:
-        seed: root of all random streams.
-        device: where networks compute.
-        out: run directory; None: runs/ENV/AGENT-seedN-TIME.
-        resume: a run directory to go on with.
-        checkpoint: a released policy, a run's directory or a policy.pt to start from; None: from scratch.
-        tracking: what keeps the curves besides TensorBoard; None: nothing.
-    """
-
-    seed: Annotated[int, Field(ge=0)] = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    out: str | None = None
-    resume: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0  # root of all random streams
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # where networks compute
+    out: str | None = None  # run directory; None: runs/ENV/AGENT-seedN-TIME
+    resume: str | None = None  # a run directory to go on with
+    # a released policy, a run's directory or a policy.pt to start from; None: from scratch
     checkpoint: str | None = None
-    tracking: Tracking | None = None
+    tracking: Tracking | None = None  # what keeps the curves besides TensorBoard; None: nothing
 
 
 _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {

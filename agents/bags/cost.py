@@ -16,37 +16,24 @@ _HOUR_S = 3600.0
 
 
 class BagParameters(NamedTuple):
-    """How the expected cost weighs time.
+    """How the expected cost weighs time."""
 
-    Attributes:
-        time_price: USD that a second of makespan costs, for each USD that all spot VMs, as dear as the
-            dearest, cost in a second (the scale of Eq. 8.1). 1 is omega = 0.5.
-        keep_share: share of what it costs to keep an empty VM that counts.
-    """
-
+    # USD that a second of makespan costs, for each USD that all spot VMs, as dear as the dearest, cost in a
+    # second (the scale of Eq. 8.1). 1 is omega = 0.5
     time_price: float = 0.15
-    keep_share: float = 1.0
+    keep_share: float = 1.0  # share of what it costs to keep an empty VM that counts
 
 
 @dataclass(frozen=True)
 class Choices:
-    """n decisions about one task each; C places of VMs, then "none for now". Seconds and USD.
+    """n decisions about one task each; C places of VMs, then "none for now". Seconds and USD."""
 
-    Attributes:
-        valid: (n, C + 1).
-        cost: (n, C + 1) expected USD.
-        unit: (n,) what running the task costs where it is cheapest, a measure of all costs.
-        end_s: (n, C + 1) from now until the task would end.
-        risk: (n, C + 1) chance that the VM hibernates before.
-        time_usd_s: (n,) USD that a second of makespan costs.
-    """
-
-    valid: Bools
-    cost: Floats
-    unit: Floats
-    end_s: Floats
-    risk: Floats
-    time_usd_s: Floats
+    valid: Bools  # (n, C + 1)
+    cost: Floats  # (n, C + 1) expected USD
+    unit: Floats  # (n,) what running the task costs where it is cheapest, a measure of all costs
+    end_s: Floats  # (n, C + 1) from now until the task would end
+    risk: Floats  # (n, C + 1) chance that the VM hibernates before
+    time_usd_s: Floats  # (n,) USD that a second of makespan costs
 
 
 def weigh(observations: Observation, parameters: BagParameters) -> Choices:
@@ -110,11 +97,7 @@ class BagCost(Policy):
         self.parameters = parameters if parameters is not None else BagParameters()
 
     def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
-        """(n,) flat actions.
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
+        """(n,) flat actions. Raises ValueError if an observation has no valid action."""
         choices = weigh(observations, self.parameters)
         if not choices.valid.any(1).all():
             row = int(np.argmin(choices.valid.any(1)))

@@ -24,25 +24,15 @@ _TOLERANCE = 1e-12
 
 
 class Fleet(NamedTuple):
-    """A bag and V VMs as arrays; T tasks in the order in which each VM starts them.
+    """A bag and V VMs as arrays; T tasks in the order in which each VM starts them."""
 
-    Attributes:
-        duration_s: [T, V].
-        memory_mb: [T].
-        cores: [V].
-        capacity_mb: [V].
-        usd_s: [V] price per second.
-        cost_scale: weight of USD in the fitness.
-        time_scale: weight of a second of makespan in the fitness.
-    """
-
-    duration_s: Floats
-    memory_mb: Floats
-    cores: Ints
-    capacity_mb: Floats
-    usd_s: Floats
-    cost_scale: float
-    time_scale: float
+    duration_s: Floats  # [T, V]
+    memory_mb: Floats  # [T]
+    cores: Ints  # [V]
+    capacity_mb: Floats  # [V]
+    usd_s: Floats  # [V] price per second
+    cost_scale: float  # weight of USD in the fitness
+    time_scale: float  # weight of a second of makespan in the fitness
 
 
 @njit(cache=True, error_model="numpy")
@@ -155,21 +145,13 @@ def walk(fleet: Fleet, allocation: Ints, moves: Ints, destination: int, limit_s:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Parameters of the search as section 9.1 sets them.
+    """Parameters of the search as section 9.1 sets them."""
 
-    Attributes:
-        max_iteration: VMs added, each followed by a local search.
-        max_attempt: rounds of moves in a local search.
-        swap_rate: share of the tasks that a round moves, rounded up.
-        max_failed: iterations without a better plan before D_spot is relaxed.
-        relaxed_rate: how much D_spot grows then, in each iteration.
-    """
-
-    max_iteration: int = 200
-    max_attempt: int = 50
-    swap_rate: float = 0.10
-    max_failed: int = 20
-    relaxed_rate: float = 0.25
+    max_iteration: int = 200  # VMs added, each followed by a local search
+    max_attempt: int = 50  # rounds of moves in a local search
+    swap_rate: float = 0.10  # share of the tasks that a round moves, rounded up
+    max_failed: int = 20  # iterations without a better plan before D_spot is relaxed
+    relaxed_rate: float = 0.25  # how much D_spot grows then, in each iteration
 
 
 PUBLISHED = SearchSettings()

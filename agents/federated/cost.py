@@ -33,55 +33,35 @@ _SHORTEST_UP_S = 60.0
 
 
 class RoundParameters(NamedTuple):
-    """How the expected cost weighs what is uncertain.
+    """How the expected cost weighs what is uncertain."""
 
-    Attributes:
-        buffer_s: a start is due this long before the latest one in time,
-        buffer_errors: plus this multiple of the error that expected times had lately,
-        buffer_launch: or, before any was seen, this share of the launch.
-        delay_price: USD that a second's delay of the round costs, for each USD that all instances of the
-            application cost in a second.
-        keep_share: share of what a start costs that an idle instance may cost before it is released.
-        hazard: weight of the expected cost of an interruption.
-        owned_usd_hour: what an owned executor-hour, which has no price, is worth to other jobs.
-        miss_usd: price of an application's missed deadline.
-    """
-
-    buffer_s: float = 5.0
-    buffer_errors: float = 1.0
-    buffer_launch: float = 0.2
+    buffer_s: float = 5.0  # a start is due this long before the latest one in time,
+    buffer_errors: float = 1.0  # plus this multiple of the error that expected times had lately,
+    buffer_launch: float = 0.2  # or, before any was seen, this share of the launch
+    # USD that a second's delay of the round costs, for each USD that all instances of the application cost in
+    # a second
     delay_price: float = 2.0
+    # share of what a start costs that an idle instance may cost before it is released
     keep_share: float = 0.5
-    hazard: float = 0.5
-    owned_usd_hour: float = 0.36
-    miss_usd: float = 25.0
+    hazard: float = 0.5  # weight of the expected cost of an interruption
+    owned_usd_hour: float = 0.36  # what an owned executor-hour, which has no price, is worth to other jobs
+    miss_usd: float = 25.0  # price of an application's missed deadline
 
 
 @dataclass(frozen=True)
 class Choices:
-    """n decisions about one task each; C offers, then "none for now". Seconds and USD.
+    """n decisions about one task each; C offers, then "none for now". Seconds and USD."""
 
-    Attributes:
-        valid: (n, C + 1).
-        cost: (n, C + 1) expected USD of each choice; LARGE where it is not valid.
-        unit: (n,) what a start on the offer that suits best costs: the measure of all costs.
-        begin_s: (n, C) from now until the next epoch would begin there.
-        finish_s: (n, C) until it would end.
-        early_s: (n, C) how long before it is needed.
-        late_s: (n, C) how long after.
-        slack_s: (n,) from now until the latest start in time, on the offer that would then be the cheapest.
-        start_s: (n, C) launch and cold extra.
-    """
-
-    valid: Bools
-    cost: Floats
-    unit: Floats
-    begin_s: Floats
-    finish_s: Floats
-    early_s: Floats
-    late_s: Floats
+    valid: Bools  # (n, C + 1)
+    cost: Floats  # (n, C + 1) expected USD of each choice; LARGE where it is not valid
+    unit: Floats  # (n,) what a start on the offer that suits best costs: the measure of all costs
+    begin_s: Floats  # (n, C) from now until the next epoch would begin there
+    finish_s: Floats  # (n, C) until it would end
+    early_s: Floats  # (n, C) how long before it is needed
+    late_s: Floats  # (n, C) how long after
+    # (n,) from now until the latest start in time, on the offer that would then be the cheapest
     slack_s: Floats
-    start_s: Floats
+    start_s: Floats  # (n, C) launch and cold extra
 
 
 @njit(cache=True, error_model="numpy")

@@ -17,88 +17,54 @@ N_FACTS = 3
 
 
 class Acting(NamedTuple):
-    """How decisions are taken.
+    """How decisions are taken."""
 
-    Attributes:
-        rule: parameters of the guide.
-        vector: weights of the network; of length 0, values are what is known.
-        sizes: of the network.
-        weights: (heads + 1,) of the values.
-        margin: another choice than the guide's must be better by this share of what the decision is about.
-        follow: the guide's choice counts as the greedy one.
-    """
-
-    rule: NDArray[np.float64]
-    vector: NDArray[np.float32]
-    sizes: Sizes
-    weights: NDArray[np.float32]
+    rule: NDArray[np.float64]  # parameters of the guide
+    vector: NDArray[np.float32]  # weights of the network; of length 0, values are what is known
+    sizes: Sizes  # of the network
+    weights: NDArray[np.float32]  # (heads + 1,) of the values
+    # another choice than the guide's must be better by this share of what the decision is about
     margin: float
-    follow: bool
+    follow: bool  # the guide's choice counts as the greedy one
 
 
 class Exploring(NamedTuple):
-    """How n decisions explore.
+    """How n decisions explore."""
 
-    Attributes:
-        how: (n,) what is the alternative to the greedy choice: GREEDY (none), GUIDED or RANDOM.
-        draws: (n,) in [0, 1), for RANDOM.
-        take: (n,) the alternative.
-        spent: (n, J) jobs that do not explore any more.
-        taste: (n, places) what RANDOM adds to the worth of a choice for each of its columns, of views that
-            learn from whole episodes; else (n, 0).
-    """
-
+    # (n,) what is the alternative to the greedy choice: GREEDY (none), GUIDED or RANDOM
     how: NDArray[np.int64]
-    draws: NDArray[np.float64]
-    take: NDArray[np.bool_]
-    spent: NDArray[np.bool_]
+    draws: NDArray[np.float64]  # (n,) in [0, 1), for RANDOM
+    take: NDArray[np.bool_]  # (n,) the alternative
+    spent: NDArray[np.bool_]  # (n, J) jobs that do not explore any more
+    # (n, places) what RANDOM adds to the worth of a choice for each of its columns, of views that learn from
+    # whole episodes; else (n, 0)
     taste: NDArray[np.float32]
 
 
 class Choices(NamedTuple):
-    """Room for the K choices of one decision.
+    """Room for the K choices of one decision."""
 
-    Attributes:
-        columns: (K, n_columns) what the network sees.
-        known: (K, heads) values known without waiting, or expected by the guide.
-        needs: (K,).
-        targets: (K,) cluster, or C for "none for now".
-        open: (K,) whether it may be taken.
-        proper: (K,) whether it may be drawn at random.
-        values: (K, heads + 1).
-        facts: (N_FACTS,) see the view.
-    """
-
-    columns: NDArray[np.float32]
-    known: NDArray[np.float32]
-    needs: NDArray[np.float32]
-    targets: NDArray[np.int64]
-    open: NDArray[np.bool_]
-    proper: NDArray[np.bool_]
-    values: NDArray[np.float32]
-    facts: NDArray[np.float32]
+    columns: NDArray[np.float32]  # (K, n_columns) what the network sees
+    known: NDArray[np.float32]  # (K, heads) values known without waiting, or expected by the guide
+    needs: NDArray[np.float32]  # (K,)
+    targets: NDArray[np.int64]  # (K,) cluster, or C for "none for now"
+    open: NDArray[np.bool_]  # (K,) whether it may be taken
+    proper: NDArray[np.bool_]  # (K,) whether it may be drawn at random
+    values: NDArray[np.float32]  # (K, heads + 1)
+    facts: NDArray[np.float32]  # (N_FACTS,) see the view
 
 
 class Label(NamedTuple):
-    """What is kept of n decisions; of two choices each: the alternative (if any) and the greedy one.
+    """What is kept of n decisions; of two choices each: the alternative (if any) and the greedy one."""
 
-    Attributes:
-        kept: (n,) whether there is anything to learn from it.
-        columns: (n, 2, n_columns).
-        known: (n, 2, heads).
-        needs: (n, 2).
-        facts: (n, N_FACTS).
-        tried: (n,) whether there was an alternative, between which and the greedy choice a coin decided.
-        taken: (n,) whether the alternative was taken.
-    """
-
-    kept: NDArray[np.bool_]
-    columns: NDArray[np.float32]
-    known: NDArray[np.float32]
-    needs: NDArray[np.float32]
-    facts: NDArray[np.float32]
+    kept: NDArray[np.bool_]  # (n,) whether there is anything to learn from it
+    columns: NDArray[np.float32]  # (n, 2, n_columns)
+    known: NDArray[np.float32]  # (n, 2, heads)
+    needs: NDArray[np.float32]  # (n, 2)
+    facts: NDArray[np.float32]  # (n, N_FACTS)
+    # (n,) whether there was an alternative, between which and the greedy choice a coin decided
     tried: NDArray[np.bool_]
-    taken: NDArray[np.bool_]
+    taken: NDArray[np.bool_]  # (n,) whether the alternative was taken
 
 
 def empty_label(n: int, sizes: Sizes) -> Label:

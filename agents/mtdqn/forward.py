@@ -19,25 +19,15 @@ CLIP = 5.0
 
 
 class Sizes(NamedTuple):
-    """Sizes of a network.
+    """Sizes of a network."""
 
-    Attributes:
-        places: columns that describe a job on a place.
-        state: columns that are the same for all places.
-        heads: values of the own job.
-        lstm: units of the LSTM over the place's occupation; 0: none.
-        own: units of both hidden layers of the own heads; 0: own values are what is known.
-        mutual: units of both hidden layers of the mutual head; 0: no mutual head.
-        scaled: 1 if columns are scaled by mean and spread first, else 0.
-    """
-
-    places: int
-    state: int
-    heads: int
-    lstm: int
-    own: int
-    mutual: int
-    scaled: int
+    places: int  # columns that describe a job on a place
+    state: int  # columns that are the same for all places
+    heads: int  # values of the own job
+    lstm: int  # units of the LSTM over the place's occupation; 0: none
+    own: int  # units of both hidden layers of the own heads; 0: own values are what is known
+    mutual: int  # units of both hidden layers of the mutual head; 0: no mutual head
+    scaled: int  # 1 if columns are scaled by mean and spread first, else 0
 
 
 @compiled

@@ -36,11 +36,7 @@ class Weights:
         return len(self.vector) > 0
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Replace the weights.
-
-        Raises:
-            ValueError: for another length, or a weight that is not finite.
-        """
+        """Replace the weights. Raises ValueError for another length, or a weight that is not finite."""
         if vector.shape != (self.size,):
             raise ValueError(f"expected {self.size} weights, got an array of {vector.shape}")
         if not np.isfinite(vector).all():

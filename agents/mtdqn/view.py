@@ -21,25 +21,19 @@ label unless it is empty."""
 
 
 class View(ABC):
-    """How one kind of task is seen.
+    """How one kind of task is seen."""
 
-    Attributes:
-        decide_rows: takes decisions.
-        sizes: of the network.
-        rule: parameters of the guide.
-        block_jobs: arrivals of a block of time: returns of lanes are compared block by block, so that an
-            effect is looked for near its cause.
-        aftermath: time after its end, in units of the world's clock, in which a job's effect on others shows.
-        whole_episodes: whether the objective itself is learned, from nothing but whole episodes: there are no
-            own heads and no blocks, RANDOM follows a taste that a lane keeps for an episode instead of a new
-            draw, and the weights are those that were trained with.
-    """
-
-    decide_rows: DecideRows
-    sizes: Sizes
-    rule: NDArray[np.float64]
+    decide_rows: DecideRows  # takes decisions
+    sizes: Sizes  # of the network
+    rule: NDArray[np.float64]  # parameters of the guide
+    # arrivals of a block of time: returns of lanes are compared block by block, so that an effect is looked
+    # for near its cause
     block_jobs: int
+    # time after its end, in units of the world's clock, in which a job's effect on others shows
     aftermath: float
+    # whether the objective itself is learned, from nothing but whole episodes: there are no own heads and no
+    # blocks, RANDOM follows a taste that a lane keeps for an episode instead of a new draw, and the weights
+    # are those that were trained with
     whole_episodes: bool = False
 
     @abstractmethod

@@ -31,19 +31,12 @@ JOB_COLUMNS_TABLE_4_1 = (col.CATEGORY, col.STANDARD_S, col.DURATION_S)
 
 @dataclass(frozen=True)
 class NetworkInput:
-    """One batch of decisions as tensors.
+    """One batch of decisions as tensors."""
 
-    Attributes:
-        clusters: (B, C, N_CLUSTER_FIELDS).
-        occupation: (B, C, HISTORY_STEPS).
-        jobs: (B, J, N_JOB_FIELDS).
-        pairs: (B, J, C, N_PAIR_FIELDS).
-    """
-
-    clusters: Tensor
-    occupation: Tensor
-    jobs: Tensor
-    pairs: Tensor
+    clusters: Tensor  # (B, C, N_CLUSTER_FIELDS)
+    occupation: Tensor  # (B, C, HISTORY_STEPS)
+    jobs: Tensor  # (B, J, N_JOB_FIELDS)
+    pairs: Tensor  # (B, J, C, N_PAIR_FIELDS)
 
 
 class ValueNetwork(nn.Module, ABC):
@@ -150,11 +143,7 @@ class PackedNetwork(nn.Module, ABC):
         return packed
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Become the network whose `vector()` this is.
-
-        Raises:
-            ValueError: for a vector of another length.
-        """
+        """Become the network whose `vector()` this is. Raises ValueError for a vector of another length."""
         parts = self.parts()
         sizes = [part.numel() for part in parts]
         if len(vector) != sum(sizes):

@@ -19,15 +19,10 @@ MOST = 1.0e4
 
 
 class Appraisal(NamedTuple):
-    """What every choice for some jobs of some observations is expected to come to.
+    """What every choice for some jobs of some observations is expected to come to."""
 
-    Attributes:
-        usd: (n, n_jobs, C + 1) float32 expected USD, within +-`MOST`; 0 where no job is.
-        risk: (n, n_jobs, C + 1) float32 chance of an interruption before the end.
-    """
-
-    usd: FloatArray
-    risk: FloatArray
+    usd: FloatArray  # (n, n_jobs, C + 1) float32 expected USD, within +-`MOST`; 0 where no job is
+    risk: FloatArray  # (n, n_jobs, C + 1) float32 chance of an interruption before the end
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

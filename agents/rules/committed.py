@@ -16,23 +16,14 @@ from envs.simulation.snapshot import Category, ObservationArrays
 
 @dataclass(frozen=True)
 class CommittedParameters(RuleParameters):
-    """By how many free executors a drawback is made up for, for each category of jobs.
+    """By how many free executors a drawback is made up for, for each category of jobs."""
 
-    Attributes:
-        streaming_shortage: an executor that lacks on average while a streaming job runs.
-        critical_shortage: the same for a time-critical job.
-        general_shortage: the same for a general job.
-        streaming_no_fit: the peak request of a streaming job does not fit now.
-        critical_no_fit: the same for a time-critical job.
-        general_no_fit: the same for a general job.
-    """
-
-    streaming_shortage: float = 30.0
-    critical_shortage: float = 7.0
-    general_shortage: float = 16.0
-    streaming_no_fit: float = 120.0
-    critical_no_fit: float = 450.0
-    general_no_fit: float = 2000.0
+    streaming_shortage: float = 30.0  # an executor that lacks on average while a streaming job runs
+    critical_shortage: float = 7.0  # the same for a time-critical job
+    general_shortage: float = 16.0  # the same for a general job
+    streaming_no_fit: float = 120.0  # the peak request of a streaming job does not fit now
+    critical_no_fit: float = 450.0  # the same for a time-critical job
+    general_no_fit: float = 2000.0  # the same for a general job
 
 
 @compiled

@@ -22,17 +22,11 @@ from envs.simulation.snapshot import ObservationArrays
 
 @dataclass(frozen=True)
 class DeadlineSafeParameters(RuleParameters):
-    """Barriers and weights of the deadline-safe score; the load it competes with is about 0..1.
+    """Barriers and weights of the deadline-safe score; the load it competes with is about 0..1."""
 
-    Attributes:
-        improper: added where the deadline is missed even without waiting.
-        no_fit: added where the request does not fit in the free executors.
-        ratio: weight of the execution ratio.
-    """
-
-    improper: float = 10.0
-    no_fit: float = 10.0
-    ratio: float = 2.0
+    improper: float = 10.0  # added where the deadline is missed even without waiting
+    no_fit: float = 10.0  # added where the request does not fit in the free executors
+    ratio: float = 2.0  # weight of the execution ratio
 
 
 @compiled

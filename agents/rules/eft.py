@@ -16,15 +16,10 @@ from envs.simulation.snapshot import ObservationArrays
 
 @dataclass(frozen=True)
 class EftParameters(RuleParameters):
-    """Weights of the earliest-finish score.
+    """Weights of the earliest-finish score."""
 
-    Attributes:
-        no_fit: added (in execution ratios) where the request does not fit in the free executors.
-        load: weight of the cluster's load (0..1).
-    """
-
-    no_fit: float = 3.0
-    load: float = 0.2
+    no_fit: float = 3.0  # added (in execution ratios) where the request does not fit in the free executors
+    load: float = 0.2  # weight of the cluster's load (0..1)
 
 
 @compiled

@@ -50,58 +50,36 @@ AWS = 1.0
 
 @dataclass(frozen=True)
 class ExpectedCostParameters(RuleParameters):
-    """What counts how much.
+    """What counts how much."""
 
-    Attributes:
-        miss_usd: price of the missed deadline of a one-shot job.
-        batch_miss_usd: price of one late batch of a streaming job.
-        delay_usd_hour: price of one hour until a job ends (streaming: of backlog and start-up).
-        owned_usd_hour: what an owned executor-hour is worth to other jobs.
-        hazard: factor on the interruption rate 1 / mean up-spell.
-        spell_memory: 0 = the rate is constant, 1 = it falls as 1 / time since it came up (heavy tails).
-        typical_up_s: up-spell assumed where none has been seen.
-        typical_down_s: down-time assumed where none can be derived.
-        patience: factor on the down-time when waiting is weighed (above 1: waiting looks worse).
-        queue_s: wait in an owned cluster's queue per missing share of its capacity.
-        safety_s: seconds taken off every deadline.
-        move_margin: a running job moves only if this share of its remaining cost is saved.
-        move_usd: and at least this much.
-        allowance: periods that a batch of a streaming job may take beyond its due time.
-        postpone_s: going to the same offer this much later is weighed as well (0: not weighed).
-        queue_risk: factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess.
-        down_memory: 0 = an offer returns after its mean down-time, 1 = after as long as it has been down.
-        full_s: wait for a full offer per missing share of its quota.
-        full_memory: and this share of the time that the job has waited already.
-        ask_usd: what it costs to wait although something is valid: the place may be gone then.
-        owned_power: the worth of an owned executor-hour falls with this power of its mean occupation; 0: it
-            is always the same.
-        notice: share of the unsaved work that an interruption notice saves, where it is long enough.
-        free_first_s: AWS does not charge for what it interrupts earlier than this.
-    """
-
-    miss_usd: float = 25.0
-    batch_miss_usd: float = 8.0
-    delay_usd_hour: float = 0.25
-    owned_usd_hour: float = 0.36
-    hazard: float = 0.12
+    miss_usd: float = 25.0  # price of the missed deadline of a one-shot job
+    batch_miss_usd: float = 8.0  # price of one late batch of a streaming job
+    delay_usd_hour: float = 0.25  # price of one hour until a job ends (streaming: of backlog and start-up)
+    owned_usd_hour: float = 0.36  # what an owned executor-hour is worth to other jobs
+    hazard: float = 0.12  # factor on the interruption rate 1 / mean up-spell
+    # 0 = the rate is constant, 1 = it falls as 1 / time since it came up (heavy tails)
     spell_memory: float = 0.75
-    typical_up_s: float = 2000.0
-    typical_down_s: float = 6400.0
-    patience: float = 2.0
-    queue_s: float = 140000.0
-    safety_s: float = 160.0
-    move_margin: float = 0.01
-    move_usd: float = 0.5
-    allowance: float = 1.32
-    postpone_s: float = 300.0
-    queue_risk: float = 8.6
+    typical_up_s: float = 2000.0  # up-spell assumed where none has been seen
+    typical_down_s: float = 6400.0  # down-time assumed where none can be derived
+    patience: float = 2.0  # factor on the down-time when waiting is weighed (above 1: waiting looks worse)
+    queue_s: float = 140000.0  # wait in an owned cluster's queue per missing share of its capacity
+    safety_s: float = 160.0  # seconds taken off every deadline
+    move_margin: float = 0.01  # a running job moves only if this share of its remaining cost is saved
+    move_usd: float = 0.5  # and at least this much
+    allowance: float = 1.32  # periods that a batch of a streaming job may take beyond its due time
+    postpone_s: float = 300.0  # going to the same offer this much later is weighed as well (0: not weighed)
+    queue_risk: float = 8.6  # factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess
+    # 0 = an offer returns after its mean down-time, 1 = after as long as it has been down
     down_memory: float = 0.38
-    full_s: float = 15000.0
-    full_memory: float = 1.0
-    ask_usd: float = 0.03
+    full_s: float = 15000.0  # wait for a full offer per missing share of its quota
+    full_memory: float = 1.0  # and this share of the time that the job has waited already
+    ask_usd: float = 0.03  # what it costs to wait although something is valid: the place may be gone then
+    # the worth of an owned executor-hour falls with this power of its mean occupation; 0: it is always the
+    # same
     owned_power: float = 0.5
+    # share of the unsaved work that an interruption notice saves, where it is long enough
     notice: float = 0.95
-    free_first_s: float = 3600.0
+    free_first_s: float = 3600.0  # AWS does not charge for what it interrupts earlier than this
 
 
 @compiled

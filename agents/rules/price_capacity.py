@@ -20,17 +20,12 @@ from envs.simulation.snapshot import ObservationArrays
 
 @dataclass(frozen=True)
 class PriceCapacityParameters(RuleParameters):
-    """How far depth may cost money, and when to give up on spot.
+    """How far depth may cost money, and when to give up on spot."""
 
-    Attributes:
-        changeovers: changeover delays that must remain beyond the work left (2 in "Can't Be Late").
-        tolerance: an offer competes if its cost is at most (1 + tolerance) times the cheapest one's.
-        typical_up_s: mean up-spell that counts half.
-    """
-
-    changeovers: float = 2.0
+    changeovers: float = 2.0  # changeover delays that must remain beyond the work left (2 in "Can't Be Late")
+    # an offer competes if its cost is at most (1 + tolerance) times the cheapest one's
     tolerance: float = 0.25
-    typical_up_s: float = 3600.0
+    typical_up_s: float = 3600.0  # mean up-spell that counts half
 
 
 @compiled

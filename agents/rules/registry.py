@@ -54,27 +54,18 @@ LIU_5 = "Liu 2022, chapter 5, baselines"
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule and what is known of it.
+    """A rule and what is known of it."""
 
-    Attributes:
-        name: what commands call it.
-        title: what tables call it.
-        choose: the compiled rule (see `agents.rules.kernels`).
-        source: where it is described.
-        parameters: default parameters.
-        worlds: names of the environments in which it is compared by default; None: in every one whose tasks
-            are jobs, which is where it can play.
-        forecast: whether it needs observations with what `slices.forecast` foresees.
-        keeps_idle: False for a rule that knows of federated rounds: it decides about idle instances itself.
-    """
-
-    name: str
-    title: str
-    choose: Kernel
-    source: str
-    parameters: RuleParameters = field(default_factory=RuleParameters)
+    name: str  # what commands call it
+    title: str  # what tables call it
+    choose: Kernel  # the compiled rule (see `agents.rules.kernels`)
+    source: str  # where it is described
+    parameters: RuleParameters = field(default_factory=RuleParameters)  # default parameters
+    # names of the environments in which it is compared by default; None: in every one whose tasks are jobs,
+    # which is where it can play
     worlds: tuple[str, ...] | None = None
-    forecast: bool = False
+    forecast: bool = False  # whether it needs observations with what `slices.forecast` foresees
+    # False for a rule that knows of federated rounds: it decides about idle instances itself
     keeps_idle: bool = True
 
 
@@ -102,11 +93,7 @@ RULES: Mapping[str, Rule] = _Rules()
 
 
 def register(rule: Rule) -> Rule:
-    """Make a rule known by its name.
-
-    Raises:
-        ValueError: if another one has it.
-    """
+    """Make a rule known by its name. Raises ValueError if another one has it."""
     if rule.name in _rules:
         raise ValueError(f"two rules are called {rule.name!r}: rename one of them")
     _rules[rule.name] = rule

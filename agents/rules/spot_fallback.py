@@ -15,13 +15,9 @@ from envs.simulation.snapshot import ObservationArrays
 
 @dataclass(frozen=True)
 class SpotFallbackParameters(RuleParameters):
-    """When greedy spot gives up on spot.
+    """When greedy spot gives up on spot."""
 
-    Attributes:
-        changeovers: changeover delays that must remain beyond the work left (2 in "Can't Be Late").
-    """
-
-    changeovers: float = 2.0
+    changeovers: float = 2.0  # changeover delays that must remain beyond the work left (2 in "Can't Be Late")
 
 
 @compiled

@@ -20,26 +20,16 @@ from envs.simulation.snapshot import Category, ObservationArrays
 
 @dataclass(frozen=True)
 class TunedParameters(RuleParameters):
-    """Weights of the tuned rule.
+    """Weights of the tuned rule."""
 
-    Attributes:
-        improper: per execution that would miss its deadline even without waiting.
-        ratio: weight of the execution ratio.
-        no_fit: added where the free executors do not cover `peak_share` of the peak request.
-        peak_share: share of the peak request that must be free.
-        overload: weight of the load above `threshold`.
-        threshold: load from which a cluster counts as overloaded.
-        load: weight of the load.
-        relaxed: factor on `no_fit` and `overload` for general jobs (1 for time-critical and streaming).
-    """
-
-    improper: float = 0.24
-    ratio: float = 5.0
-    no_fit: float = 34.4
-    peak_share: float = 0.89
-    overload: float = 5.0
-    threshold: float = 0.631
-    load: float = 0.12
+    improper: float = 0.24  # per execution that would miss its deadline even without waiting
+    ratio: float = 5.0  # weight of the execution ratio
+    no_fit: float = 34.4  # added where the free executors do not cover `peak_share` of the peak request
+    peak_share: float = 0.89  # share of the peak request that must be free
+    overload: float = 5.0  # weight of the load above `threshold`
+    threshold: float = 0.631  # load from which a cluster counts as overloaded
+    load: float = 0.12  # weight of the load
+    # factor on `no_fit` and `overload` for general jobs (1 for time-critical and streaming)
     relaxed: float = 0.3
 
 

@@ -15,29 +15,17 @@ from envs.simulation.series import Floats, Ints
 
 @dataclass(frozen=True)
 class Beliefs:
-    """How zones behave, for one length of tick (see `agents.spot.decide`).
+    """How zones behave, for one length of tick (see `agents.spot.decide`)."""
 
-    Attributes:
-        going: (FEATURES,) weights of the chance that a zone loses its spot in the next tick.
-        coming: (FEATURES,) of the chance that a zone without spot gets some.
-        quality: (SET_FEATURES,) of the share of the next hours in which any zone has spot.
-        going_edges: edges between buckets of hazard.
-        coming_edges: edges between buckets of return.
-        quality_edges: edges between buckets of quality.
-        risk: cost of an interruption, in ticks on demand.
-        crowd: the largest number of zones with spot that is told apart.
-        tick_s: length of a tick, seconds.
-    """
-
-    going: Floats
-    coming: Floats
-    quality: Floats
-    going_edges: Floats
-    coming_edges: Floats
-    quality_edges: Floats
-    risk: float
-    crowd: int
-    tick_s: int
+    going: Floats  # (FEATURES,) weights of the chance that a zone loses its spot in the next tick
+    coming: Floats  # (FEATURES,) of the chance that a zone without spot gets some
+    quality: Floats  # (SET_FEATURES,) of the share of the next hours in which any zone has spot
+    going_edges: Floats  # edges between buckets of hazard
+    coming_edges: Floats  # edges between buckets of return
+    quality_edges: Floats  # edges between buckets of quality
+    risk: float  # cost of an interruption, in ticks on demand
+    crowd: int  # the largest number of zones with spot that is told apart
+    tick_s: int  # length of a tick, seconds
 
     @property
     def arrays(self) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
@@ -58,19 +46,12 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class SpotModel:
-    """Beliefs and the choices that follow from them.
+    """Beliefs and the choices that follow from them."""
 
-    Attributes:
-        beliefs: how zones behave.
-        restarts_s: (D,) overheads of a start that there is a table for, seconds.
-        table: (D, 3, W, S, X) uint8 choices (see `agents.spot.plan`).
-        work_step_s: seconds of work between two rows of W.
-    """
-
-    beliefs: Beliefs
-    restarts_s: Ints
-    table: NDArray[np.uint8]
-    work_step_s: int
+    beliefs: Beliefs  # how zones behave
+    restarts_s: Ints  # (D,) overheads of a start that there is a table for, seconds
+    table: NDArray[np.uint8]  # (D, 3, W, S, X) uint8 choices (see `agents.spot.plan`)
+    work_step_s: int  # seconds of work between two rows of W
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Everything as tensors, for a checkpoint; the table's bytes are compressed by zlib."""

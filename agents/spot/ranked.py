@@ -24,19 +24,12 @@ NEUTRAL = 0.5
 
 @dataclass(frozen=True)
 class Looks:
-    """Zones by their share of successful looks.
+    """Zones by their share of successful looks."""
 
-    Attributes:
-        latest: looks that count; None: all.
-        every_s: seconds between two looks at a zone.
-        per_price: whether the share is divided by the price.
-        keeps: a job on spot leaves its zone when its score is below this share of the best zone's.
-    """
-
-    latest: int | None
-    every_s: float
-    per_price: bool
-    keeps: float
+    latest: int | None  # looks that count; None: all
+    every_s: float  # seconds between two looks at a zone
+    per_price: bool  # whether the share is divided by the price
+    keeps: float  # a job on spot leaves its zone when its score is below this share of the best zone's
 
 
 VARIANTS: dict[str, Looks | None] = {

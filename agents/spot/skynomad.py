@@ -38,16 +38,11 @@ HOUR_S = 3600.0
 
 @dataclass
 class ZoneHistory:
-    """What was seen of one zone since the job began.
+    """What was seen of one zone since the job began."""
 
-    Attributes:
-        spells_h: lengths of the spells of spot that ended.
-        age_h: length of the present one; None without spot.
-        events: (expected interruptions, interruptions) of ticks, the latest last.
-    """
-
-    spells_h: list[float] = field(default_factory=list)
-    age_h: float | None = None
+    spells_h: list[float] = field(default_factory=list)  # lengths of the spells of spot that ended
+    age_h: float | None = None  # length of the present one; None without spot
+    # (expected interruptions, interruptions) of ticks, the latest last
     events: list[tuple[float, int]] = field(default_factory=list)
 
     def knots(self) -> list[tuple[float, float]]:

@@ -193,20 +193,14 @@ def critical_steps(problem: Problem, cluster: Ints, start_s: Floats, end_s: Floa
 
 @dataclass(frozen=True)
 class AnnealingSettings:
-    """How long and how hot.
+    """How long and how hot."""
 
-    Attributes:
-        iterations: k_max, which the print does not say, of all lanes together.
-        runs: of a step in simulation, at most in all: fewer iterations for large workflows.
-        first_share: alpha * T at the start, as a share of the finish of the first schedule. The print chooses
-            alpha so that the probability of accepting what is worse begins "very close to 1".
-        cooling: T at the end as a share of T at the start (line 37).
-    """
-
-    iterations: int = 200_000
-    runs: int = 20_000_000
+    iterations: int = 200_000  # k_max, which the print does not say, of all lanes together
+    runs: int = 20_000_000  # of a step in simulation, at most in all: fewer iterations for large workflows
+    # alpha * T at the start, as a share of the finish of the first schedule. The print chooses alpha so that
+    # the probability of accepting what is worse begins "very close to 1"
     first_share: float = 0.03
-    cooling: float = 0.001
+    cooling: float = 0.001  # T at the end as a share of T at the start (line 37)
 
 
 DEFAULTS = AnnealingSettings()

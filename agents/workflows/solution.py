@@ -13,15 +13,10 @@ from envs.simulation.workflows.problem import Problem, arrival_s, simulate
 
 
 class Solution(NamedTuple):
-    """A cluster for each step, and an order in which each step comes after all that it waits for.
+    """A cluster for each step, and an order in which each step comes after all that it waits for."""
 
-    Attributes:
-        cluster: [N].
-        order: [N] steps.
-    """
-
-    cluster: Ints
-    order: Ints
+    cluster: Ints  # [N]
+    order: Ints  # [N] steps
 
 
 def finish_s(problem: Problem, solution: Solution) -> float:
@@ -86,19 +81,12 @@ GROUP_SHARE = 0.3
 
 
 class Graph(NamedTuple):
-    """What changes need besides the problem.
+    """What changes need besides the problem."""
 
-    Attributes:
-        first: [N + 1] the steps that wait for step i are those from first[i] to first[i + 1] - 1.
-        follower: [E] steps.
-        choices: [N] how many clusters may run each step.
-        cluster: [N, C] those clusters, the first `choices[i]` of each row.
-    """
-
-    first: Ints
-    follower: Ints
-    choices: Ints
-    cluster: Ints
+    first: Ints  # [N + 1] the steps that wait for step i are those from first[i] to first[i + 1] - 1
+    follower: Ints  # [E] steps
+    choices: Ints  # [N] how many clusters may run each step
+    cluster: Ints  # [N, C] those clusters, the first `choices[i]` of each row
 
 
 def graph_of(problem: Problem) -> Graph:

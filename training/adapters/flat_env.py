@@ -150,17 +150,11 @@ class FlatWorldEnv(gymnasium.Env[FloatArray, np.int64]):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the episodes told.
+    """What the episodes told."""
 
-    Attributes:
-        flattening: fitted to their observations.
-        reward_scale: constant that rewards are multiplied with: 1 / standard deviation of their rewards.
-        decisions: decisions that the first one took.
-    """
-
-    flattening: Flattening
-    reward_scale: float
-    decisions: int
+    flattening: Flattening  # fitted to their observations
+    reward_scale: float  # constant that rewards are multiplied with: 1 / standard deviation of their rewards
+    decisions: int  # decisions that the first one took
 
 
 def calibrate(

@@ -37,12 +37,9 @@ class SB3Trainer(LibraryTrainer):
     """The environments, learning in slices of a rollout, and the whole state of an algorithm.
 
     On the CPU 2N rounds give bit for bit what N rounds, a stop and N rounds give.
-
-    Attributes:
-        model: the library's algorithm.
     """
 
-    model: BaseAlgorithm
+    model: BaseAlgorithm  # the library's algorithm
 
     def __init__(self, task: LibraryTask, n_environments: int) -> None:
         super().__init__(task)

@@ -25,23 +25,14 @@ from training.trainers.trainer import RoundReport
 
 @dataclass(frozen=True)
 class LibraryTask:
-    """What a library shall learn, and with which settings.
+    """What a library shall learn, and with which settings."""
 
-    Attributes:
-        build: makes a world with one lane.
-        agent: name, kind and the library's settings.
-        settings: the trainer's settings.
-        guide: plays a calibration episode.
-        seed: root of all random streams of the run.
-        device: where the library computes.
-    """
-
-    build: Callable[[], BatchWorld]
-    agent: LibrarySettings
-    settings: TrainerSettings
-    guide: Policy
-    seed: int
-    device: torch.device
+    build: Callable[[], BatchWorld]  # makes a world with one lane
+    agent: LibrarySettings  # name, kind and the library's settings
+    settings: TrainerSettings  # the trainer's settings
+    guide: Policy  # plays a calibration episode
+    seed: int  # root of all random streams of the run
+    device: torch.device  # where the library computes
 
     @property
     def library_seed(self) -> int:

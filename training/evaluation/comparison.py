@@ -37,33 +37,22 @@ DRAWN = 6
 
 @dataclass
 class ComparisonSettings:
-    """What is measured; `config.yaml` next to a result holds these keys and `env`.
+    """What is measured; `config.yaml` next to a result holds these keys and `env`."""
 
-    Attributes:
-        policies: names, the reference first; None: every checkpoint, then the rules of the environment.
-        checkpoint: a path, a list of paths, or a mapping name: path; relative to the working directory.
-        weights: scalarisation weights for the checkpoints; None: those they were trained with.
-        suite: "train", "validation" or "test".
-        episodes: how many of the suite's first episodes; None: all.
-        lanes: episodes played at the same time; no result depends on it.
-        device: where networks compute, "cpu" or "cuda".
-    """
-
+    # names, the reference first; None: every checkpoint, then the rules of the environment
     policies: list[str] | None = None
+    # a path, a list of paths, or a mapping name: path; relative to the working directory
     checkpoint: str | list[str] | dict[str, str] | None = None
+    # scalarisation weights for the checkpoints; None: those they were trained with
     weights: list[float] | None = None
-    suite: str = "test"
-    episodes: int | None = None
-    lanes: int = 16
-    device: str = "cpu"
+    suite: str = "test"  # "train", "validation" or "test"
+    episodes: int | None = None  # how many of the suite's first episodes; None: all
+    lanes: int = 16  # episodes played at the same time; no result depends on it
+    device: str = "cpu"  # where networks compute, "cpu" or "cuda"
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """The configuration that a result was saved with.
-
-    Raises:
-        UsageError: if there is none.
-    """
+    """The configuration that a result was saved with. Raises UsageError if there is none."""
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"no configuration at {path}: give the config.yaml of a result")

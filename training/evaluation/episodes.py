@@ -23,19 +23,12 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 
 @dataclass(frozen=True)
 class Suite:
-    """A named set of episodes: numbers 0 .. episodes-1 of a split under one published seed.
+    """A named set of episodes: numbers 0 .. episodes-1 of a split under one published seed."""
 
-    Attributes:
-        name: what reports print.
-        split: "train", "validation" or "test"; splits share neither seeds nor trace time.
-        seed: published seed, >= 0.
-        episodes: how many, >= 1.
-    """
-
-    name: str
-    split: Split
-    seed: int
-    episodes: int
+    name: str  # what reports print
+    split: Split  # "train", "validation" or "test"; splits share neither seeds nor trace time
+    seed: int  # published seed, >= 0
+    episodes: int  # how many, >= 1
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -97,21 +90,13 @@ LATENCY_WARM_UP = 20
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """What one policy did in one episode.
+    """What one policy did in one episode."""
 
-    Attributes:
-        policy: the policy's name.
-        key: the episode.
-        metrics: every metric of the world's spec, finite, in the spec's order.
-        episode_return: undiscounted sum of the rewards.
-        decisions: decisions taken.
-    """
-
-    policy: str
-    key: EpisodeKey
-    metrics: dict[str, float]
-    episode_return: float
-    decisions: int
+    policy: str  # the policy's name
+    key: EpisodeKey  # the episode
+    metrics: dict[str, float]  # every metric of the world's spec, finite, in the spec's order
+    episode_return: float  # undiscounted sum of the rewards
+    decisions: int  # decisions taken
 
 
 @dataclass(frozen=True)

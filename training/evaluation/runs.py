@@ -46,19 +46,12 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of several policies on the same episodes; the first is the reference.
+    """Runs of several policies on the same episodes; the first is the reference."""
 
-    Attributes:
-        spec: the world's facts; `spec.metrics[0]` is the objective.
-        suite: the episodes.
-        hash: `suite_hash` of the two.
-        runs: one per policy, at least one.
-    """
-
-    spec: WorldSpec
-    suite: Suite
-    hash: str
-    runs: tuple[PolicyRun, ...]
+    spec: WorldSpec  # the world's facts; `spec.metrics[0]` is the objective
+    suite: Suite  # the episodes
+    hash: str  # `suite_hash` of the two
+    runs: tuple[PolicyRun, ...]  # one per policy, at least one
 
     @property
     def reference(self) -> PolicyRun:

@@ -57,25 +57,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class Paired:
-    """A reference policy against another one, episode by episode.
+    """A reference policy against another one, episode by episode."""
 
-    Attributes:
-        difference: mean of (reference - other).
-        interval: 95 % interval of that mean.
-        verdict: "better", "worse" (for the reference; the interval excludes 0) or "unclear".
-        win_probability: share of episodes in which the reference is better, ties counted half.
-        win_interval: 95 % Wilson interval of that probability.
-        ratio: geometric mean of reference / other, or None where a value is not positive.
-        ratio_interval: its interval, from the mean log ratio.
-    """
-
-    difference: float
-    interval: Interval
-    verdict: str
-    win_probability: float
-    win_interval: Interval
-    ratio: float | None
-    ratio_interval: Interval | None
+    difference: float  # mean of (reference - other)
+    interval: Interval  # 95 % interval of that mean
+    verdict: str  # "better", "worse" (for the reference; the interval excludes 0) or "unclear"
+    win_probability: float  # share of episodes in which the reference is better, ties counted half
+    win_interval: Interval  # 95 % Wilson interval of that probability
+    ratio: float | None  # geometric mean of reference / other, or None where a value is not positive
+    ratio_interval: Interval | None  # its interval, from the mean log ratio
 
 
 def as_sample(values: ArrayLike, least: int = 2) -> FloatVector:

@@ -50,19 +50,12 @@ Reading = Literal["on demand", "stated", "counted"]
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one row.
+    """One number of one row."""
 
-    Attributes:
-        mean: of all our runs.
-        low: the 2.5 % quantile of our means of three.
-        high: the 97.5 % quantile.
-        published: as printed; None where it is not known.
-    """
-
-    mean: float
-    low: float
-    high: float
-    published: float | None
+    mean: float  # of all our runs
+    low: float  # the 2.5 % quantile of our means of three
+    high: float  # the 97.5 % quantile
+    published: float | None  # as printed; None where it is not known
 
     def inside(self, half_printed: float) -> bool | None:
         """Whether the printed mean is in our range, but for its rounding; None where nothing is printed."""

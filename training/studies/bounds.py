@@ -23,19 +23,13 @@ from training.studies.experiment import ClairvoyantSettings
 
 @dataclass(frozen=True)
 class Bounds:
-    """What no policy has reached, and what none can.
+    """What no policy has reached, and what none can."""
 
-    Attributes:
-        base: the policy that the planner followed, and what identifies it.
-        further: jobs that still arrived in a copy after a decision.
-        planned: the planner's episodes: the first of the suite.
-        unhindered: the objective of every episode of the suite if nothing waits and nothing is missed; None
-            in markets, where it would say little.
-    """
-
-    base: Mapping[str, object]
-    further: int
-    planned: Played
+    base: Mapping[str, object]  # the policy that the planner followed, and what identifies it
+    further: int  # jobs that still arrived in a copy after a decision
+    planned: Played  # the planner's episodes: the first of the suite
+    # the objective of every episode of the suite if nothing waits and nothing is missed; None in markets,
+    # where it would say little
     unhindered: tuple[float, ...] | None
 
     @property

@@ -72,15 +72,10 @@ RunSuite = Callable[[Policy, Suite, Progress | None], list[EpisodeResult]]
 
 @dataclass(frozen=True)
 class Played:
-    """One policy's episodes on a suite.
+    """One policy's episodes on a suite."""
 
-    Attributes:
-        metrics: by name, one value per episode in the suite's order.
-        decisions: per episode.
-    """
-
-    metrics: Mapping[str, Sequence[float]]
-    decisions: Sequence[int]
+    metrics: Mapping[str, Sequence[float]]  # by name, one value per episode in the suite's order
+    decisions: Sequence[int]  # per episode
 
     def values(self, metric: str) -> Floats:
         """(episodes,) one metric."""

@@ -70,102 +70,73 @@ class ScenarioSettings:
 
 @dataclass
 class FigureSettings:
-    """One picture.
-
-    Attributes:
-        kind: what is drawn.
-        caption: what the page says below it.
-        scenarios: their ids; None: all.
-        policies: names; None: all.
-        metrics: a panel each.
-        sort_policy: sorted_episodes: episodes are sorted by this policy's value ...
-        sort_metric: ... of this metric, from high to low.
-    """
+    """One picture."""
 
     __pydantic_config__ = STRICT
 
-    kind: FigureKind
-    caption: str
-    scenarios: list[str] | None = None
-    policies: list[str] | None = None
-    metrics: list[str] = field(default_factory=list)
-    sort_policy: str = ""
-    sort_metric: str = ""
+    kind: FigureKind  # what is drawn
+    caption: str  # what the page says below it
+    scenarios: list[str] | None = None  # their ids; None: all
+    policies: list[str] | None = None  # names; None: all
+    metrics: list[str] = field(default_factory=list)  # a panel each
+    sort_policy: str = ""  # sorted_episodes: episodes are sorted by this policy's value
+    sort_metric: str = ""  # ... of this metric, from high to low
 
 
 @dataclass
 class ClairvoyantSettings:
-    """Bounds of what any policy can reach: a plan made with knowledge of the future, and no waiting at all.
-
-    Attributes:
-        base: the policy that the planner follows in its copies of the world: an agent (its best seed on
-            validation) or a rule of the experiment.
-        episodes: the planner plays this many of the suite, from its first (all of them if it has fewer).
-        further: jobs that still arrive in a copy after a decision.
-        skipped: scenarios without bounds, where plans take too long.
-    """
+    """Bounds of any policy: a plan made with knowledge of the future, and no waiting at all."""
 
     __pydantic_config__ = STRICT
 
+    # the policy that the planner follows in its copies of the world: an agent (its best seed on validation)
+    # or a rule of the experiment
     base: str
+    # the planner plays this many of the suite, from its first (all of them if it has fewer)
     episodes: Annotated[int, Field(ge=2)] = 10
-    further: Annotated[int, Field(ge=0)] = 300
-    skipped: list[str] = field(default_factory=list)
+    further: Annotated[int, Field(ge=0)] = 300  # jobs that still arrive in a copy after a decision
+    skipped: list[str] = field(default_factory=list)  # scenarios without bounds, where plans take too long
 
 
 @dataclass
 class ExperimentSettings:
-    """One table or figure of a publication.
-
-    Attributes:
-        study: the publication; results go to results/STUDY/NAME.
-        name: e.g. "table_5_3".
-        title: what it is called there.
-        trainings: the command that makes the trained agents, for a message.
-        scenarios: by id.
-        agents: trained agents by name: a run's directory, a released name, or a pattern over seeds
-            ("runs/liu2022/rl_lsfc/seed*"); all that match are measured. With {runs: PATTERN, weights: [...]}
-            they are loaded under other scalarisation weights.
-        rules: names of rules.
-        reference: the policy that the publication compares with.
-        strongest: the strongest rule known, which is compared with too; None: only the reference.
-        metrics: means that are shown.
-        paired: metrics whose paired differences are shown.
-        ratios: metrics whose ratio reference / policy is shown, as publications print it.
-        clairvoyant: between what the best possible policy lies, for tables; None: not measured.
-        scores: "fsn" (chapter 5), "abcd" (chapter 4) or neither, against the reference.
-        titles: how tables call the policies; a rule's own title if left out.
-        table: whether tables are shown.
-        overview: a table for each metric with all scenarios, in the place of tables for each scenario.
-        differences: [policy, other, metric] each: paired differences, policy minus other, that an overview
-            shows in a table of their own (`paired` compares every agent with the reference). The other is a
-            rule, or an agent with as many seeds: the first of one is paired with the first of the other.
-        figures: by the name of the file without ".png".
-        stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents that
-            there are no runs of, or everything, to compute means and intervals again.
-    """
+    """One table or figure of a publication."""
 
     __pydantic_config__ = STRICT
 
-    study: str
-    name: str
-    title: str
-    trainings: str
-    scenarios: dict[str, ScenarioSettings]
-    rules: list[str]
-    reference: str
-    metrics: Annotated[list[str], Field(min_length=1)]
+    study: str  # the publication; results go to results/STUDY/NAME
+    name: str  # e.g. "table_5_3"
+    title: str  # what it is called there
+    trainings: str  # the command that makes the trained agents, for a message
+    scenarios: dict[str, ScenarioSettings]  # by id
+    rules: list[str]  # names of rules
+    reference: str  # the policy that the publication compares with
+    metrics: Annotated[list[str], Field(min_length=1)]  # means that are shown
+    # trained agents by name: a run's directory, a released name, or a pattern over seeds
+    # ("runs/liu2022/rl_lsfc/seed*"); all that match are measured. With {runs: PATTERN, weights: [...]} they
+    # are loaded under other scalarisation weights
     agents: dict[str, AgentSource] = field(default_factory=dict)
+    # the strongest rule known, which is compared with too; None: only the reference
     strongest: str | None = None
-    paired: list[str] = field(default_factory=list)
+    paired: list[str] = field(default_factory=list)  # metrics whose paired differences are shown
+    # metrics whose ratio reference / policy is shown, as publications print it
     ratios: list[str] = field(default_factory=list)
+    # between what the best possible policy lies, for tables; None: not measured
     clairvoyant: ClairvoyantSettings | None = None
+    # "fsn" (chapter 5), "abcd" (chapter 4) or neither, against the reference
     scores: Literal["none", "fsn", "abcd"] = "none"
+    # how tables call the policies; a rule's own title if left out
     titles: dict[str, str] = field(default_factory=dict)
-    table: bool = True
+    table: bool = True  # whether tables are shown
+    # a table for each metric with all scenarios, in the place of tables for each scenario
     overview: bool = False
+    # [policy, other, metric] each: paired differences, policy minus other, that an overview shows in a table
+    # of their own (`paired` compares every agent with the reference). The other is a rule, or an agent with
+    # as many seeds: the first of one is paired with the first of the other
     differences: list[tuple[str, str, str]] = field(default_factory=list)
-    figures: dict[str, FigureSettings] = field(default_factory=dict)
+    figures: dict[str, FigureSettings] = field(default_factory=dict)  # by the name of the file without ".png"
+    # what is not played, as its episodes are published in docs/results/STUDY: trained agents that there are
+    # no runs of, or everything, to compute means and intervals again
     stored: Literal["none", "agents", "all"] = "none"
 
     def title_of(self, policy: str) -> str:
@@ -191,11 +162,7 @@ class ExperimentSettings:
         return list(dict.fromkeys([self.reference, *strongest, *named]))
 
     def check(self) -> None:
-        """Refuse names that lead nowhere, in one line.
-
-        Raises:
-            UsageError: naming the key.
-        """
+        """Refuse names that lead nowhere, in one line. Raises UsageError: naming the key."""
         for rule in self.rules:
             if rule not in RULES:
                 raise UsageError(f"experiment.rules names {rule!r}: rules are {', '.join(RULES)}")
@@ -275,11 +242,7 @@ def read_experiment(values: Mapping[str, Any]) -> ExperimentSettings:
 
 
 def scenario_env(scenario: ScenarioSettings) -> dict[str, Any]:
-    """The resolved group `env` of a scenario.
-
-    Raises:
-        UsageError: if its words do not compose.
-    """
+    """The resolved group `env` of a scenario. Raises UsageError if its words do not compose."""
     return copy.deepcopy(_composed_env(tuple(scenario.env)))
 
 

@@ -29,11 +29,7 @@ COMMAND = "python training/compare.py +experiment={study}/{name}"
 
 
 def marked_experiments(page: str) -> list[str]:
-    """The names of the experiments that a page shows, in order.
-
-    Raises:
-        UsageError: if a marker has no end.
-    """
+    """The names of the experiments that a page shows, in order. Raises UsageError if a marker has no end."""
     names = [match["name"] for match in BLOCK.finditer(page)]
     opened = re.findall(r"^<!-- ((?:table|figure)_\w+) -->$", page, re.MULTILINE)
     for name in opened:
@@ -121,15 +117,10 @@ Check = Annotated[bool, typer.Option("--check", help="only say whether the page 
 
 @dataclass(frozen=True)
 class Section:
-    """A block between two markers.
+    """A block between two markers."""
 
-    Attributes:
-        make: measures; gives a document that JSON can hold.
-        body: the block's Markdown, from such a document alone.
-    """
-
-    make: Callable[..., dict[str, Any]]
-    body: Callable[[Mapping[str, Any]], str]
+    make: Callable[..., dict[str, Any]]  # measures; gives a document that JSON can hold
+    body: Callable[[Mapping[str, Any]], str]  # the block's Markdown, from such a document alone
 
 
 def origin(document: Mapping[str, Any]) -> str:
@@ -144,19 +135,12 @@ def origin(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A page that is made of sections.
+    """A page that is made of sections."""
 
-    Attributes:
-        path: the page.
-        command: what makes a section; `{name}` stands for its name.
-        sections: by name, which is also the block's marker and its files' name.
-        folder: where documents are; None: next to the page, in a folder of its name.
-    """
-
-    path: Path
-    command: str
-    sections: Mapping[str, Section]
-    folder: Path | None = None
+    path: Path  # the page
+    command: str  # what makes a section; `{name}` stands for its name
+    sections: Mapping[str, Section]  # by name, which is also the block's marker and its files' name
+    folder: Path | None = None  # where documents are; None: next to the page, in a folder of its name
 
     def file(self, name: str, ending: str = "json") -> Path:
         """Path of a section's document, picture or episodes."""

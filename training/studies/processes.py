@@ -60,17 +60,11 @@ Start = Callable[[Run, int], Process]
 
 @dataclass
 class Outcomes:
-    """What became of the runs.
+    """What became of the runs."""
 
-    Attributes:
-        finished: came to their end now.
-        failed: with the reason, one line each.
-        interrupted: Ctrl-C ended the work; states are saved.
-    """
-
-    finished: list[Run] = field(default_factory=list)
-    failed: dict[Run, str] = field(default_factory=dict)
-    interrupted: bool = False
+    finished: list[Run] = field(default_factory=list)  # came to their end now
+    failed: dict[Run, str] = field(default_factory=dict)  # with the reason, one line each
+    interrupted: bool = False  # Ctrl-C ended the work; states are saved
 
 
 @dataclass

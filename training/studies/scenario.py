@@ -36,16 +36,11 @@ Table = Floats
 
 @dataclass(frozen=True)
 class Measured:
-    """A policy's episodes: of each training seed, or once for a rule.
+    """A policy's episodes: of each training seed, or once for a rule."""
 
-    Attributes:
-        name: the policy.
-        seeds: one entry per trained policy; exactly one for a rule.
-        checkpoints: path, SHA-256 and facts of each trained policy; empty for a rule.
-    """
-
-    name: str
-    seeds: tuple[Played, ...]
+    name: str  # the policy
+    seeds: tuple[Played, ...]  # one entry per trained policy; exactly one for a rule
+    # path, SHA-256 and facts of each trained policy; empty for a rule
     checkpoints: tuple[Mapping[str, object], ...] = ()
 
     def table(self, metric: str) -> Table:
@@ -55,23 +50,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """Every policy on the same episodes of one world.
+    """Every policy on the same episodes of one world."""
 
-    Attributes:
-        spec: the world's facts.
-        env: its resolved configuration.
-        hash: of the suite in this world.
-        policies: by name, agents first.
-        bounds: of the objective; None if they were not asked for.
-        groups: of each episode, the recorded day on which it starts, or the draw of its world: such episodes
-            have something in common; None where they have not.
-    """
-
-    spec: WorldSpec
-    env: Mapping[str, Any]
-    hash: str
-    policies: Mapping[str, Measured]
-    bounds: Bounds | None = None
+    spec: WorldSpec  # the world's facts
+    env: Mapping[str, Any]  # its resolved configuration
+    hash: str  # of the suite in this world
+    policies: Mapping[str, Measured]  # by name, agents first
+    bounds: Bounds | None = None  # of the objective; None if they were not asked for
+    # of each episode, the recorded day on which it starts, or the draw of its world: such episodes have
+    # something in common; None where they have not
     groups: tuple[int, ...] | None = None
 
     def higher_is_better(self, metric: str) -> bool:

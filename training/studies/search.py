@@ -38,35 +38,24 @@ class Search:
 
 @dataclass
 class TuneSettings:
-    """What `training/tune.py` does.
+    """What `training/tune.py` does."""
 
-    Attributes:
-        searches: by the name of the agent.
-        out: directory of all runs: OUT/NAME/tried/K/seedN of the search, OUT/NAME/seedN of the best settings.
-        overrides: words for every run.
-        try_overrides: words for the runs of the search, e.g. a smaller budget.
-        candidates: settings that are tried for each agent, its defaults among them.
-        try_seed: of the runs of the search, and of the draw of candidates.
-        seeds: of the runs with the best settings; the search's own is none of them.
-        only: names of the agents; None: all.
-        workers: runs at the same time.
-        threads: OMP_NUM_THREADS of each.
-        engine: where they are trained, as for `training/repeat.py`.
-        ray: where that is.
-    """
-
-    searches: dict[str, Search]
+    searches: dict[str, Search]  # by the name of the agent
+    # directory of all runs: OUT/NAME/tried/K/seedN of the search, OUT/NAME/seedN of the best settings
     out: str
-    overrides: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)  # words for every run
+    # words for the runs of the search, e.g. a smaller budget
     try_overrides: list[str] = field(default_factory=list)
+    # settings that are tried for each agent, its defaults among them
     candidates: Annotated[int, Field(ge=1)] = 8
-    try_seed: Annotated[int, Field(ge=0)] = 100
+    try_seed: Annotated[int, Field(ge=0)] = 100  # of the runs of the search, and of the draw of candidates
+    # of the runs with the best settings; the search's own is none of them
     seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2])
-    only: list[str] | None = None
-    workers: Annotated[int, Field(ge=1)] = 2
-    threads: Annotated[int, Field(ge=1)] = 1
-    engine: Literal["local", "ray"] = "local"
-    ray: RaySettings = field(default_factory=RaySettings)
+    only: list[str] | None = None  # names of the agents; None: all
+    workers: Annotated[int, Field(ge=1)] = 2  # runs at the same time
+    threads: Annotated[int, Field(ge=1)] = 1  # OMP_NUM_THREADS of each
+    engine: Literal["local", "ray"] = "local"  # where they are trained, as for `training/repeat.py`
+    ray: RaySettings = field(default_factory=RaySettings)  # where that is
 
     def __post_init__(self) -> None:
         if self.try_seed in self.seeds:
@@ -92,15 +81,10 @@ def candidates(space: dict[str, list[Any]], count: int, seed: int) -> list[list[
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings of an agent that are tried.
+    """Settings of an agent that are tried."""
 
-    Attributes:
-        words: what distinguishes them, for training/train.py; none for the defaults.
-        run: the run that tries them.
-    """
-
-    words: list[str]
-    run: Run
+    words: list[str]  # what distinguishes them, for training/train.py; none for the defaults
+    run: Run  # the run that tries them
 
 
 def searched(settings: TuneSettings) -> dict[str, list[Candidate]]:

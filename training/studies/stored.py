@@ -29,16 +29,11 @@ NOT_METRICS = ("scenario", "policy", "seed", "episode")
 
 @dataclass(frozen=True)
 class StoredEpisodes:
-    """The published episodes of one experiment.
+    """The published episodes of one experiment."""
 
-    Attributes:
-        path: the CSV file.
-        summary: the experiment's stored summary.
-        rows: by scenario, policy or bound, and training seed ("" for a rule), in the suite's order.
-    """
-
-    path: Path
-    summary: Mapping[str, Any]
+    path: Path  # the CSV file
+    summary: Mapping[str, Any]  # the experiment's stored summary
+    # by scenario, policy or bound, and training seed ("" for a rule), in the suite's order
     rows: Mapping[tuple[str, str, str], Sequence[Mapping[str, str]]]
 
     def commit(self, policy: str) -> str:

@@ -30,17 +30,12 @@ class NotTrainedError(UsageError):
 
 @dataclass
 class WeightedRuns:
-    """Trained agents under other scalarisation weights than they were trained with.
-
-    Attributes:
-        runs: their directories, released names, or patterns.
-        weights: one per value component.
-    """
+    """Trained agents under other scalarisation weights than they were trained with."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    runs: Patterns
-    weights: Annotated[list[float], Field(min_length=1)]
+    runs: Patterns  # their directories, released names, or patterns
+    weights: Annotated[list[float], Field(min_length=1)]  # one per value component
 
 
 def _form(value: object) -> str:
@@ -140,43 +135,29 @@ OWN_WORDS = ("seed=", "out=", "resume=", "trainer.test_episodes=", "engine=", "w
 
 @dataclass
 class Training:
-    """One training of a study.
-
-    Attributes:
-        overrides: words for training/train.py, e.g. [+env=multicluster, agent=rl_lsfc, trainer=paper].
-        seeds: one run each.
-    """
+    """One training of a study."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
+    # words for training/train.py, e.g. [+env=multicluster, agent=rl_lsfc, trainer=paper]
     overrides: list[str]
-    seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+    seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2, 3, 4])  # one run each
 
 
 @dataclass
 class RepeatSettings:
-    """What `training/repeat.py` does.
+    """What `training/repeat.py` does."""
 
-    Attributes:
-        trainings: by name.
-        out: directory of all runs; a run is OUT/NAME/seedN.
-        only: names of the trainings to run; None: all.
-        seeds: other seeds for every training; None: its own.
-        workers: runs at the same time.
-        threads: OMP_NUM_THREADS of each.
-        engine: where they are trained: in processes of this machine, or on a Ray cluster that all of them
-            share. There, those whose episodes are tasks have them played, and the others are trained whole.
-        ray: where that is.
-    """
-
-    trainings: dict[str, Training]
-    out: str
-    only: list[str] | None = None
-    seeds: list[Annotated[int, Field(ge=0)]] | None = None
-    workers: Annotated[int, Field(ge=1)] = 2
-    threads: Annotated[int, Field(ge=1)] = 1
+    trainings: dict[str, Training]  # by name
+    out: str  # directory of all runs; a run is OUT/NAME/seedN
+    only: list[str] | None = None  # names of the trainings to run; None: all
+    seeds: list[Annotated[int, Field(ge=0)]] | None = None  # other seeds for every training; None: its own
+    workers: Annotated[int, Field(ge=1)] = 2  # runs at the same time
+    threads: Annotated[int, Field(ge=1)] = 1  # OMP_NUM_THREADS of each
+    # where they are trained: in processes of this machine, or on a Ray cluster that all of them share. There,
+    # those whose episodes are tasks have them played, and the others are trained whole
     engine: Literal["local", "ray"] = "local"
-    ray: RaySettings = field(default_factory=RaySettings)
+    ray: RaySettings = field(default_factory=RaySettings)  # where that is
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,7 @@ VALIDATION_LANES = 16
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that `device=auto|cpu|cuda` names.
-
-    Raises:
-        ValueError: if it is unknown or not there.
-    """
+    """The device that `device=auto|cpu|cuda` names. Raises ValueError if it is unknown or not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda"):

@@ -65,51 +65,32 @@ World = ComparableWorld | ChargingWorld
 
 
 class Played(NamedTuple):
-    """One round: D decisions.
+    """One round: D decisions."""
 
-    Attributes:
-        label: what was seen at each.
-        surprise: (D,) 1 if the alternative was taken, else 0, less the chance of that; with tastes, 1 or 0.
-        lane: (D,).
-        job: (D,).
-        marks: (D, M) totals of the job before it, as the world tells them.
-        since: (D,) when it was taken.
-        until: (D,) when the next one was.
-        reward: (D,) between the two.
-    """
-
-    label: Label
+    label: Label  # what was seen at each
+    # (D,) 1 if the alternative was taken, else 0, less the chance of that; with tastes, 1 or 0
     surprise: NDArray[np.float64]
-    lane: NDArray[np.int64]
-    job: NDArray[np.int64]
-    marks: NDArray[np.float64]
-    since: NDArray[np.int64]
-    until: NDArray[np.int64]
-    reward: NDArray[np.float64]
+    lane: NDArray[np.int64]  # (D,)
+    job: NDArray[np.int64]  # (D,)
+    marks: NDArray[np.float64]  # (D, M) totals of the job before it, as the world tells them
+    since: NDArray[np.int64]  # (D,) when it was taken
+    until: NDArray[np.int64]  # (D,) when the next one was
+    reward: NDArray[np.float64]  # (D,) between the two
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the lanes of one workload explored, and what they came to, block by block.
+    """What the lanes of one workload explored, and what they came to, block by block."""
 
-    Attributes:
-        columns: (E, 2, n_columns) float16 of the alternative and of the greedy choice.
-        known: (E, 2, heads).
-        facts: (E, N_FACTS).
-        needs: (E, 2).
-        lane: (E,).
-        spread: (E, B) share of the effect in each block, times the surprise, with which nothing that
-            happened before is correlated.
-        returns: (L, B).
-    """
-
-    columns: Tensor
-    known: Tensor
-    facts: Tensor
-    needs: Tensor
-    lane: Tensor
+    columns: Tensor  # (E, 2, n_columns) float16 of the alternative and of the greedy choice
+    known: Tensor  # (E, 2, heads)
+    facts: Tensor  # (E, N_FACTS)
+    needs: Tensor  # (E, 2)
+    lane: Tensor  # (E,)
+    # (E, B) share of the effect in each block, times the surprise, with which nothing that happened before is
+    # correlated
     spread: Tensor
-    returns: Tensor
+    returns: Tensor  # (L, B)
 
 
 class MultiTargetTrainer:

@@ -25,42 +25,26 @@ from training.settings import TrainerSettings
 
 @dataclass(frozen=True)
 class Task:
-    """What a trainer is made from.
+    """What a trainer is made from."""
 
-    Attributes:
-        entry: the environment.
-        config: its settings, of type `entry.config_class`.
-        agent: what learns.
-        settings: how it learns.
-        seed: root of all random streams of the run.
-        device: where networks compute.
-        start: the state of the policy that learning goes on from; None: from scratch.
-    """
-
-    entry: Environment
-    config: Any
-    agent: AgentSettings
-    settings: TrainerSettings
-    seed: int
-    device: torch.device
+    entry: Environment  # the environment
+    config: Any  # its settings, of type `entry.config_class`
+    agent: AgentSettings  # what learns
+    settings: TrainerSettings  # how it learns
+    seed: int  # root of all random streams of the run
+    device: torch.device  # where networks compute
+    # the state of the policy that learning goes on from; None: from scratch
     start: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A value network that learns, and what is around it when it acts (see `ValuePolicy`).
+    """A value network that learns, and what is around it when it acts (see `ValuePolicy`)."""
 
-    Attributes:
-        network: the value network.
-        weights: (K,) scalarisation weights.
-        name: the policy's name.
-        device: where the network computes.
-    """
-
-    network: ValueNetwork
-    weights: tuple[float, ...]
-    name: str
-    device: torch.device
+    network: ValueNetwork  # the value network
+    weights: tuple[float, ...]  # (K,) scalarisation weights
+    name: str  # the policy's name
+    device: torch.device  # where the network computes
 
     def policy(self, network: ValueNetwork) -> ValuePolicy:
         """The greedy policy of `network`, which is `self.network` or an average of it."""
@@ -70,25 +54,15 @@ class Learner:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round: episodes played at the same time, then learning.
+    """One round: episodes played at the same time, then learning."""
 
-    Attributes:
-        episodes: episodes played.
-        decisions: decisions taken in them.
-        metrics: the world's metrics, averaged over the episodes (played with exploration).
-        losses: loss per value head; none of a round that learned nothing.
-        epsilon_1: exploration used.
-        learning_rate: learning rate used.
-        drawn: whether the world was drawn for the round, and is not the configured one.
-    """
-
-    episodes: int
-    decisions: int
-    metrics: Mapping[str, float]
-    losses: Mapping[str, float]
-    epsilon_1: float
-    learning_rate: float
-    drawn: bool = False
+    episodes: int  # episodes played
+    decisions: int  # decisions taken in them
+    metrics: Mapping[str, float]  # the world's metrics, averaged over the episodes (played with exploration)
+    losses: Mapping[str, float]  # loss per value head; none of a round that learned nothing
+    epsilon_1: float  # exploration used
+    learning_rate: float  # learning rate used
+    drawn: bool = False  # whether the world was drawn for the round, and is not the configured one
 
 
 class Trainer(Protocol):

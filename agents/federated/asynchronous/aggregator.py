@@ -21,37 +21,25 @@ class UpdateError(ValueError):
 
 
 class UpdateId(NamedTuple):
-    """Which update: the pair (p_i, r_alpha) of Liu 2022, "System Operation" of chapter 6.
+    """Which update: the pair (p_i, r_alpha) of Liu 2022, "System Operation" of chapter 6."""
 
-    Attributes:
-        participant: who computed it.
-        base_version: number of the model that it was computed from.
-        number: tells apart what a participant computed twice from one model; shards of the one and of the
-            other do not sum to either.
-    """
-
-    participant: int
-    base_version: int
+    participant: int  # who computed it
+    base_version: int  # number of the model that it was computed from
+    # tells apart what a participant computed twice from one model; shards of the one and of the other do not
+    # sum to either
     number: int = 0
 
 
 @dataclass(frozen=True)
 class Update:
-    """One participant's contribution.
+    """One participant's contribution."""
 
-    Attributes:
-        participant: who computed it.
-        base_version: number of the model that it was computed from.
-        values: (d,) a difference of weights, a gradient, or a whole model: what the aggregator `uploads`.
-        samples: how many samples the participant holds; its weight p_n is in proportion.
-        number: see UpdateId.
-    """
-
-    participant: int
-    base_version: int
+    participant: int  # who computed it
+    base_version: int  # number of the model that it was computed from
+    # (d,) a difference of weights, a gradient, or a whole model: what the aggregator `uploads`
     values: Vector
-    samples: int = 1
-    number: int = 0
+    samples: int = 1  # how many samples the participant holds; its weight p_n is in proportion
+    number: int = 0  # see UpdateId
 
     @property
     def id(self) -> UpdateId:
@@ -98,45 +86,29 @@ Stored = TypeVar("Stored", Update, UpdateId)
 
 
 class Invitation(NamedTuple):
-    """The current model goes to a participant.
+    """The current model goes to a participant."""
 
-    Attributes:
-        participant: who computes an update of it.
-        version: number of the model.
-        scale: factor that the participant multiplies its gradient with (p_n / fre_n in HP-ASGD, else 1).
-    """
-
-    participant: int
-    version: int
+    participant: int  # who computes an update of it
+    version: int  # number of the model
+    # factor that the participant multiplies its gradient with (p_n / fre_n in HP-ASGD, else 1)
     scale: float = 1.0
 
 
 class Need(NamedTuple):
-    """What the next model waits for.
+    """What the next model waits for."""
 
-    Attributes:
-        participants: whose updates; None: anybody's.
-        updates: how many more of them.
-    """
-
-    participants: tuple[int, ...] | None
-    updates: int
+    participants: tuple[int, ...] | None  # whose updates; None: anybody's
+    updates: int  # how many more of them
 
 
 class Round(NamedTuple):
-    """A new model was made.
+    """A new model was made."""
 
-    Attributes:
-        version: its number.
-        used: updates that it was made of.
-        staleness: of each, the versions between the model it was computed from and the one it changed.
-        fresh: how many of them were used for the first time.
-    """
-
-    version: int
-    used: tuple[UpdateId, ...]
+    version: int  # its number
+    used: tuple[UpdateId, ...]  # updates that it was made of
+    # of each, the versions between the model it was computed from and the one it changed
     staleness: tuple[int, ...]
-    fresh: int
+    fresh: int  # how many of them were used for the first time
 
 
 class Aggregator(ABC, Generic[Stored]):
@@ -170,11 +142,7 @@ class Aggregator(ABC, Generic[Stored]):
         return [Invitation(participant, self.version) for participant in invited]
 
     def receive(self, update: Update) -> None:
-        """Store an update.
-
-        Raises:
-            UpdateError: if it would spoil the model.
-        """
+        """Store an update. Raises UpdateError if it would spoil the model."""
         check_update(update, self.model, self.version)
         self._store(update)
 

@@ -16,27 +16,18 @@ from agents.federated.asynchronous.shards import RingVector, Shard, ring_sum
 
 
 class Confirmation(NamedTuple):
-    """What the brokers agree on.
+    """What the brokers agree on."""
 
-    Attributes:
-        confirmed: updates of which every broker holds its shard, in the order proposed.
-        incomplete: proposed updates of which a shard is missing somewhere: every broker discards them.
-    """
-
-    confirmed: list[UpdateId]
+    confirmed: list[UpdateId]  # updates of which every broker holds its shard, in the order proposed
+    # proposed updates of which a shard is missing somewhere: every broker discards them
     incomplete: list[UpdateId]
 
 
 class Component(NamedTuple):
-    """C_j of Eq. 6.1, not yet divided by the weights.
+    """C_j of Eq. 6.1, not yet divided by the weights."""
 
-    Attributes:
-        values: (d,) uint64, the sum of this broker's shards by samples, modulo 2**64.
-        samples: the sum of the weights, the same at every broker.
-    """
-
-    values: RingVector
-    samples: int
+    values: RingVector  # (d,) uint64, the sum of this broker's shards by samples, modulo 2**64
+    samples: int  # the sum of the weights, the same at every broker
 
 
 class Broker:

@@ -112,17 +112,11 @@ class HpAsgd(BufferedAggregator):
 
 
 class Guarantee(NamedTuple):
-    """What the corollary promises for K rounds.
+    """What the corollary promises for K rounds."""
 
-    Attributes:
-        smallest_step: lower end of the range of gamma_k.
-        largest_step: upper end.
-        mean_squared_gradient: bound on the mean of E ||grad f(x_k)||^2 over the rounds.
-    """
-
-    smallest_step: float
-    largest_step: float
-    mean_squared_gradient: float
+    smallest_step: float  # lower end of the range of gamma_k
+    largest_step: float  # upper end
+    mean_squared_gradient: float  # bound on the mean of E ||grad f(x_k)||^2 over the rounds
 
 
 def largest_step(lipschitz: float, staleness_bound: int) -> float:

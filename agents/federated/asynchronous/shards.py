@@ -37,23 +37,14 @@ LARGEST_WEIGHT = 2**20
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of one update that one broker gets.
+    """The part of one update that one broker gets."""
 
-    Attributes:
-        participant: who computed the update, p_i.
-        base_version: the model that it was computed from, r_alpha.
-        broker: who it is for, gamma.
-        values: (d,) uint64.
-        samples: the weight of the update.
-        number: see UpdateId.
-    """
-
-    participant: int
-    base_version: int
-    broker: int
-    values: RingVector
-    samples: int = 1
-    number: int = 0
+    participant: int  # who computed the update, p_i
+    base_version: int  # the model that it was computed from, r_alpha
+    broker: int  # who it is for, gamma
+    values: RingVector  # (d,) uint64
+    samples: int = 1  # the weight of the update
+    number: int = 0  # see UpdateId
 
     @property
     def id(self) -> UpdateId:

@@ -38,23 +38,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class InitialMapping:
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        best: the optimal placement (if `proved`).
-        runners_up: the next best placements, best first; fewer if there are fewer.
-        gap: (objective - proved lower bound) / objective of the best; 0 when proved optimal.
-        proved: whether the best is proved optimal.
-        nodes: windows that the search looked into, or placements enumerated.
-        seconds: wall time of finding and proving the best.
-    """
-
-    best: Plan
-    runners_up: tuple[Plan, ...]
-    gap: float
-    proved: bool
-    nodes: int
-    seconds: float
+    best: Plan  # the optimal placement (if `proved`)
+    runners_up: tuple[Plan, ...]  # the next best placements, best first; fewer if there are fewer
+    gap: float  # (objective - proved lower bound) / objective of the best; 0 when proved optimal
+    proved: bool  # whether the best is proved optimal
+    nodes: int  # windows that the search looked into, or placements enumerated
+    seconds: float  # wall time of finding and proving the best
 
 
 def map_initially(

@@ -26,19 +26,12 @@ Counts = Ints
 
 @dataclass(frozen=True)
 class Quota:
-    """A limit on what runs at once (Eq. 6.13-6.16).
+    """A limit on what runs at once (Eq. 6.13-6.16)."""
 
-    Attributes:
-        owner: e.g. "provider 'GCP'".
-        what: "GPUs" or "vCPUs".
-        limit: how many may be rented.
-        amounts: [V] how many one VM of each type counts.
-    """
-
-    owner: str
-    what: str
-    limit: int
-    amounts: Floats
+    owner: str  # e.g. "provider 'GCP'"
+    what: str  # "GPUs" or "vCPUs"
+    limit: int  # how many may be rented
+    amounts: Floats  # [V] how many one VM of each type counts
 
 
 @dataclass(frozen=True)
@@ -143,18 +136,12 @@ def _quotas(federation: Federation) -> tuple[Quota, ...]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A placement that keeps every limit.
+    """A placement that keeps every limit."""
 
-    Attributes:
-        counts: how many of each group are where; equal for placements that differ by an exchange of equal
-            clients only.
-        placement: one of those.
-        outcome: what it gives.
-    """
-
+    # how many of each group are where; equal for placements that differ by an exchange of equal clients only
     counts: Counts
-    placement: Placement
-    outcome: Outcome
+    placement: Placement  # one of those
+    outcome: Outcome  # what it gives
 
     def better_than(self, other: Candidate | None) -> bool:
         """A smaller objective; where they are equal, the cheaper one, then the faster one."""

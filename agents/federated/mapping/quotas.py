@@ -36,17 +36,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The linear relaxation.
+    """The linear relaxation."""
 
-    Attributes:
-        multipliers: [Q] USD that one more of each quota would save.
-        values: [columns] its solution.
-        whole: the same as counts where it is whole, and so solves the program; else None.
-    """
-
-    multipliers: Floats
-    values: Floats
-    whole: Counts | None
+    multipliers: Floats  # [Q] USD that one more of each quota would save
+    values: Floats  # [columns] its solution
+    whole: Counts | None  # the same as counts where it is whole, and so solves the program; else None
 
 
 @dataclass(frozen=True)

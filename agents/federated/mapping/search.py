@@ -34,17 +34,12 @@ _REMEMBERED = 6
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search ended with.
+    """What a search ended with."""
 
-    Attributes:
-        best: the best placement; None if none keeps the limits (proved only if `lower_bound` is inf).
-        lower_bound: no placement has a smaller objective.
-        nodes: windows that were looked into.
-    """
-
+    # the best placement; None if none keeps the limits (proved only if `lower_bound` is inf)
     best: Candidate | None
-    lower_bound: float
-    nodes: int
+    lower_bound: float  # no placement has a smaller objective
+    nodes: int  # windows that were looked into
 
     @property
     def gap(self) -> float:
@@ -57,21 +52,13 @@ class Searched:
 
 @dataclass(frozen=True)
 class _Family:
-    """Servers that see the same times.
+    """Servers that see the same times."""
 
-    Attributes:
-        region: theirs.
-        aggregation_s: theirs.
-        servers: [V] which types they are.
-        base_s: [G, V] seconds of a client's round but for aggregation.
-        times_s: [times] what a round can last, but for aggregation, within the deadline.
-    """
-
-    region: int
-    aggregation_s: float
-    servers: Bools
-    base_s: Floats
-    times_s: Floats
+    region: int  # theirs
+    aggregation_s: float  # theirs
+    servers: Bools  # [V] which types they are
+    base_s: Floats  # [G, V] seconds of a client's round but for aggregation
+    times_s: Floats  # [times] what a round can last, but for aggregation, within the deadline
 
 
 class _Node(NamedTuple):

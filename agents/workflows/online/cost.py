@@ -19,21 +19,13 @@ HOUR_S = 3600.0
 
 
 class Seen(NamedTuple):
-    """n questions at C places, as float64.
+    """n questions at C places, as float64."""
 
-    Attributes:
-        valid: (n, C + 1), "none for now" last.
-        clusters: (n, C, columns).
-        job: (n, columns).
-        pair: (n, C, columns).
-        idle: (n,) whether an idle instance is asked about.
-    """
-
-    valid: Bools
-    clusters: Floats
-    job: Floats
-    pair: Floats
-    idle: Bools
+    valid: Bools  # (n, C + 1), "none for now" last
+    clusters: Floats  # (n, C, columns)
+    job: Floats  # (n, columns)
+    pair: Floats  # (n, C, columns)
+    idle: Bools  # (n,) whether an idle instance is asked about
 
 
 def seen(observations: Observation) -> Seen:
@@ -64,11 +56,7 @@ class WorkflowRule(Policy):
         """(n, C + 1): the valid answer with the least value is taken."""
 
     def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
-        """(n,) flat actions.
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
+        """(n,) flat actions. Raises ValueError if an observation has no valid action."""
         shown = seen(observations)
         if not shown.valid.any(1).all():
             row = int(np.argmin(shown.valid.any(1)))
@@ -104,23 +92,14 @@ NEVER_USD = 1e9
 
 @dataclass(frozen=True)
 class Choices:
-    """n decisions about one step each; C places, then "none for now". Seconds and USD.
+    """n decisions about one step each; C places, then "none for now". Seconds and USD."""
 
-    Attributes:
-        shown: what was read.
-        cost: (n, C + 1) expected USD.
-        unit: (n,) what running the step costs where it is cheapest, a measure of all costs.
-        end_s: (n, C + 1) from now until the step would end, if nothing is interrupted.
-        due_s: (n,) the time that is the step's due.
-        risk: (n, C) chance that the place is interrupted before.
-    """
-
-    shown: Seen
-    cost: Floats
-    unit: Floats
-    end_s: Floats
-    due_s: Floats
-    risk: Floats
+    shown: Seen  # what was read
+    cost: Floats  # (n, C + 1) expected USD
+    unit: Floats  # (n,) what running the step costs where it is cheapest, a measure of all costs
+    end_s: Floats  # (n, C + 1) from now until the step would end, if nothing is interrupted
+    due_s: Floats  # (n,) the time that is the step's due
+    risk: Floats  # (n, C) chance that the place is interrupted before
 
     @property
     def valid(self) -> Bools:

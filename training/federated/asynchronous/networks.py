@@ -154,19 +154,12 @@ def _dense(inputs: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
 
 
 class Job(NamedTuple):
-    """One update that was asked for.
+    """One update that was asked for."""
 
-    Attributes:
-        participant: who computes it.
-        base: (d,) the model it begins with.
-        batches: (K, b) numbers of the images of each step.
-        scale: factor of the gradient that it sends, if it sends one.
-    """
-
-    participant: int
-    base: NDArray[np.float32]
-    batches: Ints
-    scale: float
+    participant: int  # who computes it
+    base: NDArray[np.float32]  # (d,) the model it begins with
+    batches: Ints  # (K, b) numbers of the images of each step
+    scale: float  # factor of the gradient that it sends, if it sends one
 
 
 class LocalWork:

@@ -38,45 +38,28 @@ FIXED_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Band:
-    """Participants whose expected response times are drawn, or set, alike.
+    """Participants whose expected response times are drawn, or set, alike."""
 
-    Attributes:
-        participants: how many; bands count participants from the first on.
-        from_slices: one end of their expected response times, in time slices.
-        to_slices: the other end.
-        spacing: "drawn" uniformly between the two for each seed, or "rising" from the one to the other in
-            equal ratios.
-    """
-
-    participants: Count
-    from_slices: Positive
-    to_slices: Positive
+    participants: Count  # how many; bands count participants from the first on
+    from_slices: Positive  # one end of their expected response times, in time slices
+    to_slices: Positive  # the other end
+    # "drawn" uniformly between the two for each seed, or "rising" from the one to the other in equal ratios
     spacing: Literal["drawn", "rising"] = "drawn"
 
 
 @dataclass(frozen=True)
 class Method:
-    """One contestant.
+    """One contestant."""
 
-    Attributes:
-        algorithm: how updates become models.
-        uploads: what FedAvg and AsynDA take, differences or gradients.
-        rate: eta of differences, gamma of gradients.
-        round_updates: W or M_L, if not the scenario's.
-        staleness_bound: T of Fed-SUDA (needed) and HP-ASGD.
-        at_once: P of HP-ASGD, the most gradients stored or being computed.
-        coordination_slices: what brokers take to confirm a list.
-        mixing: alpha of FedAsync.
-    """
-
-    algorithm: Algorithm
+    algorithm: Algorithm  # how updates become models
+    # what FedAvg and AsynDA take, differences or gradients
     uploads: Literal["difference", "gradient"] = "difference"
-    rate: Positive = 1.0
-    round_updates: Count | None = None
-    staleness_bound: Annotated[int, Field(ge=0)] | None = None
-    at_once: Count | None = None
-    coordination_slices: Annotated[float, Field(ge=0)] = 0.0
-    mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
+    rate: Positive = 1.0  # eta of differences, gamma of gradients
+    round_updates: Count | None = None  # W or M_L, if not the scenario's
+    staleness_bound: Annotated[int, Field(ge=0)] | None = None  # T of Fed-SUDA (needed) and HP-ASGD
+    at_once: Count | None = None  # P of HP-ASGD, the most gradients stored or being computed
+    coordination_slices: Annotated[float, Field(ge=0)] = 0.0  # what brokers take to confirm a list
+    mixing: Annotated[float, Field(gt=0, le=1)] = 0.6  # alpha of FedAsync
 
     def __post_init__(self) -> None:
         known = PARAMETERS[self.algorithm]
@@ -91,38 +74,23 @@ class Method:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-        title: for tables and pictures.
-        partition: who holds which images.
-        noise: which labels are perturbed.
-        bands: expected response times of the participants.
-        methods: by name.
-        reference: the method that speed-ups are against.
-        slow: numbers of the slow participants (from 0), SP of Fed-SUDA.
-        network: the model.
-        batch_size: images per step.
-        local_steps: K.
-        local_rate: gamma of the local steps.
-        round_updates: W or M_L.
-        updates: participant updates after which training ends, each counted once.
-        milestones: accuracies whose time stamps are told.
-    """
-
-    title: str
-    partition: Partition
-    bands: tuple[Band, ...]
-    methods: dict[str, Method]
-    reference: str
-    updates: Count
-    round_updates: Count
-    noise: Noise = "none"
+    title: str  # for tables and pictures
+    partition: Partition  # who holds which images
+    bands: tuple[Band, ...]  # expected response times of the participants
+    methods: dict[str, Method]  # by name
+    reference: str  # the method that speed-ups are against
+    updates: Count  # participant updates after which training ends, each counted once
+    round_updates: Count  # W or M_L
+    noise: Noise = "none"  # which labels are perturbed
+    # numbers of the slow participants (from 0), SP of Fed-SUDA
     slow: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    network: NetworkName = "mlp"
-    batch_size: Count = 16
-    local_steps: Count = 5
-    local_rate: Positive = 0.1
+    network: NetworkName = "mlp"  # the model
+    batch_size: Count = 16  # images per step
+    local_steps: Count = 5  # K
+    local_rate: Positive = 0.1  # gamma of the local steps
+    # accuracies whose time stamps are told
     milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = field(default=(0.8, 0.85, 0.9))
 
     def __post_init__(self) -> None:

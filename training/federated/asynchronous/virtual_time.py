@@ -30,19 +30,12 @@ COORDINATED = -1
 
 
 class Point(NamedTuple):
-    """The state after one new model.
+    """The state after one new model."""
 
-    Attributes:
-        time_slices: virtual time.
-        updates: participant updates used so far, each counted once.
-        accuracy: on the test images, 0 to 1.
-        staleness: mean over the updates of this round, in versions.
-    """
-
-    time_slices: float
-    updates: int
-    accuracy: float
-    staleness: float
+    time_slices: float  # virtual time
+    updates: int  # participant updates used so far, each counted once
+    accuracy: float  # on the test images, 0 to 1
+    staleness: float  # mean over the updates of this round, in versions
 
 
 @dataclass

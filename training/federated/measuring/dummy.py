@@ -53,19 +53,12 @@ _BARS = (
 
 @dataclass(frozen=True)
 class Workload:
-    """What the dummy client does. Seconds of two workloads cannot be compared.
+    """What the dummy client does. Seconds of two workloads cannot be compared."""
 
-    Attributes:
-        samples: images to train on; a quarter as many more are tested on.
-        batch_size: images per step.
-        width: channels of the first convolution; the time grows about with its square.
-        seed: of data and weights.
-    """
-
-    samples: int = 1024
-    batch_size: int = 64
-    width: int = 32
-    seed: int = 0
+    samples: int = 1024  # images to train on; a quarter as many more are tested on
+    batch_size: int = 64  # images per step
+    width: int = 32  # channels of the first convolution; the time grows about with its square
+    seed: int = 0  # of data and weights
 
     def __post_init__(self) -> None:
         for name, value, low, high in (

@@ -67,18 +67,13 @@ NAMES = ("server_train", "client_train", "server_aggregate", "client_test")
 
 @dataclass(frozen=True)
 class Exchanges:
-    """What was measured on one link.
+    """What was measured on one link."""
 
-    Attributes:
-        messages: [4] seconds of each message, in the order of `Sizes`. A message that is sent is timed until
-            its arrival is known here, so a round trip's latency is in it once.
-        rounds: seconds of all four.
-        first_round_s: seconds of the first round, which opens the connection's window; not in the others.
-    """
-
+    # [4] seconds of each message, in the order of `Sizes`. A message that is sent is timed until its arrival
+    # is known here, so a round trip's latency is in it once
     messages: tuple[Times, Times, Times, Times]
-    rounds: Times
-    first_round_s: float
+    rounds: Times  # seconds of all four
+    first_round_s: float  # seconds of the first round, which opens the connection's window; not in the others
 
 
 def measure_exchanges(

@@ -47,15 +47,10 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One scenario's methods.
+    """One scenario's methods."""
 
-    Attributes:
-        scenario: name of its file in examples/asynchronous.
-        printed: by method.
-    """
-
-    scenario: str
-    printed: Mapping[str, Printed] = field(default_factory=dict)
+    scenario: str  # name of its file in examples/asynchronous
+    printed: Mapping[str, Printed] = field(default_factory=dict)  # by method
 
     def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
         """Train all methods with all seeds and draw them; a document that JSON can hold."""

@@ -72,13 +72,9 @@ COLUMNS: Columns = (
 
 
 class Zones(NamedTuple):
-    """The contestants in one scenario.
+    """The contestants in one scenario."""
 
-    Attributes:
-        scenario: its file in examples/asynchronous; a slice is a second.
-    """
-
-    scenario: str
+    scenario: str  # its file in examples/asynchronous; a slice is a second
 
     def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
         """Play every contestant on `EPISODES_PER_SEED` test episodes per seed; a document for JSON."""

@@ -42,21 +42,13 @@ class Published(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job of both tables.
+    """A job of both tables."""
 
-    Attributes:
-        vms: c3.large, c4.large, c3.xlarge, c4.xlarge: how many of each (Table 7.4).
-        makespan: without hibernation, minutes and seconds.
-        spot_usd: without hibernation.
-        on_demand_usd: of the same VMs on demand.
-        scenarios: sc_1 to sc_7.
-    """
-
-    vms: Sequence[int]
-    makespan: str
-    spot_usd: float
-    on_demand_usd: float
-    scenarios: Sequence[Published]
+    vms: Sequence[int]  # c3.large, c4.large, c3.xlarge, c4.xlarge: how many of each (Table 7.4)
+    makespan: str  # without hibernation, minutes and seconds
+    spot_usd: float  # without hibernation
+    on_demand_usd: float  # of the same VMs on demand
+    scenarios: Sequence[Published]  # sc_1 to sc_7
 
 
 JOBS = {

@@ -112,11 +112,7 @@ def _table(number: str, sets: int) -> dict[str, Any]:
 
 
 def make_scaling(study: Study) -> dict[str, Any]:
-    """What the benchmarks measure on this machine.
-
-    Raises:
-        UsageError: if they fail.
-    """
+    """What the benchmarks measure on this machine. Raises UsageError if they fail."""
 
     def measure() -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:

@@ -243,19 +243,12 @@ def _per_cent(of: FloatVector, difference: FloatVector) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        keeper: keeps what was played.
-        progress: told of what is played.
-        learned: the learned policy; None where there is none.
-        episodes: plays this many of each instead of the published numbers, to try things out.
-    """
-
-    keeper: Keeper
-    progress: PlayProgress
-    learned: Learned | None = None
-    episodes: int | None = None
+    keeper: Keeper  # keeps what was played
+    progress: PlayProgress  # told of what is played
+    learned: Learned | None = None  # the learned policy; None where there is none
+    episodes: int | None = None  # plays this many of each instead of the published numbers, to try things out
 
     def count(self, published: int) -> int:
         """Number of episodes to play where `published` are meant."""

@@ -400,17 +400,11 @@ UNLIKE = 4.0
 
 @dataclass(frozen=True)
 class Curve:
-    """The validations of one agent over its seeds.
+    """The validations of one agent over its seeds."""
 
-    Attributes:
-        episodes: (points,) training episodes done.
-        metrics: (seeds, points) of each metric.
-        validation_episodes: of the validation suite.
-    """
-
-    episodes: Floats
-    metrics: Mapping[str, Floats]
-    validation_episodes: int
+    episodes: Floats  # (points,) training episodes done
+    metrics: Mapping[str, Floats]  # (seeds, points) of each metric
+    validation_episodes: int  # of the validation suite
 
 
 def read_curve(policies: Sequence[Path]) -> Curve:

@@ -175,21 +175,14 @@ class _Listed:
 
 @dataclass(frozen=True)
 class Cell:
-    """One set of zones and one deadline: costs of every policy.
+    """One set of zones and one deadline: costs of every policy."""
 
-    Attributes:
-        title: for people.
-        deadline_h: hours.
-        cost_usd: by policy, (starts,) means over the restart overheads; the clairvoyant's among them.
-        late: by policy, late runs.
-        runs: of each policy.
-    """
-
-    title: str
-    deadline_h: int
+    title: str  # for people
+    deadline_h: int  # hours
+    # by policy, (starts,) means over the restart overheads; the clairvoyant's among them
     cost_usd: dict[str, Floats]
-    late: dict[str, int]
-    runs: int
+    late: dict[str, int]  # by policy, late runs
+    runs: int  # of each policy
 
     def above_percent(self, policy: str) -> float:
         """Excess of its mean cost over the clairvoyant's, per cent."""
