@@ -24,11 +24,11 @@ class QuestionRule(NamedTuple):
 
 
 _ROUNDS = "agents.federated.rules"
-_STEPS = "agents.workflows.online.rules"
+_STEPS = "agents.workflows.online.cost"
 QUESTION_RULES = {
     "round_cost": QuestionRule(
         "federated",
-        f"{_ROUNDS}.round_cost:RoundCost",
+        "agents.federated.cost:RoundCost",
         "Expected cost of rounds",
         "Spotweave: late starts, two epochs on one instance",
     ),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.series import Ints
-from envs.simulation.snapshot import Category, Observation, take_rows
+from envs.simulation.snapshot import Category, FloatArray, Observation, take_rows
 
 
 class Policy(ABC):
@@ -79,3 +80,22 @@ class ByKind(Policy):
             policy = self.federated if first else self.others
             actions[rows] = policy.act_batch(shown, lanes[rows])
         return actions
+
+
+BOUND = 6.0
+"""Bound of every column in its own unit."""
+
+
+class Question(NamedTuple):
+    """n decisions about one task each; C places, then "none for now"."""
+
+    valid: NDArray[np.bool_]  # (n, C + 1)
+    cost: NDArray[np.float64]  # (n, C + 1) USD expected by the rule
+    unit: NDArray[np.float64]  # (n,) USD, a measure of what the decision is about
+    task: FloatArray  # (n, T) columns of each task
+    choice: FloatArray  # (n, C + 1, K) of each of its choices
+
+
+def bounded(columns: NDArray[np.float64]) -> FloatArray:
+    """Columns as a network reads them."""
+    return np.clip(columns, -BOUND, BOUND).astype(np.float32)

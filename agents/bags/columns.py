@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.bags.cost import BagParameters, Choices, weigh
-from agents.question import Question, bounded
+from agents.policy import Question, bounded
 from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, Observation
 

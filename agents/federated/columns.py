@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.federated.cost import Choices, RoundParameters, weigh
-from agents.question import BOUND, Question, bounded
+from agents.policy import BOUND, Question, bounded
 from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, Observation
 

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from agents.policy import Policy
 from envs.simulation import columns as col
 from envs.simulation.round_estimates import slack_s
-from envs.simulation.series import Bools, Floats
+from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import FloatArray, Observation
 
 LARGE = 1e6
@@ -232,3 +233,17 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     begin, finish, early, late, start = np.moveaxis(times, 2, 0)
     cost = np.where(valid, usd, LARGE)
     return Choices(valid, cost, unit, begin, finish, early, late, slack, start)
+
+
+class RoundCost(Policy):
+    """The expected cost alone: each epoch as late as is safe, two in a row on one instance."""
+
+    name = "round_cost"
+
+    def __init__(self, parameters: RoundParameters | None = None) -> None:
+        self.parameters = parameters if parameters is not None else RoundParameters()
+
+    def act_batch(self, observations: Observation, lanes: Ints) -> Ints:
+        """(n,) flat actions: the cheapest choices."""
+        choices = weigh(observations, self.parameters)
+        return np.asarray(choices.cost.argmin(1), np.int64)

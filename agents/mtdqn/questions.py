@@ -18,7 +18,7 @@ from agents.federated import columns as federated
 from agents.mtdqn.decide import GUIDED, RANDOM, Acting, Exploring, Label
 from agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
 from agents.mtdqn.view import Batch, View
-from agents.question import Question
+from agents.policy import Question
 from agents.rules.choice import NO_ACTION
 from agents.workflows.online import columns as workflows
 from envs.simulation.snapshot import Observation, ObservationArrays

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import RULES, Rule, load_plugins, make_rule, register
+from agents.rules.registry import RULES, Rule, RuleParameters, load_plugins, make_rule, register
 
 __all__ = ["RULES", "Rule", "RuleParameters", "make_rule", "register"]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from agents.rules.choice import load, smallest_job
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import Rule, register
+from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays

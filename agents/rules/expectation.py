@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.rules.compiled import compiled
-from agents.rules.parameters import RuleParameters
+from agents.rules.registry import RuleParameters
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays

@@ -9,8 +9,7 @@ import numpy as np
 from agents.rules.choice import NO_ACTION, is_open, mean_available, mean_request
 from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import Rule, register
+from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays

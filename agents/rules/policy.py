@@ -8,7 +8,7 @@ from agents.policy import Policy
 from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
 from agents.rules.compiled import Kernel
 from agents.rules.kernels import answers
-from agents.rules.parameters import RuleParameters
+from agents.rules.registry import RuleParameters
 from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation, contiguous
 

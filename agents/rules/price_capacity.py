@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from agents.rules.choice import NO_ACTION, is_valid, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, is_kind, spot_while_it_lasts
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import MARKET, Rule, register
+from agents.rules.registry import MARKET, Rule, RuleParameters, register
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays

@@ -8,17 +8,19 @@ of the group `spotweave.rules` (docs/extending.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from agents.rules.parameters import RuleParameters
+import numpy as np
+
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
     from agents.rules.compiled import Kernel
     from agents.rules.policy import RulePolicy
+    from envs.simulation.series import Floats
 
 GROUP = "spotweave.rules"
 
@@ -50,6 +52,42 @@ MODULES = {
 
 LIU_4 = "Liu 2022, chapter 4, rule-based baselines"
 LIU_5 = "Liu 2022, chapter 5, baselines"
+
+
+@dataclass(frozen=True)
+class RuleParameters:
+    """Base of every rule's parameters, and the parameters of a rule that has none.
+
+    Subclasses add float fields only; `vector()` lists them in the order of their definition, which is the
+    order in which the rule's kernel reads them.
+    """
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of the parameters, in the order of `vector()`."""
+        return tuple(field.name for field in fields(cls))
+
+    def vector(self) -> Floats:
+        """(P,) float64 values in the order of `names()`."""
+        return np.array([getattr(self, name) for name in self.names()], np.float64)
+
+    def changed(self, values: Mapping[str, float]) -> Self:
+        """A copy with some parameters replaced.
+
+        Raises:
+            ValueError: for a name that is not a parameter, or a value that is not a finite number.
+        """
+        known = self.names()
+        for name, value in values.items():
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                expected = ", ".join(known) if known else "none: this rule has no parameters"
+                raise ValueError(f"unknown rule parameter {name!r}{hint}: expected {expected}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+                raise ValueError(f"rule parameter {name}={value!r} must be a finite number")
+        current = {name: getattr(self, name) for name in known}
+        return type(self)(**{**current, **{name: float(value) for name, value in values.items()}})
 
 
 @dataclass(frozen=True)

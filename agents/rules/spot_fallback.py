@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from agents.rules.choice import NO_ACTION, urgent_job
 from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import MARKET, Rule, register
+from agents.rules.registry import MARKET, Rule, RuleParameters, register
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 

@@ -36,8 +36,7 @@ from agents.rules.offers import (
     no_dearer,
     place_of,
 )
-from agents.rules.parameters import RuleParameters
-from agents.rules.registry import MARKET, Rule, register
+from agents.rules.registry import MARKET, Rule, RuleParameters, register
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays

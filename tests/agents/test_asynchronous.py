@@ -17,9 +17,8 @@ from scipy.stats import kstest
 
 from agents.federated.asynchronous.aggregator import Aggregator, Update, UpdateError, UpdateId
 from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
-from agents.federated.asynchronous.brokers import Broker, confirm
+from agents.federated.asynchronous.brokers import Broker, HaleFed, confirm
 from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
-from agents.federated.asynchronous.hale_fed import HaleFed
 from agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
 from agents.federated.asynchronous.shards import (
     FRACTION_BITS,

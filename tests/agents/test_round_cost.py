@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from agents.federated.columns import describe
-from agents.federated.cost import LARGE, RoundParameters, weigh
+from agents.federated.cost import LARGE, RoundCost, RoundParameters, weigh
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.rules.round_cost import RoundCost
 from agents.named import named_rule
 from agents.rules import RULES, make_rule
 from agents.rules.appraisal import appraise

@@ -29,8 +29,7 @@ from agents.workflows.lists import (
     plans_on_fewer,
     upward_rank_s,
 )
-from agents.workflows.online.cost import WorkflowParameters, seen, weigh
-from agents.workflows.online.rules import WorkflowCost
+from agents.workflows.online.cost import WorkflowCost, WorkflowParameters, seen, weigh
 from agents.workflows.planners import PLANNERS, plan_workflow
 from agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
 from agents.workflows.split import SplitSettings, transform

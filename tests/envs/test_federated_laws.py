@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.federated.cost import RoundParameters
+from agents.federated.cost import RoundCost, RoundParameters
 from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.round_cost import RoundCost
 from agents.named import named_rule, question_rules
 from agents.policy import Policy
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.question import Question, bounded
+from agents.policy import Question, bounded
 from agents.workflows.online.cost import Choices, WorkflowParameters, seen, weigh
 from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, Observation

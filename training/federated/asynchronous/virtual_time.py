@@ -12,8 +12,8 @@ import torch
 
 from agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
 from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from agents.federated.asynchronous.brokers import HaleFed
 from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
-from agents.federated.asynchronous.hale_fed import HaleFed
 from agents.federated.asynchronous.hp_asgd import HpAsgd
 from envs.simulation.federations.rounds.decisions import Awaited
 from envs.simulation.series import Floats
