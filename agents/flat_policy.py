@@ -16,8 +16,7 @@ from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIEL
 
 # The one way from an observation to the flat vector that library agents see.
 
-CLIP = 6.0
-"""Standardised features are cut off here, as inside our own networks."""
+CLIP = 6.0  # standardised features are cut off here, as inside our own networks
 _SMALLEST_STD = 1e-6
 
 

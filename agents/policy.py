@@ -82,8 +82,7 @@ class ByKind(Policy):
         return actions
 
 
-BOUND = 6.0
-"""Bound of every column in its own unit."""
+BOUND = 6.0  # bound of every column in its own unit
 
 
 class Question(NamedTuple):

@@ -27,8 +27,7 @@ from deploy.security.tls import node_pair
 CLIENTS = 3
 WEIGHTS = {51_390: "examples/federated_mnist", 1_000_000: "a million weights"}
 VERSIONS = 20
-FLOWER_ROUND_S = 6.0
-"""What Flower 1.41 needs for a round of trivial work: it looks for messages every 3 s."""
+FLOWER_ROUND_S = 6.0  # what Flower 1.41 needs for a round of trivial work: it looks for messages every 3 s
 SHARE = 0.05
 _START_S = 60.0
 

@@ -20,8 +20,7 @@ from deploy.store.instances import Instance
 
 DEFAULT_WORK_S = 600.0
 CHECKPOINT_S = 60.0
-KEPT_S = 3600.0
-"""Terminated instances are reported for so long."""
+KEPT_S = 3600.0  # terminated instances are reported for so long
 
 
 @dataclass

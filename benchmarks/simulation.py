@@ -36,8 +36,7 @@ REPEAT_S = 1.5
 """CPU seconds of one repeat; the median repeat counts. Warm-up (compilation) comes before the first."""
 RULE_BAR_MS, POLICY_BAR_MS = 5.0, 8.0
 EXECUTIONS = APPLICATIONS = 1000
-STEPS = 1200
-"""About: this draw has somewhat more than 1,000."""
+STEPS = 1200  # about: this draw has somewhat more than 1,000
 CLUSTERS = 20
 
 

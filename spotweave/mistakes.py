@@ -7,12 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXIT_FAILED = 1
-"""It was done, and what came of it is not right: a job failed, a page differs."""
-EXIT_USER = 2
-"""What was asked for is not possible, or the service refuses it."""
-EXIT_INTERRUPTED = 130
-"""By SIGINT."""
+EXIT_FAILED = 1  # it was done, and what came of it is not right: a job failed, a page differs
+EXIT_USER = 2  # what was asked for is not possible, or the service refuses it
+EXIT_INTERRUPTED = 130  # by SIGINT
 
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}

@@ -167,8 +167,7 @@ def summary(found: Plan) -> str:
     )
 
 
-RELEASED = "bags"
-"""The released policy."""
+RELEASED = "bags"  # the released policy
 
 
 @dataclass(frozen=True)
@@ -233,12 +232,9 @@ STATES = {VmState.STARTING: "#BBBBBB", VmState.IDLE: "#EEEEEE"}
 HIBERNATED, HATCH = "#D55E00", "////"
 BAR_HEIGHT = 0.8
 ROW_INCHES = 0.17
-GAP = 0.6
-"""Rows between two VMs."""
-NARROWEST = 0.022
-"""Share of the width that a bar needs to hold the task's name."""
-FAR = 2.5
-"""Limits further than so many makespans are told in words, as the bars would be too thin otherwise."""
+GAP = 0.6  # rows between two VMs
+NARROWEST = 0.022  # share of the width that a bar needs to hold the task's name
+FAR = 2.5  # limits further than so many makespans are told in words, as the bars would be too thin otherwise
 
 
 def plan_figure(plan: Plan, title: str) -> Figure:

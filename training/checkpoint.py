@@ -29,8 +29,7 @@ from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
-"""Policies that a checkpoint may hold."""
+TrainedPolicy = ValuePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy  # policies that a checkpoint may hold
 
 
 def save_policy(

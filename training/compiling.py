@@ -21,8 +21,7 @@ from envs.environments import ENVIRONMENTS
 
 MARKET = "multicloud"
 int64: Any = numba.int64
-typeof: Any = numba.typeof
-"""Numba ships no types."""
+typeof: Any = numba.typeof  # Numba ships no types
 
 
 @contextmanager

@@ -49,8 +49,7 @@ ADDED = ("env=", "env/", "experiment=")
 NEED_ENVIRONMENT = ("train", "evaluate", "compare")
 """Commands that run in one environment, which env= names unless something else does."""
 NAME_ENVIRONMENT = ("+env=", "++env=", "resume=", "config=", "+experiment=")
-COMPILING = (*NEED_ENVIRONMENT, "results_fl")
-"""Commands that play in this process."""
+COMPILING = (*NEED_ENVIRONMENT, "results_fl")  # commands that play in this process
 
 T = TypeVar("T")
 

@@ -28,8 +28,7 @@ from training.config import UsageError, typed
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-RETRIES = 3
-"""How often a task is carried out again because its process or its machine died."""
+RETRIES = 3  # how often a task is carried out again because its process or its machine died
 
 
 class LostTaskError(UsageError):

@@ -20,12 +20,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-PlayProgress = Callable[[str, int, int], None]
-"""Called with (what is played, episodes done, episodes in all)."""
+PlayProgress = Callable[[str, int, int], None]  # called with (what is played, episodes done, episodes in all)
 
 
-SAY_EVERY_S = 10.0
-"""Seconds between two lines of a command that has nothing else to say."""
+SAY_EVERY_S = 10.0  # seconds between two lines of a command that has nothing else to say
 
 
 class Pace:

@@ -133,15 +133,12 @@ def split_rows(found: Workflow) -> list[tuple[str, ...]]:
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
 STEP, PRIVATE, MOVE = "#56B4E9", "#E69F00", "#6B6B6B"
-GAP = 0.6
-"""Rows between two clusters."""
+GAP = 0.6  # rows between two clusters
 ROW_INCHES = 0.22
-NARROWEST_PER_LETTER = 0.009
-"""Share of the width that a bar needs for each letter of the step's name."""
+NARROWEST_PER_LETTER = 0.009  # share of the width that a bar needs for each letter of the step's name
 FAR = 2.5
 """A deadline further than so many finishes is told in words, as the bars would be too thin otherwise."""
-MOST_MOVES = 60
-"""More lines than these would hide the bars."""
+MOST_MOVES = 60  # more lines than these would hide the bars
 
 
 def plan_figure(plan: Plan, title: str) -> Figure:

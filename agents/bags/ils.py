@@ -267,8 +267,7 @@ class Search:
 
 # Burst-HADS' primary scheduling map: a search's plan and burstable VMs (Teylo 2021, Algorithm 9, part 2).
 
-BURST_RATE = 0.2
-"""Burstable VMs per spot VM that the search selected (burst_rate, section 9.1)."""
+BURST_RATE = 0.2  # burstable VMs per spot VM that the search selected (burst_rate, section 9.1)
 
 
 def plan_with_bursts(

@@ -25,11 +25,9 @@ from envs.simulation.round_estimates import slack_s
 from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import FloatArray, Observation
 
-LARGE = 1e6
-"""USD of a choice that is not valid."""
+LARGE = 1e6  # USD of a choice that is not valid
 BEGIN_S, FINISH_S, EARLY_S, LATE_S, START_S = range(5)
-N_TIMES = 5
-"""Columns of the times of a task on each offer, see `Choices`."""
+N_TIMES = 5  # columns of the times of a task on each offer, see `Choices`
 _SHORTEST_UP_S = 60.0
 
 

@@ -12,8 +12,7 @@ from agents.mtdqn.forward import Sizes, n_columns
 
 GREEDY, GUIDED, RANDOM = 0, 1, 2
 """What the alternative to the largest value is (Liu 2022, eq. 4.3): none, the guide's choice, or drawn."""
-N_FACTS = 3
-"""Numbers of a decision that a view needs to tell what the network's outputs mean."""
+N_FACTS = 3  # numbers of a decision that a view needs to tell what the network's outputs mean
 
 
 class Acting(NamedTuple):

@@ -12,10 +12,8 @@ from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 from agents.rules.compiled import compiled
 from envs.simulation.snapshot import HISTORY_STEPS
 
-HALF_NEED = 0.5
-"""Need at which the second part of the mutual value reaches half of its most."""
-CLIP = 5.0
-"""Bound of columns that are scaled."""
+HALF_NEED = 0.5  # need at which the second part of the mutual value reaches half of its most
+CLIP = 5.0  # bound of columns that are scaled
 
 
 class Sizes(NamedTuple):

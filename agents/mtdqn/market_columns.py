@@ -18,8 +18,7 @@ from agents.rules.expectation import AWS, interruption_rate
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, ObservationArrays
 
-N_STATE = 27
-"""Features that are the same for all choices of a decision."""
+N_STATE = 27  # features that are the same for all choices of a decision
 N_CHOICE = 36
 STREAMING, STANDARD, PROGRESS = 0, 5, 8
 """Features that are 1 for a stream, log(1 + minutes of standard time), and the share of the work done."""

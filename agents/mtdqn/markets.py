@@ -34,18 +34,13 @@ OWN_MISSES, DELAY, MONEY, OWNED, MUTUAL = 0, 1, 2, 3, 4
 """Values of a choice: own misses, hours of delay, USD, owned hours, and what it does to all others."""
 SCALE, LEFT, BUSY = 0, 1, 2
 """Facts: what the decision is about in USD, missed deadlines at stake, worth of owned capacity."""
-BATCH_SHARE = 0.2
-"""A late batch of a stream counts as this share of a missed deadline."""
+BATCH_SHARE = 0.2  # a late batch of a stream counts as this share of a missed deadline
 DELAY_USD_HOUR, OWNED_USD_HOUR, MISS_USD = 0.25, 0.36, 25.0
 """Units in which the network learns hours of delay, owned hours and (of others) missed deadlines."""
-NEED_EXECUTOR_S = 36_000.0
-"""Executor-seconds that count as a need of 1."""
-MANY_OFFERS = 20.0
-"""With at least this many rented offers the margin is used as configured."""
-MOST_SCARCE = 8.0
-"""The factor on the margin where two offers or fewer can be rented."""
-LEAST_SCALE = 0.02
-"""USD that a decision is about at least."""
+NEED_EXECUTOR_S = 36_000.0  # executor-seconds that count as a need of 1
+MANY_OFFERS = 20.0  # with at least this many rented offers the margin is used as configured
+MOST_SCARCE = 8.0  # the factor on the margin where two offers or fewer can be rented
+LEAST_SCALE = 0.02  # USD that a decision is about at least
 LOWEST, HIGHEST = -3.0, 8.0
 """Bounds of the targets in units of a decision's scale: a few disasters must not outweigh all else."""
 

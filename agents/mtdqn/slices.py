@@ -28,12 +28,9 @@ from envs.simulation.snapshot import ObservationArrays
 
 OWN_MISSES, DELAY, MUTUAL = 0, 1, 2
 """Values of a choice: its own job's misses and delay, and what it does to all other jobs."""
-NEAR = 2.0
-"""What is drawn at random is at most this worse than the best, in missed deadlines."""
-NEED_UNIT = 20_000.0
-"""Executor-slices that count as a need of 1."""
-MOST_MISSES = 8.0
-"""Bound on a job's misses as a target: few jobs with many of them would drown the rest."""
+NEAR = 2.0  # what is drawn at random is at most this worse than the best, in missed deadlines
+NEED_UNIT = 20_000.0  # executor-slices that count as a need of 1
+MOST_MISSES = 8.0  # bound on a job's misses as a target: few jobs with many of them would drown the rest
 
 
 @compiled

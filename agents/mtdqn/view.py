@@ -13,8 +13,7 @@ from agents.mtdqn.decide import Acting, Exploring, Label
 from agents.mtdqn.forward import Sizes
 from envs.simulation.snapshot import ObservationArrays
 
-Batch = ObservationArrays
-"""Arrays with a leading axis."""
+Batch = ObservationArrays  # arrays with a leading axis
 DecideRows = Callable[[Batch, NDArray[np.int64], Acting, Exploring, Label, NDArray[np.int64]], None]
 """Fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid, and the first n rows of the
 label unless it is empty."""

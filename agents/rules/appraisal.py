@@ -14,8 +14,7 @@ from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import FloatArray, Observation, ObservationArrays, arrays_of
 
-MOST = 1.0e4
-"""Bound on an appraised cost."""
+MOST = 1.0e4  # bound on an appraised cost
 
 
 class Appraisal(NamedTuple):

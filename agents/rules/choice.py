@@ -15,12 +15,10 @@ from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 NO_ACTION = -1
-MEMORY_SIZE = 2
-"""Length of a lane's memory: state of the random stream, round-robin pointer."""
+MEMORY_SIZE = 2  # length of a lane's memory: state of the random stream, round-robin pointer
 M_RANDOM = 0
 M_POINTER = 1
-IDLE_PATIENCE_S = 1800.0
-"""How much longer than a round an idle instance is kept."""
+IDLE_PATIENCE_S = 1800.0  # how much longer than a round an idle instance is kept
 
 _LEHMER_MODULUS = 2147483647.0
 _LEHMER_MULTIPLIER = 48271.0

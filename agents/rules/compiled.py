@@ -8,8 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
-Kernel: TypeAlias = Any
-"""A function compiled by numba, which ships no types."""
+Kernel: TypeAlias = Any  # a function compiled by numba, which ships no types
 
 OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 

@@ -44,8 +44,7 @@ from envs.simulation.snapshot import Category, ObservationArrays
 ) = range(23)
 
 
-AWS = 1.0
-"""`PROVIDER` of the offers whose first hour is free when they are interrupted."""
+AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,7 @@ class _Rules(Mapping[str, Rule]):
         return len({*MODULES, *_rules})
 
 
-RULES: Mapping[str, Rule] = _Rules()
-"""Every rule by name, sorted."""
+RULES: Mapping[str, Rule] = _Rules()  # every rule by name, sorted
 
 
 def register(rule: Rule) -> Rule:

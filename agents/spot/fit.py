@@ -24,11 +24,9 @@ from agents.spot.model import Beliefs, SpotModel
 from agents.spot.plan import plan
 from envs.simulation.series import Bools, Floats, Ints
 
-PENALTY = 1.0
-"""Ridge penalty of the regressions."""
+PENALTY = 1.0  # ridge penalty of the regressions
 NEWTON_STEPS = 12
-QUALITY_S = 12 * 3600
-"""Quality is the share of so much time in which any zone has spot."""
+QUALITY_S = 12 * 3600  # quality is the share of so much time in which any zone has spot
 
 
 @dataclass(frozen=True)

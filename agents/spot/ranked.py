@@ -18,8 +18,7 @@ from envs.simulation import columns as col
 from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import Observation, take_rows
 
-NEUTRAL = 0.5
-"""Success rate of a zone that was never probed."""
+NEUTRAL = 0.5  # success rate of a zone that was never probed
 
 
 @dataclass(frozen=True)

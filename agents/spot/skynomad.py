@@ -28,10 +28,8 @@ from envs.simulation.series import Ints
 from envs.simulation.snapshot import FloatArray, Observation
 
 MARGIN_USD_HOUR = 0.5
-MARGIN_SHARE = 0.05
-"""Another option must beat the present one by this many USD/h plus this share of V."""
-WINDOW_RISK = 8.0
-"""The window for the interruption rate, in expected interruptions."""
+MARGIN_SHARE = 0.05  # another option must beat the present one by this many USD/h plus this share of V
+WINDOW_RISK = 8.0  # the window for the interruption rate, in expected interruptions
 LEAST_HAZARD = 1e-8
 HOUR_S = 3600.0
 

@@ -68,16 +68,11 @@ def earliest_s(
 
 # Changes of a schedule that the annealing tries. Compiled.
 
-DRAWS = 6
-"""Random numbers that a change uses."""
-CRITICAL_SHARE = 0.5
-"""Share of changes to steps that the finish depends on; the others are to any step."""
-CLUSTER_SHARE = 0.5
-"""Share of changes that put a step on another cluster."""
-BOTH_SHARE = 0.3
-"""Share of those that also move it in the order."""
-GROUP_SHARE = 0.3
-"""Share of those that take along neighbours: successors or, half of the time, predecessors."""
+DRAWS = 6  # random numbers that a change uses
+CRITICAL_SHARE = 0.5  # share of changes to steps that the finish depends on; the others are to any step
+CLUSTER_SHARE = 0.5  # share of changes that put a step on another cluster
+BOTH_SHARE = 0.3  # share of those that also move it in the order
+GROUP_SHARE = 0.3  # share of those that take along neighbours: successors or, half of the time, predecessors
 
 
 class Graph(NamedTuple):

@@ -201,8 +201,7 @@ def _play(world: BatchWorld, policy: Policy, key: EpisodeKey, n_jobs: int) -> tu
 
 # Action masks for networks of libraries, read from the observation that the networks see anyway.
 
-NEVER = -1e8
-"""Score of an invalid action: finite, for an entropy shall stay a number."""
+NEVER = -1e8  # score of an invalid action: finite, for an entropy shall stay a number
 
 
 def masked(scores: Tensor, features: Tensor, never: float = NEVER) -> Tensor:

@@ -22,8 +22,7 @@ from agents.library_policy import SetNetwork
 from training.adapters.flat_env import FlatWorldEnv, masked
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 
-_NEVER = 10**9
-"""A logging interval that does not come: losses are read here, not printed by the library."""
+_NEVER = 10**9  # a logging interval that does not come: losses are read here, not printed by the library
 _LOSSES = {"train/loss": "value", "train/policy_gradient_loss": "policy", "train/value_loss": "critic"}
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 

@@ -31,8 +31,7 @@ from training.evaluation.tables import console, evaluation_table, paired_table
 from training.files import prepare_directory, write_text
 from training.progress import play_progress
 
-DRAWN = 6
-"""Policies whose first episode is drawn: the reference and the best of the others."""
+DRAWN = 6  # policies whose first episode is drawn: the reference and the best of the others
 
 
 @dataclass

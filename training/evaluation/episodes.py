@@ -81,8 +81,7 @@ def suite_hash(world: BatchWorld, suite: Suite) -> str:
     return digest.hexdigest()
 
 
-Progress = Callable[[int, int], None]
-"""Called with (episodes done, episodes in all) whenever an episode ends."""
+Progress = Callable[[int, int], None]  # called with (episodes done, episodes in all) whenever an episode ends
 
 LATENCY_DECISIONS = 300
 LATENCY_WARM_UP = 20

@@ -24,8 +24,7 @@ GREY = "#8a8f98"
 UNCLEAR = "#9a7b00"
 VERDICT_COLOURS = {"better": STRONG, "worse": BAD, "unclear": UNCLEAR}
 LINE_COLOURS = ("#4c78a8", "#f58518", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#bab0ac", "#54a24b")
-LOG_RATIO = 10.0
-"""Ratio of the largest to a typical value from which an axis is logarithmic."""
+LOG_RATIO = 10.0  # ratio of the largest to a typical value from which an axis is logarithmic
 
 
 def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:

@@ -20,8 +20,7 @@ RESAMPLES = 10_000
 BOOTSTRAP_SEED = 20_220_401
 
 FloatVector = Floats
-Statistic = Callable[[FloatVector], FloatVector]
-"""Reduces the last axis."""
+Statistic = Callable[[FloatVector], FloatVector]  # Reduces the last axis
 
 
 @dataclass(frozen=True)

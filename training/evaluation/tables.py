@@ -9,8 +9,7 @@ from rich.text import Text
 from training.evaluation.runs import Comparison
 from training.evaluation.statistics import Interval, Paired
 
-WIDE = 140
-"""Columns assumed where the output is not a terminal, so that a log holds whole rows."""
+WIDE = 140  # columns assumed where the output is not a terminal, so that a log holds whole rows
 
 MOST_POLICIES = 8
 """Rows of a comparison in the terminal and at the top of its report; below, the report has all."""

@@ -34,8 +34,7 @@ from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 
-RUNS = 3
-"""Runs whose mean the thesis prints."""
+RUNS = 3  # runs whose mean the thesis prints
 METRICS = ("revocations", "time_s", "cost_usd")
 HALF_PRINTED = {"revocations": 0.005, "time_s": 0.5, "cost_usd": 0.005}
 """Half of the last digit that is printed."""

@@ -53,8 +53,7 @@ MULTI_FEDLS_POLICIES: dict[str, dict[str, Any]] = {
 }
 """What --policy may name in scenarios of kind "multi_fedls", with the options of `MultiFedLS`."""
 
-REFERENCE = "on_demand"
-"""Savings are against this policy."""
+REFERENCE = "on_demand"  # savings are against this policy
 
 _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savings_percent"}
 

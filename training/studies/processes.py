@@ -54,8 +54,7 @@ class Process(Protocol):
         """Pass a signal on, if it has not ended; called from a handler of signals."""
 
 
-Start = Callable[[Run, int], Process]
-"""Starts a run on some threads."""
+Start = Callable[[Run, int], Process]  # starts a run on some threads
 
 
 @dataclass

@@ -21,8 +21,7 @@ from training.studies.processes import Start, log_of, start_here
 from training.studies.trained import Run
 
 FAILED = 1
-CLAIM_S = 10.0
-"""How long a lost training may take to die before another takes its place."""
+CLAIM_S = 10.0  # how long a lost training may take to die before another takes its place
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 

@@ -30,8 +30,7 @@ from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings
 
-Table = Floats
-"""(seeds, episodes)"""
+Table = Floats  # (seeds, episodes)
 
 
 @dataclass(frozen=True)

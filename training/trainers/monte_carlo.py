@@ -17,8 +17,7 @@ from training.evaluation.episodes import policy_seed
 from training.settings import TrainerSettings
 from training.trainers.trainer import Learner, RoundReport, mean_metrics
 
-SCALER_ROWS = 4096
-"""Decisions on which the input normalisation is fitted."""
+SCALER_ROWS = 4096  # decisions on which the input normalisation is fitted
 
 
 class MonteCarloTrainer:

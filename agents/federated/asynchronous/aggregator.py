@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 # What a participant sends: its update of the model, and the version of the model it began with.
 
-Vector = NDArray[np.floating]
-"""All weights of a model in one row, (d,)."""
+Vector = NDArray[np.floating]  # all weights of a model in one row, (d,)
 
 
 class UpdateError(ValueError):

@@ -168,8 +168,7 @@ def confirm(
     )
 
 
-UNBOUNDED = np.iinfo(np.int64).max
-"""A staleness bound for none: chapter 6 gives HALE-Fed alone none."""
+UNBOUNDED = np.iinfo(np.int64).max  # a staleness bound for none: chapter 6 gives HALE-Fed alone none
 
 
 class HaleFed(Aggregator[UpdateId]):

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 RingVector = NDArray[np.uint64]
 FloatMask = Literal["positional", "distributional"]
 
-FRACTION_BITS = 32
-"""Values are multiples of 2**-32."""
+FRACTION_BITS = 32  # values are multiples of 2**-32
 
-LARGEST_VALUE = 2.0**10
-"""The largest absolute value of a weight that can be encoded."""
+LARGEST_VALUE = 2.0**10  # the largest absolute value of a weight that can be encoded
 
 LARGEST_WEIGHT = 2**20
 """The largest sum of weights of one component: 2**(10 + 32 + 20) is less than 2**63, so no sum overflows."""

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from envs.simulation.federations.model import Federation, Outcome, Placement
 from envs.simulation.series import Floats, Ints
 
-TOLERANCE = 1e-11
-"""Objectives (which are about 0 to 1) that differ by less are equal."""
+TOLERANCE = 1e-11  # objectives (which are about 0 to 1) that differ by less are equal
 
-Counts = Ints
-"""[G + 1, V] how many of each group are on each type; the last row is the server's."""
+Counts = Ints  # [G + 1, V] how many of each group are on each type; the last row is the server's
 
 
 @dataclass(frozen=True)

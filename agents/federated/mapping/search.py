@@ -28,8 +28,7 @@ from agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, Mappi
 from agents.federated.mapping.quotas import Costs, QuotaProgram
 from envs.simulation.series import Bools, Floats
 
-_REMEMBERED = 6
-"""Lagrange multipliers kept; each costs a pass over the types per node."""
+_REMEMBERED = 6  # Lagrange multipliers kept; each costs a pass over the types per node
 
 
 @dataclass(frozen=True)

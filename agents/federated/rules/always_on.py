@@ -69,8 +69,7 @@ def kept_or_cheapest(observations: Observation, spot: bool) -> Ints:
 
 # Where an instance is rented: the cheapest available offer that a client, or the server, may use.
 
-RETRY_S = 60
-"""Where nothing is available, the next try is so much later."""
+RETRY_S = 60  # where nothing is available, the next try is so much later
 
 
 def cheapest_offer(view: RunningApplication, client: int, market: Market) -> int | None:

@@ -32,8 +32,7 @@ from envs.simulation.federations.rounds.deployment import Deployment
 from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.running import RunningApplication
 
-PATIENCE = 2
-"""Rounds in a row that must be slow before a VM type or a link counts as degraded."""
+PATIENCE = 2  # rounds in a row that must be slow before a VM type or a link counts as degraded
 
 
 class MultiFedLS:

@@ -83,10 +83,8 @@ class WorkflowParameters(NamedTuple):
     least: float = 0.5
 
 
-MOST_USED = 3.0
-"""Dues used count up to this: beyond, the deadline is kept by the mask."""
-REDO = 1.2
-"""A step may take up to this multiple of its expected time (`Conditions.runtime_error`)."""
+MOST_USED = 3.0  # Dues used count up to this: beyond, the deadline is kept by the mask
+REDO = 1.2  # a step may take up to this multiple of its expected time (`Conditions.runtime_error`)
 NEVER_USD = 1e9
 
 

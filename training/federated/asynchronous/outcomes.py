@@ -26,11 +26,9 @@ from training.federated.asynchronous.virtual_time import (
 from training.files import prepare_directory, write_csv, write_json
 from training.studies.figures.canvas import COLOURS, draw_band, legend_below, panels, save
 
-EI_EXPONENT = 0.2
-"""Exponent of time in the efficiency index, chapter 6."""
+EI_EXPONENT = 0.2  # exponent of time in the efficiency index, chapter 6
 
-Trainings = Mapping[str, Sequence[Training]]
-"""Trainings by method, one per seed."""
+Trainings = Mapping[str, Sequence[Training]]  # trainings by method, one per seed
 
 
 def efficiency_index(training: Training) -> Floats:
@@ -93,8 +91,7 @@ def _ratio(reference: Sequence[float], own: Sequence[float]) -> dict[str, Any]:
     return {"mean": compared.ratio, "interval": [compared.ratio_interval.low, compared.ratio_interval.high]}
 
 
-POINTS = 200
-"""Points of each curve."""
+POINTS = 200  # points of each curve
 
 
 def draw_experiment(trainings: Trainings, title: str, path: Path) -> None:

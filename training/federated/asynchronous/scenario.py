@@ -150,8 +150,7 @@ def _scenario(values: object) -> Scenario:
 Partition = Literal["random_groups", "in_sequence", "shuffled_tens", "random_subgroups"]
 Noise = Literal["none", "swap", "rotate_first", "rotate_early"]
 
-NOISY = (7, 8, 9)
-"""Digits whose labels are perturbed in chapter 7."""
+NOISY = (7, 8, 9)  # digits whose labels are perturbed in chapter 7
 
 NOISY_GROUPS = 3
 """Perturbed groups in Experiment II: the first 3 of the 20 (750 of 5,000 images) of each noisy digit."""

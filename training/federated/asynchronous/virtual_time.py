@@ -23,10 +23,8 @@ from training.config import UsageError
 from training.federated.asynchronous.networks import Job, LocalWork, Network, make_network
 from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario, holdings_of, noisy_labels
 
-BROKERS = 2
-"""The thesis's experiments have two."""
-COORDINATED = -1
-"""Stands for a participant in the event that the brokers have confirmed a list."""
+BROKERS = 2  # the thesis's experiments have two
+COORDINATED = -1  # stands for a participant in the event that the brokers have confirmed a list
 
 
 class Point(NamedTuple):

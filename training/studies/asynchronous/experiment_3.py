@@ -15,8 +15,7 @@ from training.studies.cells import table
 from training.studies.figures.canvas import panels, save
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
-VALIDATION_SEED = 100
-"""Rates are chosen with it; the times that are reported are those of other seeds."""
+VALIDATION_SEED = 100  # rates are chosen with it; the times that are reported are those of other seeds
 
 RATES_PRINTED: dict[tuple[int, int], tuple[float, str]] = {
     (needed, multiple): (rate, time) for needed, multiple, rate, time in PRINTED["table_7_2"]

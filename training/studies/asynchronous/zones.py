@@ -57,8 +57,7 @@ CONTESTANTS = (
     Contestant("fed_suda", "mtdqn"),
     Contestant("fed_buff", "mtdqn"),
 )
-OURS = Contestant("syn", "mtdqn")
-"""Reference of differences: our policy with synchronous rounds."""
+OURS = Contestant("syn", "mtdqn")  # reference of differences: our policy with synchronous rounds
 
 COLUMNS: Columns = (
     ("USD", "{cost_usd[mean]:.1f}"),

@@ -24,11 +24,9 @@ ENVIRONMENT = Environment(TABLE_7_1)
 DEADLINE_S = 2100.0
 SEEDS = 30
 SLOWEST_S, FASTEST_S = 64.0, 0.5
-HALVINGS = 5
-"""Bisections of the logarithm of trial_s between these: 5 leave 16 %."""
+HALVINGS = 5  # bisections of the logarithm of trial_s between these: 5 leave 16 %
 MATCHING_SEEDS = 10
-CLOSE = 8.0
-"""Points of saving that count as close to the print."""
+CLOSE = 8.0  # points of saving that count as close to the print
 
 
 class Published(NamedTuple):

@@ -22,8 +22,7 @@ Published = Mapping[int, Mapping[str, Sequence[float]]]
 DEADLINE_S = 900.0
 SEARCH_SEEDS = (0, 1, 2)
 EXACT_LIMIT_S = 300.0
-EXACT_TASKS = 20
-"""The exact model is not tried with more: it took hours in the print."""
+EXACT_TASKS = 20  # the exact model is not tried with more: it took hours in the print
 SPOT_TYPES = tuple(vm_type for vm_type in TABLE_9_1 if not vm_type.burstable)
 
 PUBLISHED_9_3: Published = {int(tasks): row for tasks, row in PRINTED["table_9_3"].items()}

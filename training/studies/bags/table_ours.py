@@ -20,8 +20,7 @@ from training.studies.bags import chapter_7, chapter_9
 from training.studies.cells import interval_cell, table
 from training.studies.federated.playing import paired
 
-SEEDS, FIRST_SEED = 30, 100
-"""Fresh seeds: we had looked at those of Tables 7.5 and 9.6 before."""
+SEEDS, FIRST_SEED = 30, 100  # fresh seeds: we had looked at those of Tables 7.5 and 9.6 before
 THEIRS = {"hads": "HADS", "burst-hads": "Burst-HADS"}
 
 

@@ -34,8 +34,7 @@ from training.studies.federated.playing import Contestant, Kind, Study, means, o
 MAPPING = "table_7_8_to_7_10"
 ALPHA = 0.5
 ROUND_DEADLINE_S = 10_000.0
-ROUND_BUDGET_USD = 30_000.0
-"""Budget of section 7.4.1; far from binding."""
+ROUND_BUDGET_USD = 30_000.0  # budget of section 7.4.1; far from binding
 
 
 def make(study: Study) -> dict[str, Any]:

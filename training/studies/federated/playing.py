@@ -45,8 +45,7 @@ METRICS = (
 )
 """As files have them; `cost_percent` and `delay_percent` are against `Reference`, as the environment's."""
 
-Episodes = dict[str, list[float]]
-"""Values by metric, one for each episode in the suite's order."""
+Episodes = dict[str, list[float]]  # values by metric, one for each episode in the suite's order
 
 BUDGET_TOLERANCE_USD = 1e-9
 _MINUTE_S = 60
@@ -108,8 +107,7 @@ def columns(outcomes: Sequence[Outcome]) -> Episodes:
 
 # The policies that are compared, from the rule of a paper to the learned one.
 
-RELEASED = "federated"
-"""The released policy that is played unless another is named."""
+RELEASED = "federated"  # the released policy that is played unless another is named
 LEARNED = "learned"
 ROUND_COST = "round_cost"
 TITLES = {ROUND_COST: "Spotweave's rule (`round_cost`)", LEARNED: "Spotweave, learned"}

@@ -28,8 +28,7 @@ COLOURS = (
 )
 REFERENCE_COLOUR = "#6B6B6B"
 DPI = 150
-LEGEND_COLUMN = 1.7
-"""Inches that an entry of the legend takes."""
+LEGEND_COLUMN = 1.7  # inches that an entry of the legend takes
 
 
 def panels(rows: int, columns: int, polar: bool = False) -> tuple[Figure, list[list[Axes]]]:

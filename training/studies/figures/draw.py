@@ -210,8 +210,7 @@ def draw_dominance(
     return drawn
 
 
-Agents = Mapping[str, Mapping[str, Sequence[Trained]]]
-"""Trained policies by scenario, then agent."""
+Agents = Mapping[str, Mapping[str, Sequence[Trained]]]  # trained policies by scenario, then agent
 
 
 def draw_figure(
@@ -293,8 +292,7 @@ CATEGORIES = {
 }
 # Thin strokes: a thousand dots would run together into lines.
 MARK: dict[str, Any] = {"marker": "|", "linestyle": "", "markersize": 5.0, "markeredgewidth": 0.6}
-BINS = 24
-"""Bins of the angle axis of Figure 5.12."""
+BINS = 24  # bins of the angle axis of Figure 5.12
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,7 @@ def write_page(single: str, multi: str, out: Path, split: Split = "test") -> Non
 
 
 RULES = ("on_demand", "spot_fallback", "uniform_progress")
-EVERY_S = {"adrs_single": 12 * 3600, "adrs_multi": 6 * 3600}
-"""Seconds between two starts."""
+EVERY_S = {"adrs_single": 12 * 3600, "adrs_multi": 6 * 3600}  # seconds between two starts
 LANES = 16
 
 ZONE_SETS: dict[str, tuple[str, ...]] = {

@@ -26,8 +26,7 @@ THESIS = {
 """Printed cluster and seconds of each component."""
 PRINTED_TOTAL_MIN = 2.8
 PRINTED_ONE_CLUSTER_MIN = 3.3
-SIZE_GB = 10.0
-"""Not printed: private data stay, and the other half is read where it lies."""
+SIZE_GB = 10.0  # not printed: private data stay, and the other half is read where it lies
 SEEDS = range(20)
 
 

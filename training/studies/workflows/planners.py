@@ -143,12 +143,9 @@ def _interval(runs: list[dict[str, float]], name: str) -> str:
 # Lower bound of the makespan of a workflow.
 
 
-PRECISION = 4e-3
-"""Share of the known finish to which the bound is found."""
-ROUNDING = 1e-9
-"""Shorter than a known schedule by less than this share is not shorter."""
-LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Quantiles of starts and tails at which work is counted."""
+PRECISION = 4e-3  # share of the known finish to which the bound is found
+ROUNDING = 1e-9  # shorter than a known schedule by less than this share is not shorter
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # quantiles of starts and tails at which work is counted
 _INFEASIBLE = 2
 
 

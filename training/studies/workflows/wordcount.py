@@ -17,12 +17,9 @@ TEXT_GB = 100.0
 BLOCK_GB = 0.128
 BLOCKS = round(TEXT_GB / BLOCK_GB)
 PART_GB = 0.002
-COLLECT_S = 49.0
-"""The final job on the central cluster."""
-TRANSFER_S = 20.0
-"""Collecting files of 2 MB by `hdfs distcp`."""
-GB_S = 0.1
-"""Not printed; 2 MB take no time at any bandwidth."""
+COLLECT_S = 49.0  # the final job on the central cluster
+TRANSFER_S = 20.0  # collecting files of 2 MB by `hdfs distcp`
+GB_S = 0.1  # not printed; 2 MB take no time at any bandwidth
 
 PRINTED_COMPONENTS_S = (
     (100.0, 6, 16 * 60.0),
