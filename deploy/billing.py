@@ -56,15 +56,10 @@ def usd(charges: int) -> Decimal:
 
 
 class Stop(NamedTuple):
-    """A time during which an instance was stopped.
+    """A time during which an instance was stopped."""
 
-    Attributes:
-        stopped_s: epoch seconds.
-        started_s: when it was started again; None: it was not.
-    """
-
-    stopped_s: float
-    started_s: float | None
+    stopped_s: float  # epoch seconds
+    started_s: float | None  # when it was started again; None: it was not
 
 
 class PriceSegment(NamedTuple):
@@ -76,25 +71,16 @@ class PriceSegment(NamedTuple):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a bill is computed from.
-
-    Attributes:
-        by_provider: whether the provider ended it.
-        segments: prices by rising start; the first also holds before its start.
-        on_demand_micro_usd_hour: price of the same type on demand.
-        minimum_s: this many seconds are billed at least.
-        free_first_s: free if the provider ends it earlier than this.
-        disk_micro_usd_month: of its disk.
-    """
+    """What a bill is computed from."""
 
     launched_s: float
     ended_s: float | None
-    by_provider: bool
-    segments: tuple[PriceSegment, ...]
-    on_demand_micro_usd_hour: int
-    minimum_s: float = 60.0
-    free_first_s: float = 0.0
-    disk_micro_usd_month: int = 0
+    by_provider: bool  # whether the provider ended it
+    segments: tuple[PriceSegment, ...]  # prices by rising start; the first also holds before its start
+    on_demand_micro_usd_hour: int  # price of the same type on demand
+    minimum_s: float = 60.0  # this many seconds are billed at least
+    free_first_s: float = 0.0  # free if the provider ends it earlier than this
+    disk_micro_usd_month: int = 0  # of its disk
     stops: tuple[Stop, ...] = ()
 
     def __post_init__(self) -> None:
@@ -108,22 +94,15 @@ class Usage:
 
 @dataclass(frozen=True)
 class Bill:
-    """An amount that can be summed.
+    """An amount that can be summed."""
 
-    Attributes:
-        seconds: that instances ran (begun seconds, without what the minimum adds).
-        cost: charges, for everything.
-        on_demand: charges for the same instances over the same time on demand, with the same minimum; disks
-            and moves of data cost the same there.
-        disk: the part of the cost that is for disks.
-        egress: the part that is for data that were moved.
-    """
-
-    seconds: int = 0
-    cost: int = 0
+    seconds: int = 0  # that instances ran (begun seconds, without what the minimum adds)
+    cost: int = 0  # charges, for everything
+    # charges for the same instances over the same time on demand, with the same minimum; disks and moves of
+    # data cost the same there
     on_demand: int = 0
-    disk: int = 0
-    egress: int = 0
+    disk: int = 0  # the part of the cost that is for disks
+    egress: int = 0  # the part that is for data that were moved
 
     def __add__(self, other: Bill) -> Bill:
         return Bill(

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from deploy.providers.gcp.clients import Clients as GcpClients
     from deploy.store.instances import Instance
 
-_NAMED = 5
-"""Instances that a refusal names."""
+_NAMED = 5  # instances that a refusal names
 
 
 def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> dict[str, Provider]:

@@ -19,36 +19,28 @@ _Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 
 
 class ActingConfig(Part):
-    """The acting policies of mode "shadow": rules, released policies or paths.
+    """The acting policies of mode "shadow": rules, released policies or paths."""
 
-    Attributes:
-        market: for Spark jobs.
-        federated: for federated tasks; None: the market policy decides about these too.
-    """
-
-    market: str = "expected_cost"
+    market: str = "expected_cost"  # for Spark jobs
+    # for federated tasks; None: the market policy decides about these too
     federated: str | None = "round_cost"
 
 
 class PolicyConfig(Part):
-    """The policies, and whether they act. `policy: NAME` names one for all tasks.
+    """The policies, and whether they act. `policy: NAME` names one for all tasks."""
 
-    Attributes:
-        market: rule, released policy or path, for Spark jobs, tasks of bags and steps of workflows.
-        federated: the same for federated tasks; None: the market policy decides about these too.
-        weights: of the market policy's value components; None: those it was trained with.
-        mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
-            would have chosen is written down next to it.
-        acting: who acts in mode "shadow".
-        workflows: planner of the clusters on which steps of workflows run, of whose offers the market policy
-            takes one. None: that decides among all.
-    """
-
+    # rule, released policy or path, for Spark jobs, tasks of bags and steps of workflows
     market: str = "spotweave"
+    # the same for federated tasks; None: the market policy decides about these too
     federated: str | None = "spotweave"
+    # of the market policy's value components; None: those it was trained with
     weights: tuple[FiniteFloat, ...] | None = None
+    # "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these would have
+    # chosen is written down next to it
     mode: Mode = Mode.ACT
-    acting: ActingConfig = ActingConfig()
+    acting: ActingConfig = ActingConfig()  # who acts in mode "shadow"
+    # planner of the clusters on which steps of workflows run, of whose offers the market policy takes one.
+    # None: that decides among all.
     workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "annealing"
 
     @model_validator(mode="before")
@@ -58,56 +50,36 @@ class PolicyConfig(Part):
 
 
 class TlsConfig(Part):
-    """TLS files, relative to the deployment's file.
+    """TLS files, relative to the deployment's file."""
 
-    Attributes:
-        certificate: PEM; the server's own first, then the chain.
-        key: PEM, permissions 0600.
-    """
-
-    certificate: Path
-    key: Path
+    certificate: Path  # PEM; the server's own first, then the chain
+    key: Path  # PEM, permissions 0600
 
 
 class QuotasConfig(Part):
-    """What every submitter may take, admins too; tokens of one name are one submitter's.
+    """What every submitter may take, admins too; tokens of one name are one submitter's."""
 
-    Attributes:
-        live_jobs: of a submitter, that have not ended.
-        stored_mib: files that came with a submitter's jobs and are still kept.
-        all_stored_mib: of all submitters together.
-        free_disk_mib: of the disk with the jobs' folders; uploads leave it alone.
-    """
-
-    live_jobs: PositiveInt = 1000
+    live_jobs: PositiveInt = 1000  # of a submitter, that have not ended
     jobs_a_minute: PositiveInt = 60
-    stored_mib: PositiveInt = 4096
-    all_stored_mib: PositiveInt = 32_768
+    stored_mib: PositiveInt = 4096  # files that came with a submitter's jobs and are still kept
+    all_stored_mib: PositiveInt = 32_768  # of all submitters together
+    # of the disk with the jobs' folders; uploads leave it alone
     free_disk_mib: Annotated[int, Field(ge=0)] = 1024
 
 
 class HttpConfig(Part):
-    """The HTTP service: address, access and limits.
+    """The HTTP service: address, access and limits."""
 
-    Attributes:
-        host: address or name; beyond loopback it needs tokens and TLS.
-        port: 0 for any that is free.
-        tokens: whether requests need an access token. Without, everyone on this machine may do everything.
-        tls: None for plain HTTP.
-        insecure: `deploy.security.tls.INSECURE_WORDS`, to listen beyond loopback without protection.
-        connections: at once; beyond them those go that keep the service waiting.
-        connections_each: of one address. Behind a proxy all clients have its address.
-        quotas: what a submitter may take.
-    """
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8421
+    host: str = "127.0.0.1"  # address or name; beyond loopback it needs tokens and TLS
+    port: Annotated[int, Field(ge=0, le=65535)] = 8421  # 0 for any that is free
+    # whether requests need an access token. Without, everyone on this machine may do everything.
     tokens: bool = True
-    tls: TlsConfig | None = None
+    tls: TlsConfig | None = None  # None for plain HTTP
+    # `deploy.security.tls.INSECURE_WORDS`, to listen beyond loopback without protection
     insecure: str | None = None
-    connections: PositiveInt = 1000
-    connections_each: PositiveInt = 500
-    quotas: QuotasConfig = QuotasConfig()
+    connections: PositiveInt = 1000  # at once; beyond them those go that keep the service waiting
+    connections_each: PositiveInt = 500  # of one address. Behind a proxy all clients have its address.
+    quotas: QuotasConfig = QuotasConfig()  # what a submitter may take
 
 
 class LoopConfig(Part):
@@ -125,17 +97,13 @@ class LoopConfig(Part):
 
 
 class CheckpointsConfig(Part):
-    """Checkpoint locations. One text is for both kinds of jobs.
+    """Checkpoint locations. One text is for both kinds of jobs."""
 
-    Attributes:
-        spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`gs://`; `s3://` is
-            understood as `s3a://`); None: in the job's folder on this machine, which does only where nodes
-            see that too.
-        flower: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or an absolute folder, which gets a copy of each
-            round's weights, and the checkpoints of bags; None: they are on this machine only.
-    """
-
+    # folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`gs://`; `s3://` is understood as
+    # `s3a://`); None: in the job's folder on this machine, which does only where nodes see that too
     spark: str | None = None
+    # `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or an absolute folder, which gets a copy of each round's
+    # weights, and the checkpoints of bags; None: they are on this machine only
     flower: str | None = None
 
     @field_validator("spark")
@@ -159,44 +127,36 @@ class RunnersConfig(Part):
     """What runs jobs: Spark's master and drivers and Flower's SuperLinks here, their other halves on nodes.
 
     Attributes:
-        address: of this machine as nodes reach it; masters, drivers and SuperLinks listen there only.
-        node_python: of the nodes, with this package and the jobs' libraries; None: as here.
-        node_spark_home: SPARK_HOME of the nodes; None: as here.
-        node_java_home: JAVA_HOME of the nodes; None: as here.
-        checkpoints: where jobs keep their checkpoints.
-        sandbox: how jobs' code on this machine is kept apart from the deployment and from that of others:
-            drivers, SuperLinks with their ServerApps, and what runs on instances of the local provider.
-        trust_submitters: whoever may submit a job may do all that the scheduler may do.
         sandbox_ids: FIRST-LAST of the user and group ids that jobs get where `serve` runs as root; no account
             may have one of them.
-        readable: folders that jobs may read although a sandbox hides them (homes, /run, this file's folder).
-        server_gpus: GPUs of this machine, by the N of their /dev/nvidiaN, which ServerApps may use where the
-            job asks for GPUs.
-        data: by region: a folder, relative to this file, in which its cluster keeps what workflows read. This
-            machine and the region's nodes see it.
-        driver_memory_most_gib: what a driver, or a SuperLink with its ServerApps, may have in memory; over
-            it, it is killed and has failed.
-        driver_files_most_gib: the same of the files in the job's folder and its own.
-        driver_log_most_mib: the same of what it prints.
-        driver_processes_most: the same of its processes.
     """
 
+    # of this machine as nodes reach it; masters, drivers and SuperLinks listen there only
     address: IPvAnyAddress = IPv4Address("127.0.0.1")
-    node_python: str | None = None
-    node_spark_home: str | None = None
-    node_java_home: str | None = None
-    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    node_python: str | None = None  # of the nodes, with this package and the jobs' libraries; None: as here
+    node_spark_home: str | None = None  # SPARK_HOME of the nodes; None: as here
+    node_java_home: str | None = None  # JAVA_HOME of the nodes; None: as here
+    checkpoints: CheckpointsConfig = CheckpointsConfig()  # where jobs keep their checkpoints
+    # how jobs' code on this machine is kept apart from the deployment and from that of others: drivers,
+    # SuperLinks with their ServerApps, and what runs on instances of the local provider
     sandbox: SandboxMode = SandboxMode.AUTO
-    trust_submitters: bool = False
+    trust_submitters: bool = False  # whoever may submit a job may do all that the scheduler may do
     # The range from which systemd takes ids for the while that a service runs.
     sandbox_ids: Annotated[str, Field(pattern=r"^[1-9][0-9]{2,8}-[1-9][0-9]{2,8}$")] = "61184-65519"
+    # folders that jobs may read although a sandbox hides them (homes, /run, this file's folder)
     readable: tuple[Path, ...] = ()
+    # GPUs of this machine, by the N of their /dev/nvidiaN, which ServerApps may use where the job asks for
+    # GPUs
     server_gpus: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = ()
+    # by region: a folder, relative to this file, in which its cluster keeps what workflows read. This machine
+    # and the region's nodes see it.
     data: dict[str, Path] = Field(default_factory=dict)
+    # what a driver, or a SuperLink with its ServerApps, may have in memory; over it, it is killed and has
+    # failed
     driver_memory_most_gib: _Positive = 8.0
-    driver_files_most_gib: _Positive = 50.0
-    driver_log_most_mib: _Positive = 1024.0
-    driver_processes_most: Annotated[int, Field(ge=10)] = 1000
+    driver_files_most_gib: _Positive = 50.0  # the same of the files in the job's folder and its own
+    driver_log_most_mib: _Positive = 1024.0  # the same of what it prints
+    driver_processes_most: Annotated[int, Field(ge=10)] = 1000  # the same of its processes
 
     @property
     def ids(self) -> tuple[int, int]:
@@ -233,29 +193,20 @@ class RunnersConfig(Part):
 
 
 class DeploymentConfig(YamlFile):
-    """A deployment.
+    """A deployment."""
 
-    Attributes:
-        state: folder of everything it must remember; absolute, or relative to the current folder.
-        store: database URL; None: a SQLite file in `state`.
-        policy: who decides.
-        scheduler: the loop.
-        http: the service.
-        runners: what runs jobs.
-        budget_usd: what everything may cost together, since the deployment began; a hard limit. None: none.
-        providers: where it rents: files, relative to this one, by the provider's name.
-        emulators: files of emulated clouds, relative to this file, by the provider's name: `python -m
-            deploy.demo` starts them; `serve` does not (see `spotweave emulate aws` and `emulate gcp`).
-    """
-
-    state: Path
-    store: str | None = None
-    policy: PolicyConfig = PolicyConfig()
-    scheduler: LoopConfig = LoopConfig()
-    http: HttpConfig = HttpConfig()
-    runners: RunnersConfig = RunnersConfig()
+    state: Path  # folder of everything it must remember; absolute, or relative to the current folder
+    store: str | None = None  # database URL; None: a SQLite file in `state`
+    policy: PolicyConfig = PolicyConfig()  # who decides
+    scheduler: LoopConfig = LoopConfig()  # the loop
+    http: HttpConfig = HttpConfig()  # the service
+    runners: RunnersConfig = RunnersConfig()  # what runs jobs
+    # what everything may cost together, since the deployment began; a hard limit. None: none.
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    # where it rents: files, relative to this one, by the provider's name
     providers: Annotated[dict[str, Path], Field(min_length=1)]
+    # files of emulated clouds, relative to this file, by the provider's name: `python -m deploy.demo` starts
+    # them; `serve` does not (see `spotweave emulate aws` and `emulate gcp`)
     emulators: dict[str, Path] = Field(default_factory=dict)
 
     @property

@@ -52,14 +52,11 @@ JOBS = tuple(
     for name in ("wordcount.yaml", "pi.yaml", "streaming.yaml", "federated_mnist.yaml")
 )
 QUICK_JOBS = JOBS[:2]
-WITHIN_S = 600.0
-"""Seconds after which a demo gives up on a machine of the reference's speed."""
-LOG = "demo.log"
-"""Also tells a demo's state folder, which the next demo deletes, from anybody else's."""
+WITHIN_S = 600.0  # seconds after which a demo gives up on a machine of the reference's speed
+LOG = "demo.log"  # also tells a demo's state folder, which the next demo deletes, from anybody else's
 MOST_SLOW = 6.0
 """How many times slower than the reference a machine may be; on a slower one the demo refuses to start."""
-_REFERENCE_S = 0.6
-"""What `slowness` measures on two idle cores of a cloud machine of 2024."""
+_REFERENCE_S = 0.6  # what `slowness` measures on two idle cores of a cloud machine of 2024
 _QUICK_CLOCK = 2.0
 _POLL_S = 0.5
 _EVENTS_SHOWN = 12
@@ -90,13 +87,9 @@ def paced(spec: JobSpec, pace: float) -> JobSpec:
 
 
 class DemoConfig(DeploymentConfig):
-    """A deployment whose recorded markets pass more slowly on a slow machine.
+    """A deployment whose recorded markets pass more slowly on a slow machine."""
 
-    Attributes:
-        pace: how many times as slowly.
-    """
-
-    pace: float = 1.0
+    pace: float = 1.0  # how many times as slowly
 
     def rented(self) -> dict[str, ProviderConfig]:
         """Its providers by name (see `DeploymentConfig.rented`), local markets and notices at this pace."""

@@ -18,15 +18,11 @@ from deploy.store.instances import Instance
 from deploy.store.store import Store
 
 _EVERY_S = 5.0
-_ROUND_S = 5.0
-"""A round waits so long for answers; those that come later are for the next one."""
-_MOST = 256
-"""Nodes of one round. With more of them each is asked every few rounds."""
+_ROUND_S = 5.0  # a round waits so long for answers; those that come later are for the next one
+_MOST = 256  # nodes of one round. With more of them each is asked every few rounds.
 _AT_ONCE = 96
-_DOUBTFUL_AT_ONCE = 64
-"""At most this many of them did not answer last time: they keep no one else waiting."""
-_UNANSWERED = 3
-"""Questions in a row that make a silence of it: one may get lost, or the clock be set."""
+_DOUBTFUL_AT_ONCE = 64  # at most this many of them did not answer last time: they keep no one else waiting
+_UNANSWERED = 3  # questions in a row that make a silence of it: one may get lost, or the clock be set
 _CUT_OFF = 3
 _CUT_OFF_S = 600.0
 """If this many nodes are all silent it is more likely us who cannot be heard. That is believed so long."""
@@ -60,17 +56,11 @@ class Heartbeat(Protocol):
 
 
 class _Heard(NamedTuple):
-    """The latest heartbeat of a running node.
+    """The latest heartbeat of a running node."""
 
-    Attributes:
-        answered_s: when it last answered, or was first asked.
-        unanswered_s: when its last question that got no answer was given up.
-        unanswered: questions since its last answer.
-    """
-
-    answered_s: float
-    unanswered_s: float
-    unanswered: int = 0
+    answered_s: float  # when it last answered, or was first asked
+    unanswered_s: float  # when its last question that got no answer was given up
+    unanswered: int = 0  # questions since its last answer
 
 
 class Heartbeats:

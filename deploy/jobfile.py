@@ -18,10 +18,8 @@ from spotweave.documents import checked, load
 MAX_BYTES = 20 << 20
 """Most bytes of a job's files together: in base64 they must fit into the service's largest request."""
 
-MOST_FILES = 10_000
-"""Most files in a folder that is sent with a job."""
-FOLDER_SUFFIX = ".folder.zip"
-"""Suffix of the archive that a folder in `py_files` is packed into."""
+MOST_FILES = 10_000  # most files in a folder that is sent with a job
+FOLDER_SUFFIX = ".folder.zip"  # suffix of the archive that a folder in `py_files` is packed into
 Program = TypeVar("Program", bound=SparkProgram)
 
 

@@ -31,8 +31,7 @@ _RANDOM = re.compile(
 _URL_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 _CHATTY = ("uvicorn", "alembic", "httpx", "httpcore", "sqlalchemy")
 """Libraries that are asked for warnings only, unless everything is."""
-_NEVER = ("botocore",)
-"""Below warnings it writes down whole requests, user data encoded among them."""
+_NEVER = ("botocore",)  # below warnings it writes down whole requests, user data encoded among them
 
 
 def without_secrets(text: str) -> str:

@@ -13,8 +13,7 @@ from deploy.store.folders import Retention
 from deploy.store.store import Store
 
 _EVERY_S = 60.0
-_MOST = 20
-"""Folders of one round."""
+_MOST = 20  # folders of one round
 _WITHIN_S = 600.0
 _REMOVED = ".removed-"
 _DAY_S = 86_400.0

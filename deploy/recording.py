@@ -37,46 +37,29 @@ class RecordingError(ValueError):
 
 @dataclass
 class Happenings:
-    """What became of launches on one offer, in epoch seconds.
+    """What became of launches on one offer, in epoch seconds."""
 
-    Attributes:
-        refused: for want of capacity.
-        launched: without.
-        interrupted: by the provider.
-    """
-
-    refused: list[float] = field(default_factory=list)
-    launched: list[float] = field(default_factory=list)
-    interrupted: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)  # for want of capacity
+    launched: list[float] = field(default_factory=list)  # without
+    interrupted: list[float] = field(default_factory=list)  # by the provider
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of series.csv; it holds until the next.
+    """A line of series.csv; it holds until the next."""
 
-    Attributes:
-        time_s: from the trace's start.
-        available: None in a trace of prices only.
-    """
-
-    time_s: int
-    available: bool | None
+    time_s: int  # from the trace's start
+    available: bool | None  # None in a trace of prices only
     price_micro_usd_hour: int
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One offer's trace.
+    """One offer's trace."""
 
-    Attributes:
-        place: of the offer.
-        start_s: epoch seconds of `time_s` 0.
-        rows: by time, at least one.
-    """
-
-    place: Place
-    start_s: int
-    rows: Sequence[Row]
+    place: Place  # of the offer
+    start_s: int  # epoch seconds of `time_s` 0
+    rows: Sequence[Row]  # by time, at least one
 
 
 def record(store: Store, places: Mapping[str, Place], since_s: float = 0.0) -> list[Recording]:
@@ -162,8 +145,7 @@ class _Mark(IntEnum):
     LAUNCHED = 1
     INTERRUPTED = 2
     REFUSED = 3
-    OVER = 4
-    """The moment after an interruption."""
+    OVER = 4  # the moment after an interruption
 
 
 def series(quotes: Sequence[Quote], happened: Happenings, start_s: int, end_s: float) -> list[Row]:

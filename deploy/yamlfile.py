@@ -21,12 +21,9 @@ class Part(BaseModel):
 
 
 class YamlFile(Part):
-    """A whole file.
+    """A whole file."""
 
-    Attributes:
-        folder: of the file, which relative paths in it are relative to.
-    """
-
+    # of the file, which relative paths in it are relative to
     folder: Annotated[Path, Field(exclude=True)] = Path()
 
     @classmethod

@@ -91,23 +91,15 @@ class Job(JobSummary):
 
 @dataclass(frozen=True)
 class LogPart:
-    """Part of what a task has printed.
+    """Part of what a task has printed."""
 
-    Attributes:
-        text: without control characters but line feeds and tabs.
-        attempt: of which attempt; 0 if none has begun.
-        end: `after` of the next request for what follows.
-        more: whether more is there already.
-        ended: what has ended, so that no more comes: no, attempt, job.
-    """
-
-    text: str
+    text: str  # without control characters but line feeds and tabs
     task: str
-    attempt: int
+    attempt: int  # of which attempt; 0 if none has begun
     attempts: int
-    end: int
-    more: bool
-    ended: str
+    end: int  # `after` of the next request for what follows
+    more: bool  # whether more is there already
+    ended: str  # what has ended, so that no more comes: no, attempt, job
 
 
 class Client:

@@ -173,8 +173,7 @@ def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str
     return found
 
 
-Row = dict[str, Any]
-"""Facts of an `Offer`; asked of the clouds themselves, also `ProviderConfig.details`."""
+Row = dict[str, Any]  # facts of an `Offer`; asked of the clouds themselves, also `ProviderConfig.details`
 
 
 def offers_of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | None) -> list[Row]:

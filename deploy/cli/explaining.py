@@ -14,8 +14,7 @@ from deploy.cli.client import Client
 from deploy.cli.tables import ago, clock, console, line, span, table, usd
 from spotweave.mistakes import harmless, say
 
-_SHOWN = 10
-"""Tasks and instances on the one screen of `spotweave status`."""
+_SHOWN = 10  # tasks and instances on the one screen of `spotweave status`
 
 
 def state(job: Mapping[str, Any]) -> str:

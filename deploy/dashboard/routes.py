@@ -37,8 +37,7 @@ from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task
 
-MAX_TEXT = 300
-"""Longer messages are cut here; the job's explanation has all of them."""
+MAX_TEXT = 300  # longer messages are cut here; the job's explanation has all of them
 
 _COST: dict[str, Any] = {
     "usd": 0.03,
@@ -119,18 +118,13 @@ class SpanView(BaseModel):
     offer_id: str
     market: Market
     instances: int
-    usd_hour: float
-    """Price of all instances at the prices of the request."""
+    usd_hour: float  # price of all instances at the prices of the request
     requested_s: float
-    launched_s: float | None
-    """Launch time of the first instance; null if none was launched yet."""
-    ready_s: float | None
-    """When all were."""
+    launched_s: float | None  # launch time of the first instance; null if none was launched yet
+    ready_s: float | None  # when all were
     ended_s: float | None
-    notice_s: float | None
-    """When the provider said it will end the first of them."""
-    interruptions: list[float]
-    """When the provider ended any of them."""
+    notice_s: float | None  # when the provider said it will end the first of them
+    interruptions: list[float]  # when the provider ended any of them
 
     @classmethod
     def of(cls, span: Span) -> SpanView:
@@ -142,20 +136,15 @@ class LaneView(View):
     """A task of a job."""
 
     task: str
-    attempt: int
-    """0 before the first."""
-    phase: Phase | None
-    """Phase of the latest attempt; null while the task waits for a place."""
+    attempt: int  # 0 before the first
+    phase: Phase | None  # phase of the latest attempt; null while the task waits for a place
     progress: float
     executions_done: int
     waiting_since_s: float | None
-    not_before_s: float | None
-    """Earliest time of the next placement; null if it may be placed now."""
+    not_before_s: float | None  # earliest time of the next placement; null if it may be placed now
     message: str
-    after: list[str]
-    """Tasks of its job that must have succeeded before it is placed."""
-    spans: list[SpanView]
-    """The oldest first."""
+    after: list[str]  # tasks of its job that must have succeeded before it is placed
+    spans: list[SpanView]  # the oldest first
 
 
 class JobBar(View):
@@ -170,18 +159,13 @@ class JobBar(View):
     ended_s: float | None
     deadline_s: float | None
     """Epoch seconds; null without one, and for streaming jobs, whose batches have deadlines."""
-    progress: float
-    """Mean of its tasks; 1 once it has succeeded."""
-    misses: int
-    """Batch deadlines missed."""
-    interruptions: int
-    """Interruptions within the spans shown, drawn as moments."""
+    progress: float  # mean of its tasks; 1 once it has succeeded
+    misses: int  # batch deadlines missed
+    interruptions: int  # interruptions within the spans shown, drawn as moments
     reason: str
     cost: CostView
-    tasks: int
-    """Number of tasks; `lanes` may have fewer."""
-    tasks_done: int
-    """Number of tasks that have succeeded."""
+    tasks: int  # number of tasks; `lanes` may have fewer
+    tasks_done: int  # number of tasks that have succeeded
     lanes: list[LaneView]
 
 
@@ -194,14 +178,10 @@ class DecisionLine(View):
     task: str
     policy: str
     mode: Mode
-    chosen: str | None
-    """An offer; null: none for now."""
-    values: Mapping[str, float]
-    """Values of the chosen candidate by component."""
-    reason: str
-    """Why the safety net overruled the policy; "" where it did not."""
-    next_best: str | None
-    """The available offer after the chosen one in the policy's order; null without one."""
+    chosen: str | None  # an offer; null: none for now
+    values: Mapping[str, float]  # values of the chosen candidate by component
+    reason: str  # why the safety net overruled the policy; "" where it did not
+    next_best: str | None  # the available offer after the chosen one in the policy's order; null without one
     next_values: Mapping[str, float]
     latency_s: float
     shadow_policy: str | None
@@ -231,35 +211,25 @@ class Overview(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    time_s: float
-    """The service's clock."""
+    time_s: float  # the service's clock
     deployment: str
     policy: str
     federated_policy: str | None
-    mode: Mode | None
-    """Mode of this process's scheduler, else of the latest decision; null before the first."""
-    scheduler: bool
-    """Whether this process has one; if not, `offers` and `last_pass_s` are not known."""
+    mode: Mode | None  # mode of this process's scheduler, else of the latest decision; null before the first
+    scheduler: bool  # whether this process has one; if not, `offers` and `last_pass_s` are not known
     last_pass_s: float | None
-    pass_within_s: float
-    """An older pass means that the scheduler does not work."""
+    pass_within_s: float  # an older pass means that the scheduler does not work
     counts: dict[JobState, int]
-    cost: CostView
-    """Cost of everything so far."""
+    cost: CostView  # cost of everything so far
     jobs: list[JobBar]
     """This many of each group: running (newest first), waiting (oldest first), ended (newest first)."""
-    instances_live: int
-    """Number of live instances; `instances` may have fewer."""
-    instances: list[InstanceView]
-    """Instances that exist or may exist, the newest first."""
-    offers_known: int
-    """Number of offers; `offers` may have fewer."""
+    instances_live: int  # number of live instances; `instances` may have fewer
+    instances: list[InstanceView]  # instances that exist or may exist, the newest first
+    offers_known: int  # number of offers; `offers` may have fewer
     offers: list[OfferView]
     """As they were in the latest pass: used ones first, then available ones, then by price."""
-    decisions: list[DecisionLine]
-    """The latest, the newest first."""
-    events: list[EventView]
-    """The latest, the newest first."""
+    decisions: list[DecisionLine]  # the latest, the newest first
+    events: list[EventView]  # the latest, the newest first
 
 
 def _values(candidate: CandidateRecord | None) -> Mapping[str, float]:
@@ -271,8 +241,7 @@ def _values(candidate: CandidateRecord | None) -> Mapping[str, float]:
 
 # `GET /v1/overview`: one moment of the store, and the offers of the scheduler's latest pass.
 
-LANES = 50
-"""Tasks of one job."""
+LANES = 50  # tasks of one job
 SPANS = 2000
 INSTANCES = 100
 OFFERS = 200

@@ -18,28 +18,19 @@ BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
 
 
 class PoolConfig(Part):
-    """The capacity of one instance type in one zone.
+    """The capacity of one instance type in one zone."""
 
-    Attributes:
-        zone: as the cloud names it; its region follows from it.
-        instance_type: as the cloud names it.
-        trace: folder of a market trace (docs/traces.md) of its spot market, relative to the configuration;
-            None: the spot price never changes and capacity never ends.
-        spot_usd_hour: spot price where the trace holds none, and without a trace.
-        capacity_only: take the trace's capacity, and `spot_usd_hour` for its price, as of a list.
-        on_demand_usd_hour: price on demand.
-        spot_capacity: spot instances that fit while the trace says that there is capacity.
-        on_demand_capacity: instances on demand that fit at any time.
-    """
-
-    zone: str
-    instance_type: str
+    zone: str  # as the cloud names it; its region follows from it
+    instance_type: str  # as the cloud names it
+    # folder of a market trace (docs/traces.md) of its spot market, relative to the configuration; None: the
+    # spot price never changes and capacity never ends
     trace: str | None = None
-    spot_usd_hour: NotNegative | None = None
-    capacity_only: bool = False
-    on_demand_usd_hour: Positive
+    spot_usd_hour: NotNegative | None = None  # spot price where the trace holds none, and without a trace
+    capacity_only: bool = False  # take the trace's capacity, and `spot_usd_hour` for its price, as of a list
+    on_demand_usd_hour: Positive  # price on demand
+    # spot instances that fit while the trace says that there is capacity
     spot_capacity: Annotated[int, Field(ge=0)] = 10
-    on_demand_capacity: Annotated[int, Field(ge=0)] = 100
+    on_demand_capacity: Annotated[int, Field(ge=0)] = 100  # instances on demand that fit at any time
 
     @model_validator(mode="after")
     def _market(self) -> PoolConfig:
@@ -59,40 +50,26 @@ class PoolConfig(Part):
 
 
 class EmulatorConfig(YamlFile):
-    """What all emulated clouds are told.
+    """What all emulated clouds are told."""
 
-    Attributes:
-        state: folder of what instances that are processes keep; relative to the configuration.
-        clock: `real`, or `virtual`: time passes when `POST /_emulator/clock` says so.
-        start_s: epoch seconds at which a virtual clock starts.
-        time_factor: recorded seconds that pass in one second of the clock. Prices stay per hour of the clock.
-        trace_start_s: where in the recordings the emulator's first moment lies.
-        seed: of everything that is left to chance.
-        machines: `processes`: each running instance is a group of processes with a loopback address of its
-            own; `none`: instances are states only.
-        pools: what can be rented.
-        launch_s: from the request until an instance runs.
-        shutdown_s: from the end of an instance until it is called terminated, or stopped.
-        notice_s: of an interruption.
-        buckets: of objects, that are there and empty at the start.
-        faults: what goes wrong.
-    """
-
-    disks: ClassVar[str]
-    """The key of the prices of disks by region."""
-    state: Path
+    disks: ClassVar[str]  # the key of the prices of disks by region
+    state: Path  # folder of what instances that are processes keep; relative to the configuration
+    # `real`, or `virtual`: time passes when `POST /_emulator/clock` says so
     clock: Literal["real", "virtual"] = "real"
-    start_s: NotNegative = 1_750_000_000.0
+    start_s: NotNegative = 1_750_000_000.0  # epoch seconds at which a virtual clock starts
+    # recorded seconds that pass in one second of the clock. Prices stay per hour of the clock.
     time_factor: Positive = 1.0
-    trace_start_s: NotNegative = 0.0
-    seed: int = 0
+    trace_start_s: NotNegative = 0.0  # where in the recordings the emulator's first moment lies
+    seed: int = 0  # of everything that is left to chance
+    # `processes`: each running instance is a group of processes with a loopback address of its own; `none`:
+    # instances are states only
     machines: Literal["none", "processes"] = "none"
-    pools: Sequence[PoolConfig]
-    launch_s: NotNegative = 20.0
-    shutdown_s: NotNegative = 5.0
-    notice_s: NotNegative
-    buckets: tuple[BucketName, ...] = ()
-    faults: FaultConfig = FaultConfig()
+    pools: Sequence[PoolConfig]  # what can be rented
+    launch_s: NotNegative = 20.0  # from the request until an instance runs
+    shutdown_s: NotNegative = 5.0  # from the end of an instance until it is called terminated, or stopped
+    notice_s: NotNegative  # of an interruption
+    buckets: tuple[BucketName, ...] = ()  # of objects, that are there and empty at the start
+    faults: FaultConfig = FaultConfig()  # what goes wrong
 
     @model_validator(mode="after")
     def _possible(self) -> EmulatorConfig:

@@ -23,25 +23,18 @@ class CloudError(Exception):
 
 
 class Spell(BaseModel):
-    """A span of time in which some calls get the same wrong answer each time.
-
-    Attributes:
-        since: what `start_s` and `end_s` count from: 1970, or the emulator's first moment.
-        start_s: seconds of the emulator's clock.
-        end_s: the first moment at which all is well again.
-        actions: which calls, such as `ec2:*`.
-        regions: where; none: everywhere.
-        answer: `empty`: what is described is nothing; `lost`: the call has its effect and its answer never
-            comes; else the code of an error, known to us or not, without effect.
-    """
+    """A span of time in which some calls get the same wrong answer each time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # what `start_s` and `end_s` count from: 1970, or the emulator's first moment
     since: Literal["epoch", "start"] = "epoch"
-    start_s: FiniteFloat = 0.0
-    end_s: float = math.inf
-    actions: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
-    regions: tuple[str, ...] = ()
+    start_s: FiniteFloat = 0.0  # seconds of the emulator's clock
+    end_s: float = math.inf  # the first moment at which all is well again
+    actions: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)  # which calls, such as `ec2:*`
+    regions: tuple[str, ...] = ()  # where; none: everywhere
+    # `empty`: what is described is nothing; `lost`: the call has its effect and its answer never comes; else
+    # the code of an error, known to us or not, without effect
     answer: Annotated[str, Field(pattern=r"^[A-Za-z._]+$")]
 
     def dated(self, origin_s: float) -> Spell:
@@ -58,36 +51,24 @@ class Spell(BaseModel):
 
 
 class FaultConfig(BaseModel):
-    """Shares and rates; all zero: nothing goes wrong.
-
-    Attributes:
-        error: share of calls that fail without effect (InternalError, Unavailable).
-        lost: share of calls that have their effect and whose answer never comes.
-        launch_failure: share of launches that are refused for lack of capacity.
-        launch_death: share of launches that end in `terminated` instead of `running`.
-        notice_missed: share of interruptions without notice.
-        calls_per_s: each service refills its bucket of requests so fast; None: no throttling.
-        burst: size of that bucket.
-        describe_delay_s: an instance is not described for so long after its launch.
-        clock_skew_s: the service's clock is so far ahead of the caller's.
-        actions: the actions that `error` and `lost` concern, such as `ec2:*`.
-        spells: what goes wrong for a while, every time; `most` does not end them.
-        most: after this many errors, lost answers and failed launches all is well; None: no end.
-    """
+    """Shares and rates; all zero: nothing goes wrong."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    error: _Rate = 0.0
-    lost: _Rate = 0.0
-    launch_failure: _Rate = 0.0
-    launch_death: _Rate = 0.0
-    notice_missed: _Rate = 0.0
+    error: _Rate = 0.0  # share of calls that fail without effect (InternalError, Unavailable)
+    lost: _Rate = 0.0  # share of calls that have their effect and whose answer never comes
+    launch_failure: _Rate = 0.0  # share of launches that are refused for lack of capacity
+    launch_death: _Rate = 0.0  # share of launches that end in `terminated` instead of `running`
+    notice_missed: _Rate = 0.0  # share of interruptions without notice
+    # each service refills its bucket of requests so fast; None: no throttling
     calls_per_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    burst: Annotated[int, Field(ge=1)] = 100
+    burst: Annotated[int, Field(ge=1)] = 100  # size of that bucket
+    # an instance is not described for so long after its launch
     describe_delay_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    clock_skew_s: FiniteFloat = 0.0
-    actions: tuple[str, ...] = ("*",)
-    spells: tuple[Spell, ...] = ()
+    clock_skew_s: FiniteFloat = 0.0  # the service's clock is so far ahead of the caller's
+    actions: tuple[str, ...] = ("*",)  # the actions that `error` and `lost` concern, such as `ec2:*`
+    spells: tuple[Spell, ...] = ()  # what goes wrong for a while, every time; `most` does not end them
+    # after this many errors, lost answers and failed launches all is well; None: no end
     most: Annotated[int, Field(ge=0)] | None = None
 
 

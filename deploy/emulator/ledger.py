@@ -28,11 +28,7 @@ _MINIMUM_S = 60
 
 @dataclass(frozen=True)
 class Entry:
-    """One instance's bill; amounts are exact, as a fraction's text "n/d".
-
-    Attributes:
-        free: whether it costs nothing, for that reason.
-    """
+    """One instance's bill; amounts are exact, as a fraction's text "n/d"."""
 
     instance_id: str
     zone: str
@@ -48,7 +44,7 @@ class Entry:
     micro_usd: str
     disk_micro_usd: str
     interrupted: bool
-    free: bool
+    free: bool  # whether it costs nothing, for that reason
 
 
 def entry(

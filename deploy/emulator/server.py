@@ -34,8 +34,7 @@ class Emulator(ABC):
 
     config: EmulatorConfig
     world: World[Any]
-    free_first_s: float = 0.0
-    """What the cloud ends sooner after its start costs nothing."""
+    free_first_s: float = 0.0  # what the cloud ends sooner after its start costs nothing
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()

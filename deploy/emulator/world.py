@@ -42,17 +42,7 @@ class Volume:
 
 @dataclass(kw_only=True)
 class Instance:
-    """An instance.
-
-    Attributes:
-        max_usd_hour: spot: above this price it is taken away.
-        launched_s: of the latest start, as described.
-        first_seen_s: before, it is not described.
-        state: "pending", "running", "shutting-down" and "terminated", or "stopping" and "stopped".
-        stretches: what is paid for.
-        generation: changes whenever what was planned for it is void.
-        dies: it ends instead of running.
-    """
+    """An instance."""
 
     cloud: ClassVar[str]
     instance_id: str
@@ -63,16 +53,17 @@ class Instance:
     address: str
     user_data: bytes
     tags: dict[str, str]
-    launched_s: float
-    first_seen_s: float
+    launched_s: float  # of the latest start, as described
+    first_seen_s: float  # before, it is not described
     volumes: list[Volume]
-    max_usd_hour: float = 0.0
+    max_usd_hour: float = 0.0  # spot: above this price it is taken away
     behaviour: Behaviour = "terminate"
+    # "pending", "running", "shutting-down" and "terminated", or "stopping" and "stopped"
     state: str = "pending"
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)  # what is paid for
     fate: Fate = field(default_factory=Fate)
-    generation: int = 0
-    dies: bool = False
+    generation: int = 0  # changes whenever what was planned for it is void
+    dies: bool = False  # it ends instead of running
     ended_s: float | None = None
     running_s: float | None = None
 

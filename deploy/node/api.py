@@ -31,8 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from deploy.model.gpus import MOST_GPUS
 
 Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
-MOST_PROCESSES = 1000
-"""Most processes that a node knows, ended ones included."""
+MOST_PROCESSES = 1000  # most processes that a node knows, ended ones included
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
 _Time = Annotated[FiniteFloat, Field(ge=0, le=4e9)]
 _Pid = Annotated[int, Field(ge=0, le=1 << 22)]
@@ -44,84 +43,55 @@ class _Message(BaseModel):
 
 
 class ProcessSpec(_Message):
-    """A process to run on the node, in a session of its own. Never passed through a shell.
+    """A process to run on the node, in a session of its own. Never passed through a shell."""
 
-    Attributes:
-        process_id: chosen by the caller; unique on the node for ever.
-        env: added to a minimal environment (PATH, HOME, LANG).
-        stop_signal: what it is asked to end with, on DELETE and on a drain.
-        stop_grace_s: before SIGKILL.
-    """
-
-    process_id: _Name
+    process_id: _Name  # chosen by the caller; unique on the node for ever
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=400)]
-    env: dict[str, str] = Field(default_factory=dict)
-    stop_signal: Signal = "TERM"
-    stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=600)] = 10.0
+    env: dict[str, str] = Field(default_factory=dict)  # added to a minimal environment (PATH, HOME, LANG)
+    stop_signal: Signal = "TERM"  # what it is asked to end with, on DELETE and on a drain
+    stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=600)] = 10.0  # before SIGKILL
 
 
 class ProcessStatus(_Message):
-    """A process as the agent knows it; it remembers ended ones until the node ends. Times are epoch seconds.
-
-    Attributes:
-        state: "unknown" after an agent's restart when its end was not seen.
-        exit_code: negative for a signal; None while it runs.
-    """
+    """A process as the agent knows it; ended ones until the node ends. Times are epoch seconds."""
 
     process_id: _Name
     pid: _Pid
+    # "unknown" after an agent's restart when its end was not seen
     state: Literal["running", "exited", "unknown"]
+    # negative for a signal; None while it runs
     exit_code: Annotated[int, Field(ge=-128, le=255)] | None = None
     started_s: _Time
     ended_s: _Time | None = None
 
 
 class GpuStatus(_Message):
-    """A GPU that works.
+    """A GPU that works."""
 
-    Attributes:
-        uuid: the driver's name of this one, as CUDA_VISIBLE_DEVICES takes it.
-        name: of its model, as the driver says it.
-        minor: its device file is /dev/nvidiaMINOR.
-        driver: version.
-        memory_gib: all of it.
-        used_gib: what of it is taken.
-        busy: share of the latest moments in which it computed.
-    """
-
-    uuid: _Name
-    name: Annotated[str, Field(max_length=100)]
-    minor: Annotated[int, Field(ge=0, le=1 << 20)]
-    driver: Annotated[str, Field(max_length=100)]
-    memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]
-    used_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]
-    busy: Annotated[FiniteFloat, Field(ge=0, le=1)]
+    uuid: _Name  # the driver's name of this one, as CUDA_VISIBLE_DEVICES takes it
+    name: Annotated[str, Field(max_length=100)]  # of its model, as the driver says it
+    minor: Annotated[int, Field(ge=0, le=1 << 20)]  # its device file is /dev/nvidiaMINOR
+    driver: Annotated[str, Field(max_length=100)]  # version
+    memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]  # all of it
+    used_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)]  # what of it is taken
+    busy: Annotated[FiniteFloat, Field(ge=0, le=1)]  # share of the latest moments in which it computed
 
 
 class NodeStatus(_Message):
-    """The node's heartbeat.
-
-    Attributes:
-        address: its own IP address; processes must listen on this address only.
-        workdir: absolute path of the node's working folder (current folder of its processes).
-        now_s: the node's clock, epoch seconds.
-        notice_s: epoch seconds at which the provider ends it; None without notice.
-        rebalance: whether the provider recommends to leave it.
-        draining: whether it refuses new processes.
-        gpus: its GPUs; None before it has looked for them.
-        no_gpus: why there are not more.
-    """
+    """The node's heartbeat."""
 
     instance_id: _Name
+    # its own IP address; processes must listen on this address only
     address: Annotated[str, Field(max_length=64)]
-    workdir: _Path
-    now_s: _Time
-    notice_s: _Time | None = None
-    rebalance: bool = False
-    draining: bool = False
+    workdir: _Path  # absolute path of the node's working folder (current folder of its processes)
+    now_s: _Time  # the node's clock, epoch seconds
+    notice_s: _Time | None = None  # epoch seconds at which the provider ends it; None without notice
+    rebalance: bool = False  # whether the provider recommends to leave it
+    draining: bool = False  # whether it refuses new processes
     processes: Annotated[tuple[ProcessStatus, ...], Field(max_length=MOST_PROCESSES)] = ()
+    # its GPUs; None before it has looked for them
     gpus: Annotated[tuple[GpuStatus, ...], Field(max_length=MOST_GPUS)] | None = None
-    no_gpus: Annotated[str, Field(max_length=1000)] = ""
+    no_gpus: Annotated[str, Field(max_length=1000)] = ""  # why there are not more
 
 
 class SignalRequest(_Message):

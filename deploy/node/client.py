@@ -118,8 +118,7 @@ def _trust(certificate: str) -> ssl.SSLContext:
 
 _WITHIN_S = 10.0
 _FILE_WITHIN_S = 60.0
-_FILE_BYTES_S = 1e6
-"""A file may take longer than that by so much as it is larger."""
+_FILE_BYTES_S = 1e6  # a file may take longer than that by so much as it is larger
 _MOST_BYTES = 1 << 20
 _MOST_MESSAGE = 300
 _NOTICE_S = (-86_400.0, 7 * 86_400.0)

@@ -12,41 +12,31 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, V
 from deploy.yamlfile import ConfigError, terse_mistake
 from spotweave.files import write_private
 
-STATE_FOLDER = ".agent"
-"""Inside the working folder; not reachable through the files endpoint."""
+STATE_FOLDER = ".agent"  # inside the working folder; not reachable through the files endpoint
 STATUS_FILE = "status.json"
 MetadataKind = Literal["ec2", "gce"]
 
 
 class AgentConfig(BaseModel):
-    """The agent's configuration file: JSON, readable by its owner only, because of the token and the key.
-
-    Attributes:
-        instance_id: as the provider calls the instance.
-        address: the instance's own IP address; the agent listens there and nowhere else.
-        port: 0 for a free one; `WORKDIR/.agent/status.json` says which.
-        workdir: absolute path of the node's working folder.
-        token: bearer token of every request.
-        certificate: what the agent shows, PEM; the scheduler talks to no other.
-        key: of the certificate, PEM.
-        metadata: which metadata service the instance has.
-        imds_url: root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
-        imds_poll_s: seconds between two looks at it.
-        gpus: UUIDs of the GPUs that are this instance's; None: all that the machine has.
-    """
+    """The agent's configuration file: JSON, readable by its owner only, because of the token and the key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # as the provider calls the instance
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
-    address: IPvAnyAddress
+    address: IPvAnyAddress  # the instance's own IP address; the agent listens there and nowhere else
+    # 0 for a free one; `WORKDIR/.agent/status.json` says which
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    workdir: Annotated[str, Field(pattern="^/")]
-    token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
+    workdir: Annotated[str, Field(pattern="^/")]  # absolute path of the node's working folder
+    token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]  # bearer token of every request
+    # what the agent shows, PEM; the scheduler talks to no other
     certificate: Annotated[str, Field(max_length=8192, repr=False)]
-    key: Annotated[str, Field(max_length=8192, repr=False)]
-    metadata: MetadataKind = "ec2"
+    key: Annotated[str, Field(max_length=8192, repr=False)]  # of the certificate, PEM
+    metadata: MetadataKind = "ec2"  # which metadata service the instance has
+    # root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
     imds_url: Annotated[str, Field(pattern="^http://")] | None = None
-    imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+    imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0  # seconds between two looks at it
+    # UUIDs of the GPUs that are this instance's; None: all that the machine has
     gpus: tuple[Annotated[str, Field(max_length=120)], ...] | None = None
 
 

@@ -45,8 +45,7 @@ def receive(place: Path, body: BufferedIOBase, length: int) -> None:
 
 # What the processes of a node print: a file each, as long as it may become and no longer.
 
-MOST_LOG_BYTES = 1 << 26
-"""On the disk. What is longer is shortened to its end."""
+MOST_LOG_BYTES = 1 << 26  # on the disk. What is longer is shortened to its end.
 _TAIL_BYTES = 1 << 18
 
 

@@ -16,8 +16,7 @@ from deploy.node.api import GpuStatus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEV = Path("/dev")
-_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-"""Without these, CUDA finds no GPU."""
+_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")  # without these, CUDA finds no GPU
 _GIB = 1 << 30
 _EVERY_S = 5.0
 _STALE_S = 60.0

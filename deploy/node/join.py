@@ -33,19 +33,15 @@ class JoinError(Exception):
 
 
 class JoinConfig(BaseModel):
-    """What an instance's user data says. Nothing in it is of use once the node has answered.
-
-    Attributes:
-        ca_pem: the authority that signed the scheduler's certificate; None: the image's own trust.
-        client_token: of the instance's launch.
-        join_token: see `deploy.security.tokens`.
-    """
+    """What an instance's user data says. Nothing in it is of use once the node has answered."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheduler_url: Annotated[str, Field(pattern=r"^(https:/{2}|http:/{2}(127\.|localhost))")]
+    # the authority that signed the scheduler's certificate; None: the image's own trust
     ca_pem: str | None = None
-    client_token: Annotated[str, Field(min_length=1, max_length=200)]
+    client_token: Annotated[str, Field(min_length=1, max_length=200)]  # of the instance's launch
+    # see `deploy.security.tokens`
     join_token: Annotated[str, Field(min_length=16, max_length=200, repr=False)]
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     workdir: Annotated[str, Field(pattern="^/")]

@@ -174,8 +174,7 @@ class Watcher:
 # (https://cloud.google.com/compute/docs/instances/create-use-preemptible, "Preemption process"; and
 # https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys).
 
-NOTICE_S = 30.0
-"""Seconds from a preemption notice to the end; the server does not date it."""
+NOTICE_S = 30.0  # seconds from a preemption notice to the end; the server does not date it
 FLAVOR = "Metadata-Flavor"
 ROOT = "/computeMetadata/v1/instance/"
 

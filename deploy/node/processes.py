@@ -27,28 +27,22 @@ from spotweave.files import write_private
 
 
 class Record(BaseModel):
-    """A process. Of its command and its environment, which may hold secrets, nothing is kept.
-
-    Attributes:
-        pid: 0: it was about to start when the agent ended.
-        start_ticks: with its PID, unique.
-        kill_at_s: when its grace ends: seconds since the machine's start, which no clock's correction moves.
-        asked_to_stop: whether it got its stop signal.
-    """
+    """A process. Of its command and its environment, which may hold secrets, nothing is kept."""
 
     model_config = ConfigDict(extra="forbid")
 
     process_id: str
     stop_signal: Signal
     stop_grace_s: float
-    pid: int = 0
-    start_ticks: int = 0
+    pid: int = 0  # 0: it was about to start when the agent ended
+    start_ticks: int = 0  # with its PID, unique
     state: Literal["running", "exited", "unknown"] = "running"
     exit_code: int | None = None
     started_s: float
     ended_s: float | None = None
+    # when its grace ends: seconds since the machine's start, which no clock's correction moves
     kill_at_s: float | None = None
-    asked_to_stop: bool = False
+    asked_to_stop: bool = False  # whether it got its stop signal
 
     def status(self) -> ProcessStatus:
         """As it is told of."""
@@ -74,11 +68,9 @@ class State(BaseModel):
 NODE_VARIABLE = "SPOTWEAVE_NODE_ID"
 """In the environment of everything that runs on a node: the instance's id."""
 PROCESS_VARIABLE = "SPOTWEAVE_PROCESS_ID"
-TAG_PREFIX = "SPOTWEAVE_NODE_"
-"""Variables of the agent that begin so are passed on to its processes."""
+TAG_PREFIX = "SPOTWEAVE_NODE_"  # variables of the agent that begin so are passed on to its processes
 
-_CHECK_S = 1.0
-"""How often logs are looked at, and processes of an earlier agent: those are not children."""
+_CHECK_S = 1.0  # how often logs are looked at, and processes of an earlier agent: those are not children
 _HURRY_S = 0.1
 _KILL_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)

@@ -26,20 +26,14 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
-    """One process at one moment.
-
-    Attributes:
-        start_ticks: clock ticks from the machine's start to the process's start: with `pid`, unique.
-        alive: False for a zombie.
-        stopped: by a signal.
-    """
+    """One process at one moment."""
 
     pid: int
-    start_ticks: int
+    start_ticks: int  # clock ticks from the machine's start to the process's start: with `pid`, unique
     ppid: int
     session: int
-    alive: bool
-    stopped: bool = False
+    alive: bool  # False for a zombie
+    stopped: bool = False  # by a signal
 
 
 def read(pid: int) -> Process | None:

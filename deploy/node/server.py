@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 #
 # The standard library's, because each node would need the packages of any other, and its image with them.
 
-STRANGER_S = 15.0
-"""Seconds allowed from the connection to the end of the headers, TLS handshake included."""
+STRANGER_S = 15.0  # seconds allowed from the connection to the end of the headers, TLS handshake included
 _MOST = 64
 _MOST_OF_ADDRESS = 32
 _LINGER_S = 2.0
@@ -198,8 +197,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
 MAX_LOG_BYTES = 1 << 20
-_WITHIN_S = 30.0
-"""For a request whose client has shown the token; a file may take longer by its size."""
+_WITHIN_S = 30.0  # for a request whose client has shown the token; a file may take longer by its size
 _FILE_BYTES_S = 250e3
 
 _Message = TypeVar("_Message", bound=BaseModel)

@@ -18,8 +18,7 @@ from deploy.providers.gcp.clients import STORAGE_REMEDY, Clients, gcp_errors
 _RETRY = DEFAULT_RETRY.with_timeout(60.0)
 """Google's own, with waits that double from a second. A write has a precondition and names are written once,
 so every call may be repeated."""
-_TIMEOUT_S = (3.05, 30.0)
-"""For a connection, and for each answer."""
+_TIMEOUT_S = (3.05, 30.0)  # for a connection, and for each answer
 _NONE = 0
 """The generation of an object that is not there.
 

@@ -14,8 +14,7 @@ from deploy.providers.aws.clients import REMEDY, Clients, aws_errors, cause_code
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding, granted
 
-REGION = "us-east-1"
-"""Region that is asked first; S3 answers with the bucket's region and the SDK follows."""
+REGION = "us-east-1"  # region that is asked first; S3 answers with the bucket's region and the SDK follows
 _EXISTS = "PreconditionFailed"
 _RACE = "ConditionalRequestConflict"
 _RACES = 5

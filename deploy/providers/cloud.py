@@ -20,11 +20,9 @@ from deploy.providers.config import Place
 from deploy.providers.offers import Availability, Hardware
 
 log = structlog.get_logger("providers")
-LOOK_S = 20.0
-"""For what runs and for prices: pages of them, also for a machine that is busy."""
+LOOK_S = 20.0  # for what runs and for prices: pages of them, also for a machine that is busy
 QUEUE_S = 5.0
-CHANGE_S = 15.0
-"""For a launch or an end."""
+CHANGE_S = 15.0  # for a launch or an end
 AGAIN_S = 60.0
 MOST_LATE = 8
 """Late calls of one kind to one region that go on; beyond them it is not asked until one of them ends."""
@@ -120,8 +118,7 @@ def _start(name: str, ask: Callable[[], T]) -> Future[T]:
     return future
 
 
-KEPT_S = 3600.0
-"""Ended instances are reported for so long, even where the cloud forgets them sooner."""
+KEPT_S = 3600.0  # ended instances are reported for so long, even where the cloud forgets them sooner
 _MINIMUM_S = 60.0
 """Every instance costs at least this many seconds.
 
@@ -254,8 +251,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
 
     name: ClassVar[str]
     notice_s: ClassVar[float]
-    keys: ClassVar[str]
-    """Configuration keys that define offers, for messages."""
+    keys: ClassVar[str]  # configuration keys that define offers, for messages
 
     def __init__(self, config: ConfigT, now: Callable[[], float]) -> None:
         self.config, self._now = config, now

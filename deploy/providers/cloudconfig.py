@@ -19,20 +19,14 @@ CloudMarket = Literal["spot", "on_demand"]
 
 
 class InstanceType(Part):
-    """One type that may be rented.
+    """One type that may be rented."""
 
-    Attributes:
-        quota: instances of it that may run at once in one zone and market, for this deployment.
-        speed: relative to the reference type (1.0), larger is faster.
-        markets: how it may be rented.
-        max_price_usd_hour: spot: never pay more. EC2 ends what costs more; on Google Cloud, which knows no
-            maximum price, nothing is rented while the list's price is higher. None: the on-demand price on
-            EC2, no limit on Google Cloud.
-    """
-
-    quota: PositiveInt
-    speed: Positive = 1.0
+    quota: PositiveInt  # instances of it that may run at once in one zone and market, for this deployment
+    speed: Positive = 1.0  # relative to the reference type (1.0), larger is faster
+    # how it may be rented
     markets: Annotated[tuple[CloudMarket, ...], Field(min_length=1)] = ("spot", "on_demand")
+    # spot: never pay more. EC2 ends what costs more; on Google Cloud, which knows no maximum price, nothing
+    # is rented while the list's price is higher. None: the on-demand price on EC2, no limit on Google Cloud.
     max_price_usd_hour: Positive | None = None
 
 
@@ -40,31 +34,23 @@ class CloudConfig(ProviderConfig):
     """What the configurations of all clouds have.
 
     Attributes:
-        regions: by name.
-        instance_types: by name.
-        node: how nodes start.
-        disk_gib: size of the root disk.
-        endpoint_url: of an emulator; None: what the cloud's variables say, else the cloud itself.
-        launch_s: expected seconds from the request to a ready node.
-        cool_down_s: an offer that had no capacity is left alone so long; twice as long each further time,
-        cool_down_most_s: up to this.
-        visible_within_s: a new instance may stay unlisted so long.
         state: folder of the availability record, relative to the configuration; None: it is not kept.
     """
 
-    regions: Mapping[str, Any]
-    instance_types: Mapping[str, InstanceType]
-    node: NodeConfig
-    disk_gib: int = 50
+    regions: Mapping[str, Any]  # by name
+    instance_types: Mapping[str, InstanceType]  # by name
+    node: NodeConfig  # how nodes start
+    disk_gib: int = 50  # size of the root disk
+    # of an emulator; None: what the cloud's variables say, else the cloud itself
     endpoint_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    # an offer that had no capacity is left alone so long; twice as long each further time,
     cool_down_s: Positive = 120.0
-    cool_down_most_s: Positive = 3600.0
-    visible_within_s: Positive = 120.0
-    launch_s: Positive = 90.0
+    cool_down_most_s: Positive = 3600.0  # up to this
+    visible_within_s: Positive = 120.0  # a new instance may stay unlisted so long
+    launch_s: Positive = 90.0  # expected seconds from the request to a ready node
     joins: ClassVar[bool] = True
     provider: ClassVar[str]
-    cloud: ClassVar[str]
-    """Name of the cloud in messages."""
+    cloud: ClassVar[str]  # name of the cloud in messages
 
     @abstractmethod
     def prices(self) -> Any:

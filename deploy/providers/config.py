@@ -44,17 +44,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at before a launch.
+    """One thing that was looked at before a launch."""
 
-    Attributes:
-        what: what it is about, e.g. "us-east-1 image".
-        verdict: "unknown" where we may not look: it may be right.
-        text: one line; what to do, where it is missing.
-    """
-
-    what: str
-    verdict: Literal["right", "missing", "unknown"]
-    text: str
+    what: str  # what it is about, e.g. "us-east-1 image".
+    verdict: Literal["right", "missing", "unknown"]  # "unknown" where we may not look: it may be right
+    text: str  # one line; what to do, where it is missing
 
 
 def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterator[Finding]:
@@ -66,16 +60,12 @@ def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterat
 
 
 class ProviderConfig(YamlFile):
-    """A provider's file: its fields are the keys. `open` and `places` are required of a provider.
+    """A provider's file: its fields are the keys. `open` and `places` are required of a provider."""
 
-    Attributes:
-        state: folder of what the provider must remember. A deployment sets it to one inside its own.
-        recorded: whether `spotweave record` writes down what was seen of its offers.
-        joins: whether its nodes join over HTTP, because their certificates are made on them.
-    """
-
+    # folder of what the provider must remember. A deployment sets it to one inside its own.
     state: Path | None = None
-    recorded: ClassVar[bool] = True
+    recorded: ClassVar[bool] = True  # whether `spotweave record` writes down what was seen of its offers
+    # whether its nodes join over HTTP, because their certificates are made on them
     joins: ClassVar[bool] = False
 
     @property

@@ -29,8 +29,7 @@ class Hardware(Part):
     memory_gib: Price
     gpu: str | None = None
     gpus: Annotated[int, Field(ge=0)] = 0
-    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    """Of each."""
+    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0)] = 0.0  # of each
 
     @model_validator(mode="after")
     def _counted(self) -> Hardware:

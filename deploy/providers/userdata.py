@@ -21,8 +21,7 @@ from deploy.yamlfile import ConfigError, Part
 JOIN_FILE = "/etc/spotweave/join.json"
 _UNIT_FILE = "/etc/systemd/system/spotweave-node.service"
 _USER = "spotweave"
-_MOST_TASKS = 16384
-"""Threads of everything on a node: a Java process has hundreds."""
+_MOST_TASKS = 16384  # threads of everything on a node: a Java process has hundreds
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _UNIT = """[Unit]
 Description=Spotweave node agent
@@ -46,30 +45,23 @@ WantedBy=multi-user.target
 
 
 class NodeConfig(Part):
-    """How instances start their node agent.
+    """How instances start their node agent."""
 
-    Attributes:
-        scheduler_url: where a node joins, e.g. "https://scheduler.example:8443"; plain http on loopback only.
-        ca_file: PEM of the authority that signed the scheduler's certificate, relative to the
-            configuration; None: the image's own trust.
-        python: interpreter on the image that has this package.
-        setup: commands that cloud-init runs before, as root.
-        port: of the node agent.
-        workdir: of the node agent.
-        imds_poll_s: seconds between two looks at the metadata service.
-        address: which address of the instance the scheduler uses. A public one is no weaker: agents speak TLS
-            only, and the scheduler pins their certificates.
-    """
-
+    # where a node joins, e.g. "https://scheduler.example:8443"; plain http on loopback only.
     scheduler_url: Annotated[
         str, Field(pattern=r"^(https:/{2}[^/\s]+|http:/{2}(127\.[0-9.]+|localhost)(:\d+)?)$")
     ]
+    # PEM of the authority that signed the scheduler's certificate, relative to the configuration; None: the
+    # image's own trust
     ca_file: Path | None = None
+    # interpreter on the image that has this package
     python: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/opt/spotweave/bin/python"
-    setup: tuple[str, ...] = ()
-    port: Annotated[int, Field(ge=1024, le=65535)] = 7070
-    workdir: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/var/lib/spotweave"
-    imds_poll_s: _Positive = 5.0
+    setup: tuple[str, ...] = ()  # commands that cloud-init runs before, as root
+    port: Annotated[int, Field(ge=1024, le=65535)] = 7070  # of the node agent
+    workdir: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/var/lib/spotweave"  # of the node agent
+    imds_poll_s: _Positive = 5.0  # seconds between two looks at the metadata service
+    # which address of the instance the scheduler uses. A public one is no weaker: agents speak TLS only, and
+    # the scheduler pins their certificates.
     address: Literal["private", "public"] = "private"
 
     def ca_pem(self, folder: Path) -> str | None:

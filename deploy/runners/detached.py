@@ -21,8 +21,7 @@ from deploy.security import untrusted
 from deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
 from spotweave.files import write_private
 
-TAG = "SPOTWEAVE_DETACHED"
-"""In the environment of everything that the command starts: the folder."""
+TAG = "SPOTWEAVE_DETACHED"  # in the environment of everything that the command starts: the folder
 _START_S = 20.0
 _LOOK_S = 0.02
 _KILL_S = 1.0

@@ -36,16 +36,13 @@ from deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
 
 ALREADY_RUNNING = 75
 _LOCK_TRIES = 40
-_JOBS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
-"""Errors of a start that another try cannot mend."""
+_JOBS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)  # errors of a start that another try cannot mend
 _FILES_OPEN = 65536
 _FILES_MOST = 1_000_000
 _LOOK_S = 2.0
 _LOOK_LEAST_S = 0.1
-_GROWTH_BYTES_S = 4 << 30
-"""Assumed growth of memory: the closer to the limit, the sooner the next check."""
-_WALK_SHARE = 0.02
-"""Share of one core for walking through the folders."""
+_GROWTH_BYTES_S = 4 << 30  # assumed growth of memory: the closer to the limit, the sooner the next check
+_WALK_SHARE = 0.02  # share of one core for walking through the folders
 
 
 def _private(name: str, flags: int) -> int:

@@ -20,8 +20,7 @@ from deploy.runners.base import Printed, RunnerError
 
 UNKNOWN = 404
 _LOG_WITHIN_S = 3.0
-_PIECE_BYTES = 1 << 20
-"""That an agent sends of a log at once."""
+_PIECE_BYTES = 1 << 20  # that an agent sends of a log at once
 _PIECES_MOST = 256
 _STOP_WAIT_S = 3.0
 

@@ -27,8 +27,7 @@ from deploy.store.store import Store
 from deploy.store.tasks import Task
 
 log = structlog.get_logger("scheduler")
-MOST_SKEW_S = 60.0
-"""Tolerated difference between a provider's clock and ours."""
+MOST_SKEW_S = 60.0  # tolerated difference between a provider's clock and ours
 _ENDS = (IntentKind.STOP, IntentKind.TERMINATE)
 MAX_TRIES = 2
 """A start, or anything that raises what nothing should raise, is given up after this many tries."""

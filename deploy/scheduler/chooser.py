@@ -37,21 +37,15 @@ _TRANSACTION_S = 0.25
 
 @dataclass
 class Policies:
-    """The deciding policies.
+    """The deciding policies."""
 
-    Attributes:
-        decides: about all tasks.
-        mode: ACT; DRY_RUN, which decides and does nothing; SHADOW, in which another one is watched.
-        watched: SHADOW: asked about the same tasks, and only written down, where another policy would decide
-            there.
-        plans: in which regions steps of workflows run; None: `decides` alone says.
-        unusable: of each policy that was named and cannot be used, why; a rule stands in for it.
-    """
-
-    decides: Decider
+    decides: Decider  # about all tasks
+    # ACT; DRY_RUN, which decides and does nothing; SHADOW, in which another one is watched
     mode: Mode = Mode.ACT
+    # SHADOW: asked about the same tasks, and only written down, where another policy would decide there
     watched: Decider | None = None
-    plans: Plans | None = None
+    plans: Plans | None = None  # in which regions steps of workflows run; None: `decides` alone says
+    # of each policy that was named and cannot be used, why; a rule stands in for it
     unusable: tuple[str, ...] = ()
 
 

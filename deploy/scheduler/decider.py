@@ -39,16 +39,11 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Invalid:
-    """A policy's answer that was not followed.
-
-    Attributes:
-        answered: the answer in words, one line.
-        guide: the rule that decided instead.
-    """
+    """A policy's answer that was not followed."""
 
     fault: Fault
-    answered: str
-    guide: str
+    answered: str  # the answer in words, one line
+    guide: str  # the rule that decided instead
 
     @property
     def words(self) -> str:
@@ -106,64 +101,44 @@ def _short(answer: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-WINDOW = 8
-"""Needs that a policy sees at once, as in the market world."""
+WINDOW = 8  # needs that a policy sees at once, as in the market world
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
 """(C + 1,) of each value component of one task, and the totals; None for what gives none."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One place for a task, or none for now.
-
-    Attributes:
-        valid: whether it may be chosen now.
-        reason: why not; "" where it may.
-        total: what the policy ranks by, higher is better: its values, weighed; None where it gives no number.
-        values: by component of the policy's value, in its units; empty for a rule.
-        expected_usd: until the task's end, delay and misses included, by the rule `expected_cost`.
-        price_usd_hour: of all instances that the task would hold there, now.
-        finish_s: expected seconds until the end of its work (or next execution) there.
-        risk: chance of an interruption until then, as the rule `expected_cost` estimates it.
-        cost_usd: expected cost of that at the price of now.
-        egress_usd: charged for moving its data there if it starts there.
-    """
+    """One place for a task, or none for now."""
 
     offer_id: str | None
-    valid: bool
-    reason: str
+    valid: bool  # whether it may be chosen now
+    reason: str  # why not; "" where it may
+    # what the policy ranks by, higher is better: its values, weighed; None where it gives no number
     total: float | None
-    values: dict[str, float]
-    expected_usd: float
-    price_usd_hour: float
-    finish_s: float
-    risk: float
-    cost_usd: float
+    values: dict[str, float]  # by component of the policy's value, in its units; empty for a rule
+    expected_usd: float  # until the task's end, delay and misses included, by the rule `expected_cost`
+    price_usd_hour: float  # of all instances that the task would hold there, now
+    finish_s: float  # expected seconds until the end of its work (or next execution) there
+    risk: float  # chance of an interruption until then, as the rule `expected_cost` estimates it
+    cost_usd: float  # expected cost of that at the price of now
     region: str
-    egress_usd: float
+    egress_usd: float  # charged for moving its data there if it starts there
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy chose.
-
-    Attributes:
-        offer_id: where to; None for none for now.
-        candidates: all, best first, those that are not valid last.
-        row: what the policy saw of the task.
-        lost: why its deadline can be met nowhere any more, so that it was not shown; "" otherwise.
-        invalid: the policy's answer, where another rule decided because it was not valid.
-        why: what decided, where another valid candidate has a better total or, of a rule, is expected to
-            cost less; "" where the choice is the best shown.
-    """
+    """What a policy chose."""
 
     policy: str
     need: Need
-    offer_id: str | None
-    candidates: tuple[Candidate, ...]
-    row: Row
-    lost: str = ""
+    offer_id: str | None  # where to; None for none for now
+    candidates: tuple[Candidate, ...]  # all, best first, those that are not valid last
+    row: Row  # what the policy saw of the task
+    lost: str = ""  # why its deadline can be met nowhere any more, so that it was not shown; "" otherwise
+    # the policy's answer, where another rule decided because it was not valid
     invalid: Invalid | None = None
+    # what decided, where another valid candidate has a better total or, of a rule, is expected to cost less;
+    # "" where the choice is the best shown
     why: str = ""
 
 

@@ -33,16 +33,11 @@ from envs.simulation.guards.safety import guarded, safety_net
 
 @dataclass(frozen=True)
 class Standing:
-    """What a running task has where it is.
+    """What a running task has where it is."""
 
-    Attributes:
-        unsaved: share of the work that a move would lose.
-        minimum_left_s: seconds of the youngest instance's billing minimum that are still to come.
-        hinted: whether the provider advises to leave, or has announced the end of some of the instances.
-    """
-
-    unsaved: float = 0.0
-    minimum_left_s: float = 0.0
+    unsaved: float = 0.0  # share of the work that a move would lose
+    minimum_left_s: float = 0.0  # seconds of the youngest instance's billing minimum that are still to come
+    # whether the provider advises to leave, or has announced the end of some of the instances
     hinted: bool = False
 
 
@@ -58,19 +53,13 @@ def standing_of(task: Task, held: Sequence[Instance], now_s: float) -> Standing:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of a policy's choice.
+    """What becomes of a policy's choice."""
 
-    Attributes:
-        offer_id: where the task goes or stays; None for none for now, which leaves a task that runs.
-        overruled: why that is not the policy's choice; "" if it is.
-        gain_usd: of a move: what the rest of the work costs less there.
-        cost_usd: of a move: what the switch costs.
-    """
-
+    # where the task goes or stays; None for none for now, which leaves a task that runs
     offer_id: str | None
-    overruled: str = ""
-    gain_usd: float | None = None
-    cost_usd: float | None = None
+    overruled: str = ""  # why that is not the policy's choice; "" if it is
+    gain_usd: float | None = None  # of a move: what the rest of the work costs less there
+    cost_usd: float | None = None  # of a move: what the switch costs
 
 
 class Guards:
@@ -253,8 +242,7 @@ class Budgets:
 
 # Federated clients whose budget is spent: they leave, and the training goes on if enough are left.
 
-QUORUM_KEY = "quorum"
-"""In a job's `run_config`: a round ends when this many clients have delivered."""
+QUORUM_KEY = "quorum"  # in a job's `run_config`: a round ends when this many clients have delivered
 
 
 def pays_nowhere(need: Need, offers: Sequence[Offer]) -> str:

@@ -26,8 +26,7 @@ from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 
 log = structlog.get_logger("scheduler")
-PRUNE_S = 3600.0
-"""Interval of pruning expired rows: little at a time."""
+PRUNE_S = 3600.0  # interval of pruning expired rows: little at a time
 
 
 class Scheduler:

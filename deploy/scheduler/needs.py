@@ -46,95 +46,57 @@ _CATEGORIES = {
 
 @dataclass(frozen=True)
 class Round:
-    """What is particular to a task that trains in rounds; times as measured so far.
+    """What is particular to a task that trains in rounds; times as measured so far."""
 
-    Attributes:
-        idle: it holds its instances and waits for others.
-        owes: whether its result of the current round is still to come.
-        round_left_s: expected seconds until all others of its round have delivered.
-        round_s: expected seconds of a whole round.
-        cold_s: what its first execution on new instances takes longer.
-        budget_left_usd: None without a budget.
-        others_usd_hour: price of all instances that its application holds besides its own.
-        time_error_s: by how much such expectations were off lately.
-        aggregation_s: expected seconds of an aggregation, which `round_s` includes.
-    """
-
-    idle: bool = False
+    idle: bool = False  # it holds its instances and waits for others
     is_server: bool = False
-    owes: bool = True
-    round_left_s: float = 0.0
-    round_s: float = 0.0
-    cold_s: float = 0.0
-    budget_left_usd: float | None = None
-    others_usd_hour: float = 0.0
-    time_error_s: float = 0.0
-    aggregation_s: float = 0.0
+    owes: bool = True  # whether its result of the current round is still to come
+    round_left_s: float = 0.0  # expected seconds until all others of its round have delivered
+    round_s: float = 0.0  # expected seconds of a whole round
+    cold_s: float = 0.0  # what its first execution on new instances takes longer
+    budget_left_usd: float | None = None  # None without a budget
+    others_usd_hour: float = 0.0  # price of all instances that its application holds besides its own
+    time_error_s: float = 0.0  # by how much such expectations were off lately
+    aggregation_s: float = 0.0  # expected seconds of an aggregation, which `round_s` includes
 
 
 @dataclass(frozen=True)
 class Need:
-    """One task that awaits a decision.
-
-    Attributes:
-        resources: of each instance, and how many it needs at once.
-        standard_s: seconds of one execution (batch, epoch), or of all the work, at its reference speed.
-        age_s: since it was submitted.
-        waited_s: since it entered, or re-entered, the buffer; 0 while it runs.
-        slack_s: until its next deadline, negative when late; None without one.
-        executions_left: batches or rounds left; 1 for others.
-        period_s: between two batches; 0 for others.
-        progress: share of the work that is done and saved, 0..1.
-        execution_saved: streaming: share of the next batch that is done and saved.
-        restart_s: to set up on fresh instances.
-        checkpoint_s: between two periodic checkpoints; 0 without.
-        save_s: what saving one takes.
-        data_gb: to be read where it starts.
-        checkpoint_gb: to be restored where it starts.
-        backlog: batches that are due and not finished.
-        running: it runs now and may be moved; "none" leaves it.
-        here: id of the offer on which it runs or waits, None for none.
-        left_here_s: until the end of the current execution there.
-        reference_speed: that `standard_s` refers to.
-        sensitivity: how far other speeds count (see `Profile`); None: all the way.
-        moves: by region: what putting it there takes; none for regions that are left out.
-        budget_left_usd: what its job's budget, and the deployment's, still pay.
-        cooling_s: by offer: for how much longer it is left alone, since the task came to nothing there.
-        least_s: every instance is paid for at least so long: ending it takes a while.
-        round: of tasks of kind "federated".
-        planned: of a step of a workflow: the region in which its plan puts it; None: wherever it may run.
-    """
+    """One task that awaits a decision."""
 
     key: TaskKey
     kind: Kind
-    resources: Resources
+    resources: Resources  # of each instance, and how many it needs at once
     places: Places
-    standard_s: float
-    age_s: float = 0.0
-    waited_s: float = 0.0
-    slack_s: float | None = None
-    executions_left: int = 1
-    period_s: float = 0.0
-    progress: float = 0.0
-    execution_saved: float = 0.0
-    restart_s: float = 0.0
-    checkpoint_s: float = 0.0
-    save_s: float = 0.0
-    data_gb: float = 0.0
-    checkpoint_gb: float = 0.0
+    standard_s: float  # seconds of one execution (batch, epoch), or of all the work, at its reference speed
+    age_s: float = 0.0  # since it was submitted
+    waited_s: float = 0.0  # since it entered, or re-entered, the buffer; 0 while it runs
+    slack_s: float | None = None  # until its next deadline, negative when late; None without one
+    executions_left: int = 1  # batches or rounds left; 1 for others
+    period_s: float = 0.0  # between two batches; 0 for others
+    progress: float = 0.0  # share of the work that is done and saved, 0..1
+    execution_saved: float = 0.0  # streaming: share of the next batch that is done and saved
+    restart_s: float = 0.0  # to set up on fresh instances
+    checkpoint_s: float = 0.0  # between two periodic checkpoints; 0 without
+    save_s: float = 0.0  # what saving one takes
+    data_gb: float = 0.0  # to be read where it starts
+    checkpoint_gb: float = 0.0  # to be restored where it starts
     interruptions: int = 0
     misses: int = 0
-    backlog: int = 0
-    running: bool = False
-    here: str | None = None
-    left_here_s: float = 0.0
-    reference_speed: float = 1.0
-    sensitivity: float | None = None
+    backlog: int = 0  # batches that are due and not finished
+    running: bool = False  # it runs now and may be moved; "none" leaves it
+    here: str | None = None  # id of the offer on which it runs or waits, None for none
+    left_here_s: float = 0.0  # until the end of the current execution there
+    reference_speed: float = 1.0  # that `standard_s` refers to
+    sensitivity: float | None = None  # how far other speeds count (see `Profile`); None: all the way
+    # by region: what putting it there takes; none for regions that are left out
     moves: Mapping[str, Move] = field(default_factory=dict)
-    budget_left_usd: float = math.inf
+    budget_left_usd: float = math.inf  # what its job's budget, and the deployment's, still pay
+    # by offer: for how much longer it is left alone, since the task came to nothing there
     cooling_s: Mapping[str, float] = field(default_factory=dict)
-    least_s: float = 0.0
-    round: Round = field(default_factory=Round)
+    least_s: float = 0.0  # every instance is paid for at least so long: ending it takes a while
+    round: Round = field(default_factory=Round)  # of tasks of kind "federated"
+    # of a step of a workflow: the region in which its plan puts it; None: wherever it may run
     planned: str | None = None
 
     @property
@@ -240,8 +202,7 @@ class Need:
 # What tasks need, from specs and what was seen.
 
 
-DEFAULT_STANDARD_S = 600.0
-"""Default duration of a job without a profile and without history."""
+DEFAULT_STANDARD_S = 600.0  # default duration of a job without a profile and without history
 
 
 def need_of(
@@ -399,14 +360,10 @@ def _federated(job: Job, work: Flower, task: Task, member: Membership) -> dict[s
 
 # How long jobs of a name took before: the standard time of those that do not say theirs.
 
-LOOK_S = 60.0
-"""Interval of looking for jobs that have ended."""
-LOOK_BACK = 200
-"""This many of the latest jobs that succeeded are looked at."""
-NAMES = 10_000
-"""This many names are remembered: those whose jobs succeeded last."""
-RUNS = 20
-"""The median is that of this many latest runs."""
+LOOK_S = 60.0  # interval of looking for jobs that have ended
+LOOK_BACK = 200  # this many of the latest jobs that succeeded are looked at
+NAMES = 10_000  # this many names are remembered: those whose jobs succeeded last
+RUNS = 20  # the median is that of this many latest runs
 
 
 class Learned:

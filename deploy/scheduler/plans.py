@@ -23,22 +23,17 @@ from envs.simulation.workflows.problem import Problem
 
 BRIEF = AnnealingSettings(iterations=20_000, runs=2_000_000)
 """The loop waits for a plan: a few hundredths of a second for tens of steps, 0.2 s for 200."""
-_ALMOST = 0.99
-"""A step that runs has something left to do."""
+_ALMOST = 0.99  # a step that runs has something left to do
 _MOVE_S = 1.0
 """What moving a file takes at least: so that a step runs where its files are if all else is equal."""
 
 
 @dataclass(frozen=True)
 class Stand:
-    """A step that has begun.
-
-    Attributes:
-        progress: share that is done; 1 for one that has succeeded.
-    """
+    """A step that has begun."""
 
     region: str
-    progress: float
+    progress: float  # share that is done; 1 for one that has succeeded
 
 
 def stands_of(tasks: Sequence[Task], held: Sequence[Instance]) -> dict[str, Stand]:

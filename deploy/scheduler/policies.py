@@ -20,20 +20,13 @@ MARKET_STAND_IN, ROUNDS_STAND_IN = "expected_cost", "round_cost"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A policy and what its values are called.
+    """A policy and what its values are called."""
 
-    Attributes:
-        policy: ready to act.
-        components: names of its value components; empty for a rule.
-        source: rule or path, for people.
-        others: environments whose policies its file holds as well.
-        unusable: why the policy that was named cannot be used, for which this rule stands in; "" for none.
-    """
-
-    policy: Policy
-    components: tuple[str, ...]
-    source: str
-    others: tuple[str, ...] = ()
+    policy: Policy  # ready to act
+    components: tuple[str, ...]  # names of its value components; empty for a rule
+    source: str  # rule or path, for people
+    others: tuple[str, ...] = ()  # environments whose policies its file holds as well
+    # why the policy that was named cannot be used, for which this rule stands in; "" for none
     unusable: str = ""
 
 

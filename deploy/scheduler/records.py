@@ -15,8 +15,7 @@ from deploy.store.store import Store
 
 INVALID_S = 3600.0
 """A policy's invalid answers of one kind are told of once in this time; `times` counts them."""
-OTHER_CANDIDATES = 12
-"""This many candidates besides the chosen one are written down with each decision."""
+OTHER_CANDIDATES = 12  # this many candidates besides the chosen one are written down with each decision
 _MOST_EVENTS = 10_000
 log = structlog.get_logger("scheduler")
 
@@ -25,15 +24,12 @@ log = structlog.get_logger("scheduler")
 class Watched:
     """Another policy's answer about the same task at the same moment; the safety net and the gain that a move
     must bring hold for it as well.
-
-    Attributes:
-        choice: offer; None for "none for now".
-        difference_usd: expected USD of its choice minus that of the one that was taken, by one appraisal for
-            both (see `appraised_usd`): below 0 the watched policy would have been cheaper.
     """
 
     policy: str
-    choice: str | None
+    choice: str | None  # offer; None for "none for now"
+    # expected USD of its choice minus that of the one that was taken, by one appraisal for both (see
+    # `appraised_usd`): below 0 the watched policy would have been cheaper
     difference_usd: float
 
 

@@ -191,10 +191,8 @@ def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: st
 # it.
 
 log = structlog.get_logger("scheduler")
-FAULTS = 3
-"""Passes in a row in which a job may raise before it is set aside."""
-TIMES = 10
-"""A job that is set aside so often while it holds instances has failed: each time costs money."""
+FAULTS = 3  # passes in a row in which a job may raise before it is set aside
+TIMES = 10  # a job that is set aside so often while it holds instances has failed: each time costs money
 FIRST_S = 60.0
 QUARANTINE_MOST_S = 3600.0
 
@@ -221,19 +219,12 @@ class Guard:
 
 @dataclass
 class _Case:
-    """A job that raised.
+    """A job that raised."""
 
-    Attributes:
-        faults: passes in a row in which it did.
-        times: how often it was set aside.
-        until_s: it is set aside until then, epoch seconds.
-        latest_s: when it raised last.
-    """
-
-    faults: int = 0
-    times: int = 0
-    until_s: float = -math.inf
-    latest_s: float = -math.inf
+    faults: int = 0  # passes in a row in which it did
+    times: int = 0  # how often it was set aside
+    until_s: float = -math.inf  # it is set aside until then, epoch seconds
+    latest_s: float = -math.inf  # when it raised last
 
 
 class Quarantine:

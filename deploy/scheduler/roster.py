@@ -212,14 +212,11 @@ _SPARE = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """A task that may be decided about.
-
-    Attributes:
-        standing: what it has where it runs; None: it waits, is idle, or its place is as good as lost.
-    """
+    """A task that may be decided about."""
 
     need: Need
     task: Task
+    # what it has where it runs; None: it waits, is idle, or its place is as good as lost
     standing: Standing | None = None
 
     @cached_property
@@ -240,19 +237,13 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Roll:
-    """The tasks of a pass.
+    """The tasks of a pass."""
 
-    Attributes:
-        asked: those to be decided about, by arrival; the most urgent first where there are too many.
-        at_risk: those on spot capacity with a deadline, which are the safety net's business.
-        waiting: how many wait for a place, asked about or not.
-        live: all that have a place or wait for one.
-    """
-
+    # those to be decided about, by arrival; the most urgent first where there are too many
     asked: list[Asked]
-    at_risk: list[Asked]
-    waiting: int
-    live: set[TaskKey]
+    at_risk: list[Asked]  # those on spot capacity with a deadline, which are the safety net's business
+    waiting: int  # how many wait for a place, asked about or not
+    live: set[TaskKey]  # all that have a place or wait for one
 
 
 class Roster:

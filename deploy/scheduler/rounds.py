@@ -25,55 +25,36 @@ from envs.simulation.round_estimates import (
     slack_s,
 )
 
-DEFAULT_EPOCH_S = 60.0
-"""Default epoch of a client without a profile and without history."""
+DEFAULT_EPOCH_S = 60.0  # default epoch of a client without a profile and without history
 
 
 @dataclass(frozen=True)
 class Stand:
-    """How a client stands now, with what was decided about it in this pass.
+    """How a client stands now, with what was decided about it in this pass."""
 
-    Attributes:
-        owes: whether its result of the current round is still to come.
-        trains: whether it works on its epoch.
-        since_s: since when, epoch seconds; None where that is not known.
-        place: the offer of its instance, None without one.
-        ready_s: since when that is ready; None while it is not.
-        warm: whether it has trained there.
-    """
-
-    owes: bool
-    trains: bool = False
-    since_s: float | None = None
-    place: Offer | None = None
-    ready_s: float | None = None
-    warm: bool = False
+    owes: bool  # whether its result of the current round is still to come
+    trains: bool = False  # whether it works on its epoch
+    since_s: float | None = None  # since when, epoch seconds; None where that is not known
+    place: Offer | None = None  # the offer of its instance, None without one
+    ready_s: float | None = None  # since when that is ready; None while it is not
+    warm: bool = False  # whether it has trained there
 
 
 class Look(NamedTuple):
-    """A client in a pass.
+    """A client in a pass."""
 
-    Attributes:
-        task: as the store, or where it has no place its runner, knows it.
-        report: of its runner; None: there is none.
-    """
-
-    task: Task
+    task: Task  # as the store, or where it has no place its runner, knows it
     held: Sequence[Instance]
-    report: TaskReport | None
+    report: TaskReport | None  # of its runner; None: there is none
 
 
 class News(NamedTuple):
-    """What has changed since the look before.
+    """What has changed since the look before."""
 
-    Attributes:
-        asked: who is asked about now if it waits: who has delivered; all, if a round has ended or somebody
-            has lost a ready instance.
-        came_up: whose instance has become of use.
-    """
-
+    # who is asked about now if it waits: who has delivered; all, if a round has ended or somebody has lost a
+    # ready instance
     asked: Collection[str]
-    came_up: Sequence[str]
+    came_up: Sequence[str]  # whose instance has become of use
 
 
 class Rounds(RoundEstimates):
@@ -273,35 +254,21 @@ class Rounds(RoundEstimates):
 
 @dataclass(frozen=True)
 class Membership:
-    """A client's place in its application.
+    """A client's place in its application."""
 
-    Attributes:
-        owes: whether its result of the current round is still to come.
-        round_left_s: expected seconds until all others have delivered.
-        round_s: expected seconds of a whole round.
-        rounds_left: for which it has not delivered.
-        epoch_s: its part of a round at speed 1, on an instance that has trained before.
-        others_usd_hour: what the others' instances cost.
-        budget_left_usd: None without a budget.
-        cold_s: what its first epoch on a new instance takes longer, at speed 1; 0 while unknown.
-        time_error_s: by how much expected ends of rounds and launches were off lately; 0 while unknown.
-        aggregation_s: expected seconds of an aggregation, which `round_s` includes.
-        idle_s: since when its instance has nothing to do; 0 if that is not so.
-        warm: whether it has trained on the instance that it holds.
-    """
-
-    owes: bool
-    round_left_s: float
-    round_s: float
-    rounds_left: int
-    epoch_s: float
-    others_usd_hour: float
-    budget_left_usd: float | None
-    cold_s: float = 0.0
+    owes: bool  # whether its result of the current round is still to come
+    round_left_s: float  # expected seconds until all others have delivered
+    round_s: float  # expected seconds of a whole round
+    rounds_left: int  # for which it has not delivered
+    epoch_s: float  # its part of a round at speed 1, on an instance that has trained before
+    others_usd_hour: float  # what the others' instances cost
+    budget_left_usd: float | None  # None without a budget
+    cold_s: float = 0.0  # what its first epoch on a new instance takes longer, at speed 1; 0 while unknown
+    # by how much expected ends of rounds and launches were off lately; 0 while unknown
     time_error_s: float = 0.0
-    aggregation_s: float = 0.0
-    idle_s: float = 0.0
-    warm: bool = True
+    aggregation_s: float = 0.0  # expected seconds of an aggregation, which `round_s` includes
+    idle_s: float = 0.0  # since when its instance has nothing to do; 0 if that is not so
+    warm: bool = True  # whether it has trained on the instance that it holds
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from deploy.store.tasks import Task
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
 """States of lost instances. A stopped one is ended, so that its disk costs no more."""
-_AT_ONCE = 100
-"""Instances that are swept in one transaction."""
+_AT_ONCE = 100  # instances that are swept in one transaction
 _SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
 
 

@@ -33,8 +33,7 @@ from envs.simulation.snapshot import (
     request_beyond,
 )
 
-PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
-"""Numbers of `PROVIDER` of what is rented; 0 is what is owned."""
+PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}  # numbers of `PROVIDER` of what is rented; 0 is what is owned
 
 
 def snapshot_of(
@@ -212,15 +211,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Observed:
-    """An observation of live tasks.
+    """An observation of live tasks."""
 
-    Attributes:
-        observation: of a window of tasks.
-        lost: by row: why the task's deadline can be met nowhere any more; "" where it can.
-    """
-
-    observation: Observation
-    lost: Sequence[str]
+    observation: Observation  # of a window of tasks
+    lost: Sequence[str]  # by row: why the task's deadline can be met nowhere any more; "" where it can
 
     def row(self, k: int) -> Row:
         """Row of the k-th task."""
@@ -312,8 +306,7 @@ class View:
 
 # How full each offer has been lately: the history that snapshots show.
 
-SAMPLE_S = 300.0
-"""Between two samples, as in the simulated market."""
+SAMPLE_S = 300.0  # between two samples, as in the simulated market
 MEAN_STEPS = 100
 
 

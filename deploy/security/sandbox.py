@@ -99,8 +99,7 @@ def _borne() -> set[int]:
 
 
 METADATA_ADDRESS = "169.254.169.254"
-_PROCESSES_MOST = 4096
-"""Threads and processes of one user id; a Spark driver has some hundred."""
+_PROCESSES_MOST = 4096  # threads and processes of one user id; a Spark driver has some hundred
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
 """Search path of the sandbox's own programs, whatever PATH says."""
 _OWN = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
@@ -121,16 +120,12 @@ except OSError as error:
 class Mode(StrEnum):
     """Method of isolating jobs' code."""
 
-    AUTO = "auto"
-    """Bubblewrap, or else user ids, whichever works here."""
-    UID = "uid"
-    """A user id of its own for each job. Needs root."""
+    AUTO = "auto"  # bubblewrap, or else user ids, whichever works here
+    UID = "uid"  # a user id of its own for each job. Needs root.
     BUBBLEWRAP = "bubblewrap"
     """Namespaces in which the deployment's files are not there; as root, a user id of its own too."""
-    SYSTEMD = "systemd"
-    """Transient units of systemd, with a user id for each job. Needs root."""
-    NONE = "none"
-    """Nothing: whoever submits a job has all rights of the scheduler."""
+    SYSTEMD = "systemd"  # transient units of systemd, with a user id for each job. Needs root.
+    NONE = "none"  # nothing: whoever submits a job has all rights of the scheduler
 
 
 class SandboxError(ValueError):

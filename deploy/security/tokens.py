@@ -31,10 +31,8 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     """See what runs, what was decided and what it costs; not what others' jobs were given or say."""
-    SUBMITTER = "submitter"
-    """Also submit jobs and cancel them."""
-    ADMIN = "admin"
-    """Also manage tokens and the service itself."""
+    SUBMITTER = "submitter"  # also submit jobs and cancel them
+    ADMIN = "admin"  # also manage tokens and the service itself
 
     def allows(self, needed: Role) -> bool:
         """Whether this role may do what `needed` is required for."""
@@ -161,8 +159,7 @@ class AccessTokens:
 # nothing. Whoever has read a node's user data and joins in its place shuts the node out: the node is refused
 # and says so in its log, and its instance is given up.
 
-VALID_S = 1800.0
-"""Validity in seconds from the request; instances that take longer are given up before."""
+VALID_S = 1800.0  # validity in seconds from the request; instances that take longer are given up before
 
 
 def join_token(node_token: str, client_token: str) -> str:

@@ -182,8 +182,7 @@ def plain_files(folder: Path, most_entries: int) -> Iterator[tuple[str, int]]:
             # It was changed or made unreadable meanwhile.
 
 
-MOST_PARTS = 32
-"""Most folders of a path, its file's name included."""
+MOST_PARTS = 32  # most folders of a path, its file's name included
 _MOST_NAME_BYTES = 255
 
 

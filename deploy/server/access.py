@@ -21,22 +21,16 @@ from deploy.server.errors import Refusal
 _BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _THREADS = 8
-LOCAL = "local"
-"""Name of everyone where no tokens are needed."""
+LOCAL = "local"  # name of everyone where no tokens are needed
 
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of a request.
+    """The caller of a request."""
 
-    Attributes:
-        name: of the token; tokens of one name are one submitter's.
-        token_id: its public part; None where no tokens are needed.
-    """
-
-    name: str
+    name: str  # of the token; tokens of one name are one submitter's
     role: Role
-    token_id: str | None
+    token_id: str | None  # its public part; None where no tokens are needed
 
     def may_see(self, submitter: str | None) -> bool:
         """Whether they may see what a job of `submitter` was given, and what it says."""

@@ -30,10 +30,8 @@ from deploy.server.errors import Refusal, explain
 
 REFERENCE = "#/components/schemas/{model}"
 _GRACE_S = 10.0
-_LEAST_BYTES_S = 64 << 10
-"""A body that comes more slowly would hold what others wait for."""
-_DIGITS = 300
-"""Any whole number with this many digits is a float as well."""
+_LEAST_BYTES_S = 64 << 10  # a body that comes more slowly would hold what others wait for
+_DIGITS = 300  # any whole number with this many digits is a float as well
 _MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_DIGITS + 1))
 # Possessive, and an end that may be missing: nothing that is sent makes it go back and try again.
 _TOKENS = re.compile(
@@ -194,8 +192,7 @@ MANIFEST = ".spotweave-upload.json"
 _MANIFEST_BYTES = 16 << 20
 _DIGESTS = TypeAdapter(dict[str, str])
 _STAGED = ".incoming-"
-_RESERVED = ("logs", "checkpoint", "flower", "workspace")
-"""Folders of a job's folder that runners write to."""
+_RESERVED = ("logs", "checkpoint", "flower", "workspace")  # folders of a job's folder that runners write to
 _MAX_PARTS = 16
 _MAX_PART_BYTES = 200
 

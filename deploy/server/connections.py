@@ -34,29 +34,20 @@ _LEAST_TAKEN = 16 << 10
 class Waits(Enum):
     """Reason why a connection is idle."""
 
-    REQUEST = "request"
-    """Waiting for the client's handshake, or the head of its next request."""
-    BODY = "body"
-    """Waiting for the rest of a request's body."""
-    ANSWER = "answer"
-    """Waiting for our answer."""
+    REQUEST = "request"  # waiting for the client's handshake, or the head of its next request
+    BODY = "body"  # waiting for the rest of a request's body
+    ANSWER = "answer"  # waiting for our answer
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What clients may take.
+    """What clients may take."""
 
-    Attributes:
-        most: connections at once.
-        most_each: of one address (of IPv6: of one /64 network).
-        head_within_s: a handshake must be over, and each request's head must have come, after so long.
-        stalled_s: a client that takes less than 16 KiB of what it is sent in so long is cut off.
-    """
-
-    most: int = 1000
-    most_each: int = 500
+    most: int = 1000  # connections at once
+    most_each: int = 500  # of one address (of IPv6: of one /64 network)
+    # a handshake must be over, and each request's head must have come, after so long
     head_within_s: float = 10.0
-    stalled_s: float = 30.0
+    stalled_s: float = 30.0  # a client that takes less than 16 KiB of what it is sent in so long is cut off
 
 
 @dataclass(eq=False)
@@ -257,8 +248,7 @@ log = structlog.get_logger("server")
 _NO_ROOM_S = 0.05
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _FILES_MOST = 65_536
-FILES_KEPT = 256
-"""For everything but connections: the database, logs, jobs' files."""
+FILES_KEPT = 256  # for everything but connections: the database, logs, jobs' files
 
 
 def files_allowed() -> int:

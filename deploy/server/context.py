@@ -26,41 +26,27 @@ from envs.simulation.guards.rules import GuardsConfig
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How the service behaves.
+    """How the service behaves."""
 
-    Attributes:
-        jobs: folder of the jobs' own folders; needed where jobs are taken.
-        tokens: whether requests need an access token. Without, everyone who reaches the port may do
-            everything, and only requests that come to a loopback name are answered.
-        window: tasks that a market policy sees at once (J).
-        decision_bytes: largest body of a request for decisions.
-        job_bytes: largest body of a submission, its files (base64) included.
-        job_files: at most this many files of a job.
-        body_within_s: a body must have arrived after so long.
-        pass_within_s: the service is ready only if the scheduler's latest pass is no older.
-        streams: at most this many followers of events at once,
-        streams_each: and this many of one caller.
-        poll_s: between two looks at the store for new events.
-        heartbeat_s: a follower hears something at least so often; its token is checked again then.
-        bodies_bytes: of bodies of submissions that are read and handled at once; of one submitter half of it,
-            or one body.
-    """
-
-    jobs: Path | None = None
+    jobs: Path | None = None  # folder of the jobs' own folders; needed where jobs are taken
+    # whether requests need an access token. Without, everyone who reaches the port may do everything, and
+    # only requests that come to a loopback name are answered.
     tokens: bool = True
-    window: int = 8
+    window: int = 8  # tasks that a market policy sees at once (J)
     guards: GuardsConfig = field(default_factory=GuardsConfig)
-    decision_bytes: int = 2 * MIB
-    job_bytes: int = 32 * MIB
-    job_files: int = 500
-    body_within_s: float = 60.0
-    pass_within_s: float = 60.0
-    streams: int = 32
-    streams_each: int = 8
-    poll_s: float = 0.5
+    decision_bytes: int = 2 * MIB  # largest body of a request for decisions
+    job_bytes: int = 32 * MIB  # largest body of a submission, its files (base64) included
+    job_files: int = 500  # at most this many files of a job
+    body_within_s: float = 60.0  # a body must have arrived after so long
+    pass_within_s: float = 60.0  # the service is ready only if the scheduler's latest pass is no older
+    streams: int = 32  # at most this many followers of events at once,
+    streams_each: int = 8  # and this many of one caller
+    poll_s: float = 0.5  # between two looks at the store for new events
+    # a follower hears something at least so often; its token is checked again then
     heartbeat_s: float = 15.0
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     quotas: Quotas = field(default_factory=Quotas)
+    # of bodies of submissions that are read and handled at once; of one submitter half of it, or one body
     bodies_bytes: int = 64 * MIB
 
 
@@ -82,21 +68,16 @@ class SchedulerView(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """One service.
-
-    Attributes:
-        store: None: a policy server that only decides.
-        scheduler: None: there is none in this process.
-        closing: set when the service ends, so that streams end too.
-        urgent: threads for what must not queue behind the requests of others.
-    """
+    """One service."""
 
     settings: ServerSettings
     clock: Clock
     deciders: Deciders
-    store: Store | None
-    scheduler: SchedulerView | None
+    store: Store | None  # None: a policy server that only decides
+    scheduler: SchedulerView | None  # None: there is none in this process
     access: Access
     metrics: Metrics
+    # set when the service ends, so that streams end too
     closing: threading.Event = field(default_factory=threading.Event)
+    # threads for what must not queue behind the requests of others
     urgent: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))

@@ -30,10 +30,8 @@ from deploy.server.schemas import (
 )
 from envs.simulation.guards.rules import GuardsConfig
 
-ROUND_WINDOW = 1
-"""Policies for rounds decide one task at a time."""
-ANY_NUMBER = 0
-"""Number of offers of policies that do not depend on it, as requests bring their own offers."""
+ROUND_WINDOW = 1  # policies for rounds decide one task at a time
+ANY_NUMBER = 0  # number of offers of policies that do not depend on it, as requests bring their own offers
 
 Group = Literal["market", "federated"]
 
@@ -44,14 +42,10 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True)
 class _Offers:
-    """The offers of one request.
-
-    Attributes:
-        used: instances by offer id; rises with each decision of the request.
-    """
+    """The offers of one request."""
 
     offers: Sequence[Offer]
-    used: dict[str, int]
+    used: dict[str, int]  # instances by offer id; rises with each decision of the request
     occupancy: Occupancy
 
 

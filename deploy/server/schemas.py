@@ -81,52 +81,34 @@ class OfferFacts(_Facts):
 
     model_config = ConfigDict(json_schema_extra={"examples": [OFFER_EXAMPLE]})
 
-    offer_id: Text
-    """Unique in the request."""
+    offer_id: Text  # unique in the request
     provider: Text
     region: AnyText = ""
     zone: AnyText = ""
     instance_type: Text
     market: Market
-    vcpus: Annotated[int, Field(gt=0, le=100_000)]
-    """vCPUs of one instance."""
-    memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
-    """Memory of one instance."""
-    gpu: Text | None = None
-    """Model of its GPUs."""
-    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
-    """Of one instance."""
-    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)] = 0.0
-    """Of each of them."""
+    vcpus: Annotated[int, Field(gt=0, le=100_000)]  # vCPUs of one instance
+    memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)]  # memory of one instance
+    gpu: Text | None = None  # model of its GPUs
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0  # of one instance
+    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0, le=1e5)] = 0.0  # of each of them
     speed: Annotated[FiniteFloat, Field(ge=1e-3, le=1e3)] = 1.0
     """Relative to the reference instance type, larger is faster."""
-    price_usd_hour: Usd
-    """Current price of one instance."""
-    on_demand_usd_hour: Usd
-    """The same type on demand in that region."""
-    available: bool = True
-    """Whether a launch is believed to be possible now."""
-    quota: Instances
-    """Instances that may run at once."""
-    used: Instances = 0
-    """Instances that run or boot now."""
+    price_usd_hour: Usd  # current price of one instance
+    on_demand_usd_hour: Usd  # the same type on demand in that region
+    available: bool = True  # whether a launch is believed to be possible now
+    quota: Instances  # instances that may run at once
+    used: Instances = 0  # instances that run or boot now
     used_history: Annotated[tuple[Instances, ...], Field(max_length=HISTORY_STEPS)] = ()
     """Used instances every 300 s, the latest last."""
-    up_ratio: Share = 1.0
-    """Share of the latest 24 h in which it was available."""
-    spell_s: Seconds = 0.0
-    """Since availability last changed."""
-    mean_up_s: Seconds = 0.0
-    """Mean length of the up-spells of the latest 7 days."""
-    launch_s: Seconds = 60.0
-    """Seconds from the request to a ready node."""
-    notice_s: Seconds = 0.0
-    """Seconds of interruption notice."""
-    free_first_s: Seconds = 0.0
-    """An instance that the provider interrupts earlier costs nothing."""
+    up_ratio: Share = 1.0  # share of the latest 24 h in which it was available
+    spell_s: Seconds = 0.0  # since availability last changed
+    mean_up_s: Seconds = 0.0  # mean length of the up-spells of the latest 7 days
+    launch_s: Seconds = 60.0  # seconds from the request to a ready node
+    notice_s: Seconds = 0.0  # seconds of interruption notice
+    free_first_s: Seconds = 0.0  # an instance that the provider interrupts earlier costs nothing
     billing_minimum_s: Seconds = 60.0
-    reason: AnyText = ""
-    """Why it is not available."""
+    reason: AnyText = ""  # why it is not available
 
     @model_validator(mode="after")
     def _gpus(self) -> OfferFacts:
@@ -144,22 +126,15 @@ class OfferFacts(_Facts):
 class RoundFacts(_Facts):
     """What is particular to a task that trains in rounds."""
 
-    idle: bool = False
-    """The client holds its instances and waits for others."""
+    idle: bool = False  # the client holds its instances and waits for others
     is_server: bool = False
-    owes: bool = True
-    """The client's result of the current round is still to come."""
-    round_left_s: Seconds = 0.0
-    """Until all others of its round have delivered."""
-    round_s: Seconds = 0.0
-    """Duration of a whole round."""
-    cold_s: Seconds = 0.0
-    """What its first execution on new instances takes longer."""
+    owes: bool = True  # the client's result of the current round is still to come
+    round_left_s: Seconds = 0.0  # until all others of its round have delivered
+    round_s: Seconds = 0.0  # duration of a whole round
+    cold_s: Seconds = 0.0  # what its first execution on new instances takes longer
     budget_left_usd: Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)] | None = None
-    others_usd_hour: Usd = 0.0
-    """Price of all instances that its application holds besides its own."""
-    time_error_s: Seconds = 0.0
-    """By how much such expectations were off lately."""
+    others_usd_hour: Usd = 0.0  # price of all instances that its application holds besides its own
+    time_error_s: Seconds = 0.0  # by how much such expectations were off lately
 
 
 class TaskFacts(_Facts):
@@ -168,46 +143,31 @@ class TaskFacts(_Facts):
     model_config = ConfigDict(json_schema_extra={"examples": [TASK_EXAMPLE]})
 
     job_id: Text
-    task: Text = "main"
-    """Unique within the job."""
+    task: Text = "main"  # unique within the job
     kind: Kind
     resources: Resources = Resources()
     """Resources of each instance, and how many instances the task needs at once."""
-    places: Places = Places()
-    """Allowed places."""
-    standard_s: Seconds
-    """Duration of one execution (batch, epoch), or of all the work."""
-    age_s: Seconds = 0.0
-    """Since it was submitted: the oldest arrived first."""
-    waited_s: Seconds = 0.0
-    """Since it entered, or re-entered, the buffer."""
-    slack_s: SignedSeconds | None = None
-    """Until its next deadline, negative when late; null without one."""
-    executions_left: Count = 1
-    """Batches or rounds left."""
-    period_s: Seconds = 0.0
-    """Between two batches."""
-    progress: Share = 0.0
-    """Share of the work that is done and saved."""
-    restart_s: Seconds = 0.0
-    """To set up on fresh instances."""
-    checkpoint_s: Seconds = 0.0
-    """Between two periodic checkpoints; 0 without."""
+    places: Places = Places()  # allowed places
+    standard_s: Seconds  # duration of one execution (batch, epoch), or of all the work
+    age_s: Seconds = 0.0  # since it was submitted: the oldest arrived first
+    waited_s: Seconds = 0.0  # since it entered, or re-entered, the buffer
+    slack_s: SignedSeconds | None = None  # until its next deadline, negative when late; null without one
+    executions_left: Count = 1  # batches or rounds left
+    period_s: Seconds = 0.0  # between two batches
+    progress: Share = 0.0  # share of the work that is done and saved
+    restart_s: Seconds = 0.0  # to set up on fresh instances
+    checkpoint_s: Seconds = 0.0  # between two periodic checkpoints; 0 without
     data_gb: Gb = 0.0
     checkpoint_gb: Gb = 0.0
     interruptions: Count = 0
     misses: Count = 0
     backlog: Count = 0
-    running: bool = False
-    """The task runs now and may be moved; "none" leaves it."""
-    here: Text | None = None
-    """Id of the offer on which it runs or waits."""
-    left_here_s: Seconds = 0.0
-    """Until the end of the current execution there."""
+    running: bool = False  # the task runs now and may be moved; "none" leaves it
+    here: Text | None = None  # id of the offer on which it runs or waits
+    left_here_s: Seconds = 0.0  # until the end of the current execution there
     transfer_s: dict[Text, Seconds] = Field(default_factory=dict, max_length=MAX_OFFERS)
     """By offer id: to move its data there."""
-    round: RoundFacts = RoundFacts()
-    """Facts about the round, for tasks of kind "federated"."""
+    round: RoundFacts = RoundFacts()  # facts about the round, for tasks of kind "federated"
 
     @property
     def key(self) -> TaskKey:
@@ -266,24 +226,15 @@ class CandidateAnswer(BaseModel):
     """One place for the task, or none for now (`offer_id` null)."""
 
     offer_id: str | None
-    available: bool
-    """Whether the candidate may be chosen now."""
-    reason: str
-    """Why not; "" where it may."""
-    total: float | None
-    """What the policy ranks by, higher is better; null where it gives no numbers."""
-    values: dict[str, float]
-    """By component of the policy's value; `total` is their weighted sum."""
-    expected_usd: float
-    """Until the task's end, delay and misses included, by the rule `expected_cost`."""
-    price_usd_hour: float
-    """Current price of all instances that the task would hold there."""
-    finish_s: float
-    """Expected, until the end of its work (or next execution) there."""
-    risk: float
-    """Chance of an interruption until then."""
-    cost_usd: float
-    """Expected, of that, at the price of now."""
+    available: bool  # whether the candidate may be chosen now
+    reason: str  # why not; "" where it may
+    total: float | None  # what the policy ranks by, higher is better; null where it gives no numbers
+    values: dict[str, float]  # by component of the policy's value; `total` is their weighted sum
+    expected_usd: float  # until the task's end, delay and misses included, by the rule `expected_cost`
+    price_usd_hour: float  # current price of all instances that the task would hold there
+    finish_s: float  # expected, until the end of its work (or next execution) there
+    risk: float  # chance of an interruption until then
+    cost_usd: float  # expected, of that, at the price of now
 
 
 class Window(BaseModel):
@@ -291,8 +242,7 @@ class Window(BaseModel):
 
     size: int
     considered: list[TaskName]
-    left_out: int
-    """Tasks of the request that it did not see; ask again when the first ones are placed."""
+    left_out: int  # tasks of the request that it did not see; ask again when the first ones are placed
 
 
 class DecisionAnswer(BaseModel):
@@ -301,21 +251,16 @@ class DecisionAnswer(BaseModel):
     policy: str
     kind: Literal["market", "federated"]
     """Federated tasks are decided by the policy for rounds, all others by the market policy."""
-    weights: dict[str, float]
-    """In force for this answer; empty for a policy without value components."""
+    weights: dict[str, float]  # in force for this answer; empty for a policy without value components
     task: TaskName
-    offer_id: str | None
-    """Chosen offer; null: none for now."""
+    offer_id: str | None  # chosen offer; null: none for now
     policy_choice: str | None
     """What the policy chose; another than `offer_id` where the safety net caught it."""
-    net: str
-    """Why the safety net overruled the policy; "" where it did not."""
-    invalid: str
-    """Why the policy's answer was not followed and its guide chose; "" where it was valid."""
+    net: str  # why the safety net overruled the policy; "" where it did not
+    invalid: str  # why the policy's answer was not followed and its guide chose; "" where it was valid
     why: str
     """Which margin decided, where another candidate has a better total; "" where the choice has the best."""
-    candidates: list[CandidateAnswer]
-    """Best first, the policy's choice before all."""
+    candidates: list[CandidateAnswer]  # best first, the policy's choice before all
     window: Window
 
 
@@ -332,5 +277,4 @@ class ErrorBody(BaseModel):
         json_schema_extra={"examples": [{"error": "there is no job 'x': see spotweave jobs"}]}
     )
 
-    error: str
-    """One line: what was given, what was expected, what to do."""
+    error: str  # one line: what was given, what was expected, what to do

@@ -28,8 +28,7 @@ from deploy.store.tasks import Task
 # failed with them. Names stay: of environment variables and settings, of the script or app.
 
 HIDDEN = "(hidden)"
-_TOLD = frozenset({"message", "reason", "error"})
-"""Fields of an event with free text."""
+_TOLD = frozenset({"message", "reason", "error"})  # fields of an event with free text
 _OUR_WORDS = frozenset(
     {"task.decided", "task.caught", "task.moved", "task.stayed", "task.hopeless", "task.left"}
 )
@@ -118,12 +117,10 @@ class CostView(BaseModel):
     """Costs so far."""
 
     usd: float
-    disk_usd: float
-    """The part of it that is for disks."""
+    disk_usd: float  # the part of it that is for disks
     egress_usd: float
     """The part that is for moving data between regions: an estimate, from what jobs declare."""
-    on_demand_usd: float
-    """The same instances over the same time on demand, with their disks and moves."""
+    on_demand_usd: float  # the same instances over the same time on demand, with their disks and moves
     instance_seconds: int
 
     @classmethod
@@ -142,10 +139,8 @@ class CostsView(BaseModel):
     """Costs of everything."""
 
     by: str
-    groups: dict[str, CostView]
-    """The latest jobs, or the latest days."""
-    others: CostView | None
-    """Sum of the groups that are not listed; null if all are."""
+    groups: dict[str, CostView]  # the latest jobs, or the latest days
+    others: CostView | None  # sum of the groups that are not listed; null if all are
     total: CostView
 
 
@@ -153,15 +148,12 @@ class TaskView(View):
     """A unit of decision."""
 
     task: str
-    attempt: int
-    """0 before the first."""
-    phase: Phase | None
-    """Phase of the latest attempt; null while the task waits for a place."""
+    attempt: int  # 0 before the first
+    phase: Phase | None  # phase of the latest attempt; null while the task waits for a place
     progress: float
     saved: float
     instances: list[str]
-    misses: int
-    """Batch deadlines missed."""
+    misses: int  # batch deadlines missed
     executions_done: int
     message: str
     waiting_since_s: float | None
@@ -191,11 +183,9 @@ class JobSummary(View):
     ended_s: float | None
     deadline_s: float | None
     """Epoch seconds; null without one, and for streaming jobs, whose batches have deadlines."""
-    misses: int
-    """Batch deadlines missed."""
+    misses: int  # batch deadlines missed
     reason: str
-    tasks_done: int
-    """Number of the job's `tasks_all` that have succeeded."""
+    tasks_done: int  # number of the job's `tasks_all` that have succeeded
     tasks_all: int
 
     @classmethod
@@ -238,8 +228,7 @@ class FileView(BaseModel):
     """A file in a job's folder."""
 
     path: str
-    size: int
-    """In bytes."""
+    size: int  # in bytes
 
 
 class FilesView(BaseModel):
@@ -259,17 +248,14 @@ class InstanceView(View):
     job_id: str
     task: str
     state: InstanceState
-    price_usd_hour: float
-    """When it was asked for."""
+    price_usd_hour: float  # when it was asked for
     on_demand_usd_hour: float
     requested_s: float
     launched_s: float | None
     ready_s: float | None
     ended_s: float | None
-    by_provider: bool
-    """Whether the provider ended the instance: an interruption."""
-    notice_s: float | None
-    """When its provider will end it."""
+    by_provider: bool  # whether the provider ended the instance: an interruption
+    notice_s: float | None  # when its provider will end it
     rebalance: bool
     provider_id: str | None
     address: str
@@ -325,8 +311,7 @@ class DecisionView(View):
     shadow_policy: str | None
     shadow_choice: str | None
     shadow_difference: float | None
-    candidates: tuple[CandidateRecord, ...]
-    """Places that were considered; `offer_id` null: none for now."""
+    candidates: tuple[CandidateRecord, ...]  # places that were considered; `offer_id` null: none for now
 
     @classmethod
     def of(cls, one: DecisionRecord) -> DecisionView:
@@ -357,10 +342,8 @@ class Explanation(BaseModel):
     """Why a job is where it is."""
 
     job: JobView
-    decisions: list[DecisionView]
-    """The latest, the newest first."""
-    events: list[EventView]
-    """The latest, the oldest of them first."""
+    decisions: list[DecisionView]  # the latest, the newest first
+    events: list[EventView]  # the latest, the oldest of them first
 
 
 class Health(BaseModel):

@@ -40,11 +40,9 @@ class Grouping(StrEnum):
 
     JOB = "job"
     OFFER = "offer"
-    ZONE = "zone"
-    """"provider/region/zone"; without a zone, "provider/region"."""
+    ZONE = "zone"  # "provider/region/zone"; without a zone, "provider/region"
     MARKET = "market"
-    DAY = "day"
-    """UTC, as "2026-03-01"."""
+    DAY = "day"  # UTC, as "2026-03-01"
 
 
 class Costs:

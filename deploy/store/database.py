@@ -99,8 +99,7 @@ class Recall:
         return written
 
 
-BUSY_S = 30.0
-"""Seconds that a writer waits for its turn."""
+BUSY_S = 30.0  # seconds that a writer waits for its turn
 WRITES = "spotweave_writes"
 """Option of a statement: what `Recall` takes it to write to, where that is less than its table."""
 _WRITE = "spotweave_write"
@@ -406,8 +405,7 @@ def _postgresql_engine(url: URL) -> Engine:
 
 # Whole rows as objects. The loop reads the same thousands in each pass, and few of them change.
 
-MOST = 5_000
-"""Rows that are kept of one table."""
+MOST = 5_000  # rows that are kept of one table
 
 
 class Decoded(Generic[T]):

@@ -19,63 +19,44 @@ class Mode(StrEnum):
     """Effect of a policy's choices."""
 
     ACT = "act"
-    SHADOW = "shadow"
-    """A rule acts; the policy's choices are only written down."""
+    SHADOW = "shadow"  # a rule acts; the policy's choices are only written down
     DRY_RUN = "dry-run"
 
 
 @dataclass(frozen=True)
 class CandidateRecord:
-    """One place the task could have been put, or none for now.
-
-    Attributes:
-        values: value per component, by its name; empty for rules that have none.
-        price_usd_hour: of one instance; None for "none for now".
-        available: whether it could be chosen.
-        reason: why it could not, or of the chosen one which guard or margin decided.
-        total: what the policy ranked by, higher is better; None for rules.
-        expected_usd: until the task's end, by the rule `expected_cost`.
-        finish_s: expected seconds until the end of its work (or next execution); None for "none for now".
-        risk: chance of an interruption until then; None for "none for now".
-    """
+    """One place the task could have been put, or none for now."""
 
     offer_id: str | None
+    # value per component, by its name; empty for rules that have none
     values: Mapping[str, float] = field(default_factory=dict)
-    price_usd_hour: float | None = None
-    available: bool = True
-    reason: str = ""
-    total: float | None = None
-    expected_usd: float | None = None
+    price_usd_hour: float | None = None  # of one instance; None for "none for now"
+    available: bool = True  # whether it could be chosen
+    reason: str = ""  # why it could not, or of the chosen one which guard or margin decided
+    total: float | None = None  # what the policy ranked by, higher is better; None for rules
+    expected_usd: float | None = None  # until the task's end, by the rule `expected_cost`
+    # expected seconds until the end of its work (or next execution); None for "none for now"
     finish_s: float | None = None
-    risk: float | None = None
+    risk: float | None = None  # chance of an interruption until then; None for "none for now"
 
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """One answer to "this task: which cluster, or none for now?".
-
-    Attributes:
-        mode: what became of it.
-        candidates: all that were considered, in their order.
-        latency_s: how long the policy took.
-        shadow_policy: the policy that was asked for comparison; None if none was.
-        shadow_choice: what it would have chosen; None for "none for now".
-        shadow_difference: expected USD of the shadow's choice minus that of the chosen one, both by the one
-            appraisal of `deploy.scheduler.policies`: below 0 the shadow would have been cheaper.
-        decision_id: rising; 0 before it is written.
-    """
+    """One answer to "this task: which cluster, or none for now?"."""
 
     time_s: float
     policy: str
-    mode: Mode
+    mode: Mode  # what became of it
     key: TaskKey
-    candidates: tuple[CandidateRecord, ...]
+    candidates: tuple[CandidateRecord, ...]  # all that were considered, in their order
     chosen: str | None
-    latency_s: float
-    shadow_policy: str | None = None
-    shadow_choice: str | None = None
+    latency_s: float  # how long the policy took
+    shadow_policy: str | None = None  # the policy that was asked for comparison; None if none was
+    shadow_choice: str | None = None  # what it would have chosen; None for "none for now"
+    # expected USD of the shadow's choice minus that of the chosen one, both by the one appraisal of
+    # `deploy.scheduler.policies`: below 0 the shadow would have been cheaper
     shadow_difference: float | None = None
-    decision_id: int = 0
+    decision_id: int = 0  # rising; 0 before it is written
 
 
 _PLAIN = tuple(

@@ -15,19 +15,13 @@ from deploy.store.schema import Json, events, jobs
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        sequence: strictly rising; an event is never seen after one with a higher number.
-        kind: "noun.verb", e.g. "instance.interrupted".
-        job_id: what it is about; None where nothing of the kind.
-    """
-
-    sequence: int
+    sequence: int  # strictly rising; an event is never seen after one with a higher number
     time_s: float
-    kind: str
+    kind: str  # "noun.verb", e.g. "instance.interrupted".
     data: Mapping[str, Any]
-    job_id: str | None
+    job_id: str | None  # what it is about; None where nothing of the kind
     task: str | None
     instance_id: str | None
     decision_id: int | None

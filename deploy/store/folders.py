@@ -14,19 +14,12 @@ from deploy.store.schema import decisions, events, folders, intents, jobs, price
 
 @dataclass(frozen=True)
 class Held:
-    """What a submitter has of what all share.
+    """What a submitter has of what all share."""
 
-    Attributes:
-        live_jobs: that have not ended.
-        submitted_s: of the jobs that were asked for since a moment, the earliest first.
-        uploaded_bytes: that came with jobs and are still kept.
-        all_uploaded_bytes: the same of all submitters.
-    """
-
-    live_jobs: int
-    submitted_s: Sequence[float]
-    uploaded_bytes: int
-    all_uploaded_bytes: int
+    live_jobs: int  # that have not ended
+    submitted_s: Sequence[float]  # of the jobs that were asked for since a moment, the earliest first
+    uploaded_bytes: int  # that came with jobs and are still kept
+    all_uploaded_bytes: int  # the same of all submitters
 
 
 class Folders:
@@ -89,21 +82,14 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Retention:
-    """Days for which rows are kept. Jobs, tasks, instances and charges stay for ever: they are the books.
+    """Days for which rows are kept. Jobs, tasks, instances and charges stay for ever: they are the books."""
 
-    Attributes:
-        events: and events and decisions of live jobs as long as these live.
-        decisions: likewise.
-        intents: after they are done or given up.
-        prices: the quote in force at that moment stays, so that the price is known at every later one.
-        folders: of jobs' files, after their ends; see `deploy.pruning`.
-    """
-
-    events: float = 90.0
-    decisions: float = 30.0
-    intents: float = 30.0
+    events: float = 90.0  # and events and decisions of live jobs as long as these live
+    decisions: float = 30.0  # likewise
+    intents: float = 30.0  # after they are done or given up
+    # the quote in force at that moment stays, so that the price is known at every later one
     prices: float = 90.0
-    folders: float = 30.0
+    folders: float = 30.0  # of jobs' files, after their ends; see `deploy.pruning`
 
 
 def prune(database: Database, now_s: float, retention: Retention) -> dict[str, int]:

@@ -23,43 +23,29 @@ from deploy.store.tasks import Task, task_of
 
 @dataclass(frozen=True)
 class Span:
-    """The instances of one attempt at a task, from the request until the last of them ended.
-
-    Attributes:
-        usd_hour: of all of them, at the prices of the request.
-        launched_s: of the first of them; None if none was.
-        ready_s: when all were; None before.
-        ended_s: None while one of them lives.
-        notice_s: when the provider said it will end the first of them; None without notice.
-        interruptions: when the provider ended any of them, each moment once, rising.
-    """
+    """The instances of one attempt at a task, from the request until the last of them ended."""
 
     key: TaskKey
     offer_id: str
     market: Market
     instances: int
-    usd_hour: float
+    usd_hour: float  # of all of them, at the prices of the request
     requested_s: float
-    launched_s: float | None
-    ready_s: float | None
-    ended_s: float | None
-    notice_s: float | None
-    interruptions: tuple[float, ...]
+    launched_s: float | None  # of the first of them; None if none was
+    ready_s: float | None  # when all were; None before
+    ended_s: float | None  # None while one of them lives
+    notice_s: float | None  # when the provider said it will end the first of them; None without notice
+    interruptions: tuple[float, ...]  # when the provider ended any of them, each moment once, rising
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over all tasks of a job.
-
-    Attributes:
-        progress: their mean share that is done.
-        misses: batch deadlines missed.
-    """
+    """Sums over all tasks of a job."""
 
     tasks: int
     tasks_done: int
-    progress: float
-    misses: int
+    progress: float  # their mean share that is done
+    misses: int  # batch deadlines missed
 
 
 class Gantt:

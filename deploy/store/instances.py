@@ -28,41 +28,27 @@ _TABLES = ("instances",)
 
 @dataclass(frozen=True)
 class Instance:
-    """An instance as the store knows it.
-
-    Attributes:
-        offer: as it was when the instance was asked for.
-        client_token: that it was or will be launched with.
-        node_token: secret for its node agent. Never logged.
-        state: RUNNING once its node agent has answered.
-        provider_id: the provider's name for it; None before it is known.
-        address: of its node, "" before it is known.
-        port: of its node agent, 0 before it is known.
-        launched_s: when billing began.
-        ready_s: when its node agent first answered.
-        ended_s: when billing ended, or when it was given up.
-        stops: when it was stopped, by time.
-        certificate: of its node agent, PEM, "" before it is known. The first one that is told of stays.
-    """
+    """An instance as the store knows it."""
 
     instance_id: str
-    offer: Offer
+    offer: Offer  # as it was when the instance was asked for
     key: TaskKey
-    client_token: str
-    node_token: str = field(repr=False)
-    state: InstanceState
+    client_token: str  # that it was or will be launched with
+    node_token: str = field(repr=False)  # secret for its node agent. Never logged.
+    state: InstanceState  # RUNNING once its node agent has answered
     requested_s: float
-    provider_id: str | None = None
+    provider_id: str | None = None  # the provider's name for it; None before it is known
     max_price_usd_hour: float | None = None
-    address: str = ""
-    port: int = 0
-    launched_s: float | None = None
-    ready_s: float | None = None
-    ended_s: float | None = None
+    address: str = ""  # of its node, "" before it is known
+    port: int = 0  # of its node agent, 0 before it is known
+    launched_s: float | None = None  # when billing began
+    ready_s: float | None = None  # when its node agent first answered
+    ended_s: float | None = None  # when billing ended, or when it was given up
     by_provider: bool = False
     notice_s: float | None = None
     rebalance: bool = False
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[Stop, ...] = ()  # when it was stopped, by time
+    # of its node agent, PEM, "" before it is known. The first one that is told of stays.
     certificate: str = field(default="", repr=False)
 
     @cached_property

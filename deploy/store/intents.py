@@ -23,13 +23,10 @@ class IntentKind(StrEnum):
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
-    START = "start"
-    """An attempt at a task."""
-    STOP = "stop"
-    """An attempt at a task."""
+    START = "start"  # an attempt at a task
+    STOP = "stop"  # an attempt at a task
     DRAIN = "drain"
-    MOVE = "move"
-    """A task that runs, once the instances of another place are ready."""
+    MOVE = "move"  # a task that runs, once the instances of another place are ready
 
 
 class IntentState(StrEnum):
@@ -37,31 +34,24 @@ class IntentState(StrEnum):
 
     PENDING = "pending"
     DONE = "done"
-    FAILED = "failed"
-    """Failed for good; do not retry."""
+    FAILED = "failed"  # failed for good; do not retry
 
 
 @dataclass(frozen=True)
 class Intent:
-    """Something to do.
-
-    Attributes:
-        target: what it is done to (id of an instance or an attempt); no two pending ones of a kind share it.
-        attempts: number of failed attempts.
-        not_before_s: epoch seconds before which it is not tried again.
-        ended_s: epoch seconds; None while it is pending.
-    """
+    """Something to do."""
 
     intent_id: int
     kind: IntentKind
     state: IntentState
     payload: Mapping[str, Any]
+    # what it is done to (id of an instance or an attempt); no two pending ones of a kind share it
     target: str
-    attempts: int
-    not_before_s: float
+    attempts: int  # number of failed attempts
+    not_before_s: float  # epoch seconds before which it is not tried again
     error: str
     created_s: float
-    ended_s: float | None
+    ended_s: float | None  # epoch seconds; None while it is pending
     decision_id: int | None
 
 

@@ -17,30 +17,23 @@ from deploy.store.schema import jobs, plain, portions, tasks
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)
-_SHOWN = 3
-"""Names of others that a held task's message tells."""
+_SHOWN = 3  # names of others that a held task's message tells
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the store knows it.
-
-    Attributes:
-        submitter: name of the token that submitted it.
-        request_id: the submitter's own name for the request, so that a repeated one gives the same job.
-        ended_s: epoch seconds; None while it is live.
-        user_failures: attempts that failed by the job's own fault.
-    """
+    """A job as the store knows it."""
 
     job_id: str
     spec: JobSpec
     state: JobState
     submitted_s: float
     workdir: str
-    submitter: str
+    submitter: str  # name of the token that submitted it
+    # the submitter's own name for the request, so that a repeated one gives the same job
     request_id: str | None = None
-    ended_s: float | None = None
-    user_failures: int = 0
+    ended_s: float | None = None  # epoch seconds; None while it is live
+    user_failures: int = 0  # attempts that failed by the job's own fault
     reason: str = ""
 
 
@@ -54,8 +47,7 @@ def _decode(values: dict[str, Any]) -> Job:
     return Job(**{**values, "spec": _spec(values["spec"]), "state": JobState(values["state"])})
 
 
-job_of = Decoded(jobs, _decode)
-"""Build a job from a row of `job_of.rows`."""
+job_of = Decoded(jobs, _decode)  # build a job from a row of `job_of.rows`
 
 
 class Jobs:

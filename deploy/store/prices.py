@@ -18,8 +18,7 @@ from deploy.model.instances import Offer
 from deploy.store.database import Database
 from deploy.store.schema import charges, instances, price_segments, prices
 
-_MINIMUM_MOST_S = 3600.0
-"""No provider bills more for a start."""
+_MINIMUM_MOST_S = 3600.0  # no provider bills more for a start
 _BILLED = (
     *(
         instances.c[name]
@@ -159,19 +158,13 @@ def forget_charges(connection: Connection, instance_id: str) -> None:
 
 @dataclass(frozen=True)
 class Quote:
-    """An offer's price and availability, from `seen_s` until the next quote.
-
-    Attributes:
-        seen_s: epoch seconds: when it was seen, or when its provider says that the price changed.
-        on_demand_micro_usd_hour: of the same type on demand.
-        available: whether a launch was believed possible.
-    """
+    """An offer's price and availability, from `seen_s` until the next quote."""
 
     offer_id: str
-    seen_s: float
+    seen_s: float  # epoch seconds: when it was seen, or when its provider says that the price changed
     price_micro_usd_hour: int
-    on_demand_micro_usd_hour: int
-    available: bool
+    on_demand_micro_usd_hour: int  # of the same type on demand
+    available: bool  # whether a launch was believed possible
 
 
 # Made once: it is asked for each offer in each pass, and making it takes longer than answering it.

@@ -261,8 +261,7 @@ Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json
 """Anything that JSON can hold; NaN and infinity it cannot."""
 
 MAX_TEXT = 4_000
-_PORTION = 10_000
-"""Names in one IN (...); both databases take at least three times as many parameters."""
+_PORTION = 10_000  # names in one IN (...); both databases take at least three times as many parameters
 
 
 def portions(names: Collection[str]) -> Iterator[list[str]]:

@@ -21,26 +21,16 @@ class Task:
     """A task as the store knows it.
 
     Attributes:
-        attempt: number of the latest try, 0 before the first.
-        phase: of that attempt; None while the task waits for a place.
         progress, saved, misses, executions_done, last_execution_s, next_due_s, execution_saved, saved_region,
             message, details: as in the latest `TaskReport`.
-        instances: own ids of the instances that it has.
-        reported_s: epoch seconds of the latest report.
-        waiting_since_s: since when it waits for a place; None while it has one.
-        losses: attempts in a row that lost their instances and saved nothing more.
-        failures: attempts in a row that came to nothing on healthy instances, or could not be started, and
-            saved nothing more.
-        interruptions: attempts that lost ready instances to their provider so far.
-        not_before_s: epoch seconds before which it shall not be placed again.
     """
 
     key: TaskKey
-    attempt: int
-    phase: Phase | None
+    attempt: int  # number of the latest try, 0 before the first
+    phase: Phase | None  # of that attempt; None while the task waits for a place
     progress: float
     saved: float
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # own ids of the instances that it has
     misses: int
     executions_done: int
     last_execution_s: float | None
@@ -48,12 +38,14 @@ class Task:
     execution_saved: float
     saved_region: str
     message: str
-    reported_s: float | None
-    waiting_since_s: float | None
-    losses: int
+    reported_s: float | None  # epoch seconds of the latest report
+    waiting_since_s: float | None  # since when it waits for a place; None while it has one
+    losses: int  # attempts in a row that lost their instances and saved nothing more
+    # attempts in a row that came to nothing on healthy instances, or could not be started, and saved nothing
+    # more
     failures: int
-    interruptions: int
-    not_before_s: float
+    interruptions: int  # attempts that lost ready instances to their provider so far
+    not_before_s: float  # epoch seconds before which it shall not be placed again
     details: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,8 +70,7 @@ def _decode(values: dict[str, Any]) -> Task:
     return Task(key=key, phase=None if phase is None else Phase(phase), instances=instances, **values)
 
 
-task_of = Decoded(tasks, _decode)
-"""Build a task from a row of `task_of.rows`."""
+task_of = Decoded(tasks, _decode)  # build a task from a row of `task_of.rows`
 
 
 def _is(key: TaskKey) -> ColumnElement[bool]:
@@ -99,8 +90,7 @@ _WAITING = (
     .where(_LIVE, tasks.c.phase.is_(None))
     .order_by(*_ORDER)
 )
-_REPORTS = "reports"
-"""What is heard of tasks that have a place changes none of those that wait."""
+_REPORTS = "reports"  # what is heard of tasks that have a place changes none of those that wait
 _COPIED = ("progress", "saved", "misses", "executions_done", "last_execution_s", "next_due_s")
 _SET = ("execution_saved", "phase", "saved_region", "message", "details", "reported_s", "losses", "failures")
 # SQLAlchemy keeps the columns' own names for itself in an UPDATE of many rows.

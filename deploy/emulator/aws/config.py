@@ -11,8 +11,7 @@ from pydantic import Field, PositiveInt
 from deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
 from deploy.yamlfile import Part
 
-Bucket = Literal["standard", "g", "p", "inf"]
-"""Which of the account's vCPU limits a type counts against."""
+Bucket = Literal["standard", "g", "p", "inf"]  # which of the account's vCPU limits a type counts against
 
 
 class AwsPoolConfig(PoolConfig):
@@ -55,30 +54,25 @@ class AwsEmulatorConfig(EmulatorConfig):
     """The configuration of an emulated AWS.
 
     Attributes:
-        pools: what can be rented.
-        images: machine images besides those that moto knows.
-        access_keys: key ids that are accepted; None: any.
-        denied: actions that the caller may not do, such as `ec2:RunInstances` or `s3:*`.
         spot_quota, on_demand_quota: limits of the account.
-        gp3_usd_gib_month: of disks, by region; every region with pools must be there.
-        rebalance_s: the rebalance recommendation comes so long before the notice.
-        events_queue: name of a queue that is made at the start and gets the EC2 events; None: only rules made
-            through the API are served.
     """
 
     disks: ClassVar[str] = "gp3_usd_gib_month"
     state: Path = Path("emulated-aws")
-    pools: Annotated[tuple[AwsPoolConfig, ...], Field(min_length=1)]
-    images: tuple[ImageConfig, ...] = ()
-    access_keys: tuple[str, ...] | None = None
-    denied: tuple[str, ...] = ()
+    pools: Annotated[tuple[AwsPoolConfig, ...], Field(min_length=1)]  # what can be rented
+    images: tuple[ImageConfig, ...] = ()  # machine images besides those that moto knows
+    access_keys: tuple[str, ...] | None = None  # key ids that are accepted; None: any
+    denied: tuple[str, ...] = ()  # actions that the caller may not do, such as `ec2:RunInstances` or `s3:*`
     spot_quota: QuotaConfig = QuotaConfig()
     on_demand_quota: QuotaConfig = QuotaConfig()
+    # of disks, by region; every region with pools must be there
     gp3_usd_gib_month: dict[str, NotNegative] = Field(
         default={"us-east-1": 0.08, "us-east-2": 0.08, "us-west-2": 0.08}
     )
     notice_s: NotNegative = 120.0
-    rebalance_s: NotNegative = 60.0
+    rebalance_s: NotNegative = 60.0  # the rebalance recommendation comes so long before the notice
+    # name of a queue that is made at the start and gets the EC2 events; None: only rules made through the API
+    # are served
     events_queue: str | None = None
 
     def limit(self, *, spot: bool, instance_type: str) -> int:

@@ -46,21 +46,15 @@ _BODIES = ("application/x-www-form-urlencoded", "application/x-amz-json")
 
 @dataclass
 class Call:
-    """A request, as far as it is understood without its parameters.
-
-    Attributes:
-        signed_s: epoch seconds of the caller's clock.
-        body: of a request that is not S3's.
-        buffered: whether `body` was read from the connection.
-    """
+    """A request, as far as it is understood without its parameters."""
 
     service: str
     action: str
     region: str
     access_key: str
-    signed_s: float | None
-    body: bytes
-    buffered: bool
+    signed_s: float | None  # epoch seconds of the caller's clock
+    body: bytes  # of a request that is not S3's
+    buffered: bool  # whether `body` was read from the connection
     json: bool
 
 

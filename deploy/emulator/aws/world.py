@@ -62,8 +62,7 @@ class Ec2Instance(Instance):
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
-EVENT_LEAD_S = 120.0
-"""Seconds between a warning and the end that it announces."""
+EVENT_LEAD_S = 120.0  # seconds between a warning and the end that it announces
 
 
 class Events:
@@ -110,8 +109,7 @@ def make_queue(region: str, name: str) -> None:
     backend.put_targets(name=name, event_bus_arn=None, targets=[{"Id": "queue", "Arn": queue.queue_arn}])
 
 
-KEPT_S = 3600.0
-"""Terminated instances are described for so long."""
+KEPT_S = 3600.0  # terminated instances are described for so long
 
 
 class Ec2World(World[Ec2Instance]):

@@ -11,16 +11,12 @@ from deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
 
 
 class GcpPoolConfig(PoolConfig):
-    """A pool of Compute Engine. Its prices are of a whole instance, with its GPUs.
-
-    Attributes:
-        instance_type: a machine type, and what is attached to it: `n1-standard-4+1xnvidia-tesla-t4`.
-        n_vcpus: virtual cores of one instance.
-    """
+    """A pool of Compute Engine. Its prices are of a whole instance, with its GPUs."""
 
     zone: Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+\d+-[a-z]$")]
+    # a machine type, and what is attached to it: `n1-standard-4+1xnvidia-tesla-t4`
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+(\+\d+x[a-z0-9-]+)?$")]
-    n_vcpus: PositiveInt
+    n_vcpus: PositiveInt  # virtual cores of one instance
 
     @property
     def region(self) -> str:
@@ -34,35 +30,28 @@ class GcpPoolConfig(PoolConfig):
 
 
 class GcpEmulatorConfig(EmulatorConfig):
-    """The configuration of an emulated Google Cloud project.
-
-    Attributes:
-        project: the only one that there is.
-        pools: what can be rented.
-        images: names of images, as `projects/P/global/images/I`, that exist.
-        subnetworks: names of subnetworks that each region has.
-        denied: permissions that the caller does not have, such as `compute.instances.create`.
-        disabled: APIs that are not enabled, such as `compute.googleapis.com`.
-        token: what callers must show; None: anything, also nothing.
-        quota_vcpus: cores that may run at once in a region, spot and on demand apart.
-        quotas: further quotas of each region, by metric, such as `NVIDIA_T4_GPUS`; they are shown only.
-        operation_s: from an insert's request until its operation is done. In virtual time that passes.
-        disk_usd_gib_month: of disks, by region.
-    """
+    """The configuration of an emulated Google Cloud project."""
 
     disks: ClassVar[str] = "disk_usd_gib_month"
     state: Path = Path("emulated-gcp")
+    # the only one that there is
     project: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")] = "spotweave-emulated"
-    pools: Annotated[tuple[GcpPoolConfig, ...], Field(min_length=1)]
+    pools: Annotated[tuple[GcpPoolConfig, ...], Field(min_length=1)]  # what can be rented
+    # names of images, as `projects/P/global/images/I`, that exist
     images: tuple[str, ...] = ("projects/spotweave-emulated/global/images/spotweave",)
-    subnetworks: tuple[str, ...] = ("default",)
+    subnetworks: tuple[str, ...] = ("default",)  # names of subnetworks that each region has
+    # permissions that the caller does not have, such as `compute.instances.create`
     denied: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
-    token: str | None = None
+    disabled: tuple[str, ...] = ()  # APIs that are not enabled, such as `compute.googleapis.com`
+    token: str | None = None  # what callers must show; None: anything, also nothing
+    # cores that may run at once in a region, spot and on demand apart
     quota_vcpus: Annotated[int, Field(ge=0)] = 256
+    # further quotas of each region, by metric, such as `NVIDIA_T4_GPUS`; they are shown only
     quotas: dict[str, int] = Field(default_factory=dict)
     notice_s: NotNegative = 30.0
+    # from an insert's request until its operation is done. In virtual time that passes.
     operation_s: NotNegative = 1.0
+    # of disks, by region
     disk_usd_gib_month: dict[str, NotNegative] = Field(
         default={"us-central1": 0.1, "us-east1": 0.1, "us-west1": 0.1, "europe-west4": 0.11}
     )

@@ -72,8 +72,7 @@ class Projects:
         return json_answer({"permissions": granted} if granted else {})
 
 
-_LONGEST_WAIT_S = 10.0
-"""The real service waits up to two minutes; what is not done then is asked for again."""
+_LONGEST_WAIT_S = 10.0  # the real service waits up to two minutes; what is not done then is asked for again
 
 
 class App:

@@ -23,8 +23,7 @@ from deploy.yamlfile import Part
 from spotweave.files import write_private
 
 SHIPPED = Path(__file__).with_name("on_demand.json")
-PRICING_REGION = "us-east-1"
-"""The Price List API lives in few regions and knows the prices of all."""
+PRICING_REGION = "us-east-1"  # the Price List API lives in few regions and knows the prices of all
 _LINUX = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",

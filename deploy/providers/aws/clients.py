@@ -96,8 +96,7 @@ CREDENTIALS = _codes("""
     PendingVerification Blocked
 """)
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
-REMEDY = "attach what spotweave clouds policy prints, or add it"
-"""For a permission that is missing."""
+REMEDY = "attach what spotweave clouds policy prints, or add it"  # for a permission that is missing
 _SIGNATURE = frozenset(
     {"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException"}
 )

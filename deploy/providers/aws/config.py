@@ -39,16 +39,12 @@ _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
 class Region(Part):
-    """One region.
+    """One region."""
 
-    Attributes:
-        image: AMI with Python and this package; see `node`.
-        security_group: of every instance. It should let in nobody but its own members and the scheduler.
-        subnets: one for each zone that may be used.
-    """
-
-    image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")]
+    image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")]  # AMI with Python and this package; see `node`
+    # of every instance. It should let in nobody but its own members and the scheduler.
     security_group: Annotated[str, Field(pattern=r"^sg-[0-9a-f]+$")]
+    # one for each zone that may be used
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
 
 
@@ -56,32 +52,25 @@ class AwsConfig(CloudConfig):
     """The AWS provider's configuration, besides the keys of `CloudConfig`.
 
     Attributes:
-        instance_profile: name of the nodes' instance profile; None: they may call nothing.
-        key_name: SSH key pair; None: nobody can log in.
-        disk_gib: encrypted root disk (gp3).
-        owner: tag of everything that is rented.
-        tags: more tags.
-        profile: of the SDK's configuration; None: the SDK's own chain decides.
         endpoint_url: of an emulator; None: AWS_ENDPOINT_URL, else AWS itself.
-        catalogue: on-demand price list; None: the one that ships.
-        prices_every_s: spot prices are asked for so often.
-        events_queue: SQS queue that gets EC2's warnings of interruptions and its advice to leave: a name that
-            each region has one of, or a name or URL by region. It is this deployment's alone. None: the
-            scheduler hears of interruptions from nodes only.
     """
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
     instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]
-    instance_profile: _Name | None = None
-    key_name: str | None = None
-    disk_gib: Annotated[int, Field(ge=8, le=16384)] = 50
-    owner: Annotated[str, Field(max_length=256)] = ""
+    instance_profile: _Name | None = None  # name of the nodes' instance profile; None: they may call nothing
+    key_name: str | None = None  # SSH key pair; None: nobody can log in
+    disk_gib: Annotated[int, Field(ge=8, le=16384)] = 50  # encrypted root disk (gp3)
+    owner: Annotated[str, Field(max_length=256)] = ""  # tag of everything that is rented
+    # more tags
     tags: dict[Annotated[str, Field(min_length=1, max_length=128)], Annotated[str, Field(max_length=256)]] = (
         Field(default_factory=dict)
     )
-    profile: str | None = None
-    catalogue: Path | None = None
-    prices_every_s: Positive = 60.0
+    profile: str | None = None  # of the SDK's configuration; None: the SDK's own chain decides
+    catalogue: Path | None = None  # on-demand price list; None: the one that ships
+    prices_every_s: Positive = 60.0  # spot prices are asked for so often
+    # SQS queue that gets EC2's warnings of interruptions and its advice to leave: a name that each region has
+    # one of, or a name or URL by region. It is this deployment's alone. None: the scheduler hears of
+    # interruptions from nodes only.
     events_queue: _Queue | dict[str, _Queue] | None = None
     provider: ClassVar[str] = "aws"
     cloud: ClassVar[str] = "AWS"

@@ -13,8 +13,7 @@ from deploy.providers.aws.clients import Clients, aws_errors
 from deploy.providers.aws.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, AwsConfig, batches, tag_values
 from deploy.providers.config import Place
 
-PAGE = 1000
-"""The most that EC2 gives: 1,000 instances are one call."""
+PAGE = 1000  # the most that EC2 gives: 1,000 instances are one call
 _STATES = {
     "pending": InstanceState.LAUNCHING,
     "running": InstanceState.RUNNING,

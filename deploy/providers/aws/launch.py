@@ -121,8 +121,7 @@ class Templates:
         return self._roots[region]
 
 
-USER_DATA_BYTES = 16384
-"""The most that EC2 takes."""
+USER_DATA_BYTES = 16384  # the most that EC2 takes
 
 
 def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:

@@ -28,11 +28,9 @@ NOTICE_S = 120.0
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 """
-_BATCH = 10
-"""The most that SQS gives and takes at once."""
+_BATCH = 10  # the most that SQS gives and takes at once
 _CALLS_MOST = 20
-_HIDDEN_S = 20
-"""A message that was received and not deleted comes again after this."""
+_HIDDEN_S = 20  # a message that was received and not deleted comes again after this
 _KEPT_S = 3600.0
 log = structlog.get_logger("aws")
 

@@ -13,8 +13,7 @@ from typing import Any
 from deploy.objects.location import Bucket
 from deploy.providers.aws.config import DEPLOYMENT, AwsConfig
 
-LONGEST = 10_240
-"""Characters, without white space, that IAM takes of all policies within a role together."""
+LONGEST = 10_240  # characters, without white space, that IAM takes of all policies within a role together
 Policy = dict[str, Any]
 _Statement = dict[str, Any]
 

@@ -15,14 +15,12 @@ from deploy.providers.base import ProviderError
 from deploy.providers.cloud import LOOK_S, Calls
 
 KEPT_S = 86_400.0
-STALE_S = 1800.0
-"""When a region has not answered for so long, its prices are not believed any more."""
+STALE_S = 1800.0  # when a region has not answered for so long, its prices are not believed any more
 _PRODUCT = "Linux/UNIX"
 _PAGE = 1000
 AT_ONCE = 2
 """Regions of a refresh that were asked before: many of them take turns, so that no pass makes many calls."""
-Key = tuple[str, str]
-"""Zone and instance type."""
+Key = tuple[str, str]  # zone and instance type
 
 
 class PriceBook:

@@ -19,8 +19,7 @@ from deploy.providers.base import PartialError, ProviderError
 from deploy.providers.cloud import LOOK_S, CloudProvider, Quote
 from deploy.providers.config import Place
 
-FREE_FIRST_S = 3600.0
-"""An instance that EC2 interrupts within its first hour costs nothing."""
+FREE_FIRST_S = 3600.0  # an instance that EC2 interrupts within its first hour costs nothing
 NEVER_RAN_S = 1.0
 """A launch that fails costs nothing on demand either; its instance is told to have ended when it began."""
 

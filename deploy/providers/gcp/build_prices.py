@@ -22,8 +22,7 @@ from spotweave.files import write_bytes
 
 REGIONS = ("us-central1", "us-east1", "us-west1", "europe-west4")
 FAMILIES = ("n1-standard", "n2-standard", "e2-standard", "a2-highgpu", "a2-ultragpu", "g2-standard")
-SINCE = "2026-01-01"
-"""Earlier steps are left out, but for the one in force then."""
+SINCE = "2026-01-01"  # earlier steps are left out, but for the one in force then
 _GPUS = {"nvidia-tesla-t4": 0.35, "nvidia-tesla-v100": 2.48}
 _GPU_REGIONS = ("us-central1", "us-east1", "us-west1")
 _DISKS = {"us-central1": 0.10, "us-east1": 0.10, "us-west1": 0.10, "europe-west4": 0.11}

@@ -25,8 +25,7 @@ from deploy.providers.offers import CatalogueError, Hardware
 from spotweave.files import write_bytes
 
 HOST = "cloudbilling.googleapis.com"
-PATH = "/v1/services/6F81-5844-456A/skus"
-"""Path of Compute Engine's prices."""
+PATH = "/v1/services/6F81-5844-456A/skus"  # path of Compute Engine's prices
 _PAGE = 5000
 _FAMILIES = {
     "n1": "N1 Predefined Instance",
@@ -59,8 +58,7 @@ _SPOT = ("", "Spot Preemptible ")
 _ATTACHED_TO_SPOT = " attached to Spot Preemptible VMs"
 _USAGES = ("OnDemand", "Preemptible")
 
-Skus = Mapping[tuple[str, str], float]
-"""USD for a unit, by the SKU's name without its place, and region."""
+Skus = Mapping[tuple[str, str], float]  # USD for a unit, by the SKU's name without its place, and region
 
 
 def read(clients: Clients) -> Iterator[dict[str, Any]]:

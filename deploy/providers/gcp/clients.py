@@ -126,8 +126,7 @@ class Clients:
         return self._credentials
 
 
-REMEDY = "grant deploy/providers/gcp/role.yaml (docs/gcp.md)"
-"""For a permission that is missing."""
+REMEDY = "grant deploy/providers/gcp/role.yaml (docs/gcp.md)"  # for a permission that is missing
 STORAGE_REMEDY = "grant deploy/providers/gcp/checkpoints_role.yaml on the bucket (docs/gcp.md)"
 """The same, on objects."""
 _CAPACITY = (

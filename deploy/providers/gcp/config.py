@@ -31,47 +31,35 @@ _LabelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 
 
 class Region(Part):
-    """One region.
+    """One region."""
 
-    Attributes:
-        zones: that may be used.
-        subnetwork: of every instance, in this region.
-    """
-
-    zones: Annotated[tuple[_Zone, ...], Field(min_length=1)]
-    subnetwork: _Name = "default"
+    zones: Annotated[tuple[_Zone, ...], Field(min_length=1)]  # that may be used
+    subnetwork: _Name = "default"  # of every instance, in this region
 
 
 class GcpConfig(CloudConfig):
     """The Google Cloud provider's configuration, besides the keys of `CloudConfig`.
 
     Attributes:
-        project: id of the project that pays.
-        instance_types: machine types, with attached GPUs as in "n1-standard-4+1xnvidia-tesla-t4".
-        image: "projects/P/global/images/I", with Python and this package; see `node`.
-        network_tags: for firewall rules.
-        service_account: email of the nodes' own; None: they may call nothing.
-        when_preempted: "delete", or "stop": then the disk stays and costs until the scheduler ends it.
-        disk_gib: of the boot disk.
-        disk_type: of the boot disk.
-        owner: label of everything that is rented.
-        labels: more labels.
         endpoint_url: of an emulator; None: COMPUTE_EMULATOR_HOST, else Google Cloud itself.
-        prices_file: price list, relative to the configuration; None: the one that ships.
     """
 
-    project: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
+    project: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]  # id of the project that pays
     regions: Annotated[dict[_Region, Region], Field(min_length=1)]
+    # machine types, with attached GPUs as in "n1-standard-4+1xnvidia-tesla-t4"
     instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]
+    # "projects/P/global/images/I", with Python and this package; see `node`
     image: Annotated[str, Field(pattern=r"^projects/[a-z0-9-]+/global/images/[a-z0-9-]+$")]
-    network_tags: tuple[_Name, ...] = ()
+    network_tags: tuple[_Name, ...] = ()  # for firewall rules
+    # email of the nodes' own; None: they may call nothing
     service_account: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
+    # "delete", or "stop": then the disk stays and costs until the scheduler ends it
     when_preempted: Literal["delete", "stop"] = "delete"
-    disk_gib: Annotated[int, Field(ge=10, le=65536)] = 50
-    disk_type: _Name = "pd-balanced"
-    owner: _Label = ""
-    labels: dict[_LabelKey, _Label] = Field(default_factory=dict)
-    prices_file: Path | None = None
+    disk_gib: Annotated[int, Field(ge=10, le=65536)] = 50  # of the boot disk
+    disk_type: _Name = "pd-balanced"  # of the boot disk
+    owner: _Label = ""  # label of everything that is rented
+    labels: dict[_LabelKey, _Label] = Field(default_factory=dict)  # more labels
+    prices_file: Path | None = None  # price list, relative to the configuration; None: the one that ships
     launch_s: Positive = 60.0
     provider: ClassVar[str] = "gcp"
     cloud: ClassVar[str] = "Google Cloud"

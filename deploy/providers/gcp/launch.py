@@ -23,10 +23,8 @@ from deploy.providers.gcp.listing import done
 from deploy.providers.gcp.prices import parts
 from deploy.providers.userdata import user_data
 
-USER_DATA_BYTES = 200_000
-"""All metadata of an instance together may have 256 KiB."""
-WITHIN_S = 12.0
-"""An operation that is not done by then goes on; `describe` hears how it ends."""
+USER_DATA_BYTES = 200_000  # all metadata of an instance together may have 256 KiB
+WITHIN_S = 12.0  # an operation that is not done by then goes on; `describe` hears how it ends
 
 
 class Launcher:

@@ -21,11 +21,9 @@ from deploy.providers.cloud import AGAIN_S, LOOK_S, Calls
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors
 from deploy.providers.gcp.config import GcpConfig
 
-PAGE = 500
-"""The most that Compute Engine gives."""
+PAGE = 500  # the most that Compute Engine gives
 PREEMPTED = "compute.instances.preempted"
-ENDS = ("delete", PREEMPTED)
-"""After them an instance may be listed no more."""
+ENDS = ("delete", PREEMPTED)  # after them an instance may be listed no more
 STOPS = ("stop", PREEMPTED)
 _KINDS = ("insert", "start", "stop", *ENDS)
 _ALL = "all"

@@ -33,8 +33,7 @@ from deploy.providers.gcp.prices import price_at, until
 
 NEVER_RAN_S = 1.0
 """No free first hour. A failed insert costs nothing: it is reported as ended when it began."""
-_AT_ONCE = 8
-"""Ends that one region is asked for at the same time: each is a call of its own."""
+_AT_ONCE = 8  # ends that one region is asked for at the same time: each is a call of its own
 _OVERLAP_S = 120.0
 """Operations are listed again from so long before the latest look: clocks differ, and lists lag."""
 

@@ -21,55 +21,37 @@ from envs.traces.storage import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
-FIRST_LOOK_S = 10.0
-"""So long a driver may take that slept."""
+FIRST_LOOK_S = 10.0  # so long a driver may take that slept
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
 
 
 class LocalOffer(Part):
-    """One kind of instance.
+    """One kind of instance."""
 
-    Attributes:
-        instance_type: its name.
-        market: how it is rented. Only spot instances are interrupted.
-        region: of the offer.
-        zone: of the offer, "" for none.
-        vcpus: shown to the scheduler, and cores that an instance may use if the machine has this many.
-        memory_gib: shown to the scheduler; not enforced.
-        gpus: of the machine's GPUs, that each instance has; instances share them when there are too few.
-        gpu: which of them, where the machine has several models; None: the first.
-        speed: relative to the reference instance type.
-        trace: folder of a market trace (docs/traces.md), relative to the configuration; None: no changes.
-        price_usd_hour: where the trace holds no prices, and without a trace.
-        on_demand_usd_hour: of the same type; None: the price itself.
-        quota: instances that may run at once.
-        launch_s: from the request until the node agent starts.
-        notice_s: spot: from the notice to the end. Real seconds, never compressed.
-        rebalance_s: spot: the rebalance hint comes so long before the notice.
-        notice_missed: spot: share of the interruptions that come without notice.
-        free_first_s: an instance that is interrupted earlier costs nothing.
-        billing_minimum_s: every instance costs at least this many seconds.
-    """
-
-    instance_type: _Name
-    market: Market
-    region: _Name = "local"
-    zone: _Name | Literal[""] = ""
+    instance_type: _Name  # its name
+    market: Market  # how it is rented. Only spot instances are interrupted.
+    region: _Name = "local"  # of the offer
+    zone: _Name | Literal[""] = ""  # of the offer, "" for none
+    # shown to the scheduler, and cores that an instance may use if the machine has this many
     vcpus: PositiveInt = 1
-    memory_gib: _Positive = 1.0
+    memory_gib: _Positive = 1.0  # shown to the scheduler; not enforced
+    # of the machine's GPUs, that each instance has; instances share them when there are too few
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    # which of them, where the machine has several models; None: the first
     gpu: Annotated[str, Field(min_length=1)] | None = None
-    speed: _Positive = 1.0
+    speed: _Positive = 1.0  # relative to the reference instance type
+    # folder of a market trace (docs/traces.md), relative to the configuration; None: no changes
     trace: str | None = None
-    price_usd_hour: _NotNegative | None = None
-    on_demand_usd_hour: _NotNegative | None = None
-    quota: PositiveInt = 4
-    launch_s: _NotNegative = 0.0
-    notice_s: _NotNegative = 120.0
-    rebalance_s: _NotNegative = 0.0
+    price_usd_hour: _NotNegative | None = None  # where the trace holds no prices, and without a trace
+    on_demand_usd_hour: _NotNegative | None = None  # of the same type; None: the price itself
+    quota: PositiveInt = 4  # instances that may run at once
+    launch_s: _NotNegative = 0.0  # from the request until the node agent starts
+    notice_s: _NotNegative = 120.0  # spot: from the notice to the end. Real seconds, never compressed.
+    rebalance_s: _NotNegative = 0.0  # spot: the rebalance hint comes so long before the notice
+    # spot: share of the interruptions that come without notice
     notice_missed: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.0
-    free_first_s: _NotNegative = 0.0
-    billing_minimum_s: _NotNegative = 60.0
+    free_first_s: _NotNegative = 0.0  # an instance that is interrupted earlier costs nothing
+    billing_minimum_s: _NotNegative = 60.0  # every instance costs at least this many seconds
 
     @property
     def place(self) -> Place:
@@ -105,25 +87,16 @@ class LocalOffer(Part):
 
 
 class LocalConfig(ProviderConfig):
-    """The local provider's configuration.
+    """The local provider's configuration."""
 
-    Attributes:
-        state: folder of everything it must remember; absolute, or relative to the configuration.
-        time_factor: recorded seconds that pass in one real second. Prices stay per real hour.
-        trace_start_s: where in the recordings the provider's first moment lies.
-        seed: of what is left to chance (interruptions without notice).
-        imds_poll_s: seconds between two looks of a node agent at its metadata service.
-        keep_s: ended instances and their working folders are kept so long.
-        offers: what can be rented.
-    """
-
-    state: Path
-    time_factor: _Positive = 1.0
-    trace_start_s: _NotNegative = 0.0
-    seed: int = 0
-    imds_poll_s: _Positive = 5.0
+    state: Path  # folder of everything it must remember; absolute, or relative to the configuration
+    time_factor: _Positive = 1.0  # recorded seconds that pass in one real second. Prices stay per real hour.
+    trace_start_s: _NotNegative = 0.0  # where in the recordings the provider's first moment lies
+    seed: int = 0  # of what is left to chance (interruptions without notice)
+    imds_poll_s: _Positive = 5.0  # seconds between two looks of a node agent at its metadata service
+    # ended instances and their working folders are kept so long
     keep_s: Annotated[FiniteFloat, Field(ge=3600)] = 3600.0
-    offers: Annotated[tuple[LocalOffer, ...], Field(min_length=1)]
+    offers: Annotated[tuple[LocalOffer, ...], Field(min_length=1)]  # what can be rented
     recorded: ClassVar[bool] = False
 
     @model_validator(mode="after")

@@ -44,17 +44,7 @@ class Fate(_Saved):
 
 
 class Record(_Saved):
-    """One instance that was asked for.
-
-    Attributes:
-        node_token: secret of its node agent.
-        launch_s: its node agent starts so long after the launch.
-        gpus: device files' minor numbers of its GPUs, by their UUIDs.
-        certificate: of its node agent, PEM; "": it has none, and is not spoken to.
-        ending_s: someone began to end it; set before anything is killed.
-        by_provider: whether that is an interruption.
-        ended_s: nothing of it is left since then.
-    """
+    """One instance that was asked for."""
 
     instance_id: str
     client_token: str
@@ -62,19 +52,20 @@ class Record(_Saved):
     deployment: str
     job_id: str
     task: str
-    node_token: str
+    node_token: str  # secret of its node agent
     address: str
     requested_s: float
-    launch_s: float
+    launch_s: float  # its node agent starts so long after the launch
     cpus: tuple[int, ...]
     imds_poll_s: float
     fate: Fate
+    # device files' minor numbers of its GPUs, by their UUIDs
     gpus: dict[str, int] = Field(default_factory=dict)
-    certificate: str = ""
+    certificate: str = ""  # of its node agent, PEM; "": it has none, and is not spoken to
     key: str = ""
-    ending_s: float | None = None
-    by_provider: bool = False
-    ended_s: float | None = None
+    ending_s: float | None = None  # someone began to end it; set before anything is killed
+    by_provider: bool = False  # whether that is an interruption
+    ended_s: float | None = None  # nothing of it is left since then
 
     def changed(self, **values: object) -> Record:
         """A copy with other values."""

@@ -20,19 +20,12 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class RecordedMarket:
-    """One offer's market. Positions are seconds from the start and may lie beyond the end: it is a circle.
+    """One offer's market. Positions are seconds from the start and may lie beyond the end: it is a circle."""
 
-    Attributes:
-        times_s: strictly increasing, the first is 0.
-        up: whether capacity was there, from each time until the next.
-        prices: USD per hour, from each time until the next.
-        length_s: of one round.
-    """
-
-    times_s: tuple[float, ...]
-    up: tuple[bool, ...]
-    prices: tuple[float, ...]
-    length_s: float
+    times_s: tuple[float, ...]  # strictly increasing, the first is 0
+    up: tuple[bool, ...]  # whether capacity was there, from each time until the next
+    prices: tuple[float, ...]  # USD per hour, from each time until the next
+    length_s: float  # of one round
 
     def available(self, position_s: float) -> bool:
         """Whether there is capacity."""

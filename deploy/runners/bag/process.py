@@ -25,10 +25,8 @@ from spotweave.files import replacing, write_private
 
 CHECKPOINT_WITHIN_S = 600.0
 """A checkpoint command that takes longer is ended, and its checkpoint does not count."""
-_KEPT = 2
-"""The scheduler may still be fetching the one before the latest."""
-_NO_COMMAND = 127
-"""What shells end with where a program cannot be started; a signal is 128 and its number."""
+_KEPT = 2  # the scheduler may still be fetching the one before the latest
+_NO_COMMAND = 127  # what shells end with where a program cannot be started; a signal is 128 and its number
 _WAKE = (signal.SIGPWR, signal.SIGCHLD)
 _LOOK_S = 60.0
 

@@ -138,8 +138,7 @@ class BagSettings:
     sandbox: Sandbox | None = None  # whose ids jobs have on instances of this machine; None: none
 
 
-_ALMOST = 0.99
-"""Only its end shows that all of the work is done."""
+_ALMOST = 0.99  # only its end shows that all of the work is done
 _STATUS_BYTES = 4096
 _LOG_BYTES = 1 << 20
 _LINE = 200

@@ -15,13 +15,10 @@ from typing import Annotated, Any
 import httpx
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-ATTEMPT_CONF = "spark.spotweave.attempt"
-"""In every application's conf: which attempt it is."""
-_TOTAL_S = 2.0
-"""For all questions to one driver in one look."""
+ATTEMPT_CONF = "spark.spotweave.attempt"  # in every application's conf: which attempt it is
+_TOTAL_S = 2.0  # for all questions to one driver in one look
 _ANSWER_BYTES = 8 << 20
-_PORT_RETRIES = 16
-"""Spark tries this many further ports where its own is taken (spark.port.maxRetries)."""
+_PORT_RETRIES = 16  # Spark tries this many further ports where its own is taken (spark.port.maxRetries)
 _PAUSE_S = 5.0
 _PAUSE_MOST_S = 60.0
 _MOST = 10_000

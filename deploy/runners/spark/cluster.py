@@ -211,8 +211,7 @@ class Master:
 
 
 SMALLEST_MEMORY_GIB = 1.0
-GPU = "gpu"
-"""Spark's name of the resource."""
+GPU = "gpu"  # Spark's name of the resource
 _END_S = 2.0
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256

@@ -17,8 +17,7 @@ from deploy.runners.spark.streaming import Batches, BatchLog
 from deploy.security.untrusted import tail
 
 DRIVER_GRACE_S = 3.0
-MAIN = "main"
-"""The task of a job that has only one."""
+MAIN = "main"  # the task of a job that has only one
 _KILLED = "the driver was killed by signal"
 _MOST_KILLS = 3
 """A driver that is killed so often is killed for its own fault: it needs more memory than there is."""

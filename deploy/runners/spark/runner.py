@@ -37,8 +37,7 @@ from deploy.security.sandbox import Box
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
-_THREADS = 32
-"""Nodes and drivers that do not answer are waited for together."""
+_THREADS = 32  # nodes and drivers that do not answer are waited for together
 
 
 class SparkRunner:

@@ -26,12 +26,9 @@ from deploy.statefile import StateFile
 
 _log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
-_LOOK_BYTES = 16 << 20
-"""Read in one look, of all logs together; Spark writes some kB in a batch."""
-_LINE_BYTES = 4 << 20
-"""A longer line is none of Spark's progress: it is skipped."""
-_MOST_NAMES = 1000
-"""Most attempts, applications, logs and queries; what exceeds it is ignored."""
+_LOOK_BYTES = 16 << 20  # read in one look, of all logs together; Spark writes some kB in a batch
+_LINE_BYTES = 4 << 20  # a longer line is none of Spark's progress: it is skipped
+_MOST_NAMES = 1000  # most attempts, applications, logs and queries; what exceeds it is ignored
 
 
 class _Part(BaseModel):

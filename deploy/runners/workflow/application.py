@@ -14,8 +14,7 @@ from deploy.model.workflows import InputFile, Step, Workflow
 from deploy.runners.spark.driver import check_job
 from deploy.runners.spark.settings import SparkSettings
 
-NAMED = re.compile(r"\{([a-z0-9-]+)\}")
-"""A file in an argument."""
+NAMED = re.compile(r"\{([a-z0-9-]+)\}")  # a file in an argument
 
 
 def workflow(spec: JobSpec) -> Workflow:

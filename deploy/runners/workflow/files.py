@@ -23,8 +23,7 @@ from deploy.security.untrusted import UnsafePathError, open_beneath, remove_tree
 from deploy.statefile import StateFile
 
 MOST_PARTS = 100_000
-MOST_BYTES = 64 << 30
-"""Largest file of a workflow; of a folder, all its files together."""
+MOST_BYTES = 64 << 30  # largest file of a workflow; of a folder, all its files together
 
 
 class Part(BaseModel):
@@ -104,8 +103,7 @@ def _parts(root: Path, name: str) -> list[str]:
 # Moving a file to another cluster: checksummed, whole or not at all, resumed after a kill.
 
 _CHUNK_BYTES = 1 << 20
-_TRIES = 2
-"""A copy whose checksum is wrong is made again, once: then what is copied is not what was written."""
+_TRIES = 2  # a copy whose checksum is wrong is made again, once: then what is copied is not what was written
 
 
 class Mover:

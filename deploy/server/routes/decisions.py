@@ -33,8 +33,7 @@ from deploy.server.views import (
 from deploy.store.costs import Grouping
 from deploy.store.store import Store
 
-_AT_ONCE = 16
-"""Concurrent requests with the largest bodies."""
+_AT_ONCE = 16  # concurrent requests with the largest bodies
 
 
 def router(context: Context) -> APIRouter:

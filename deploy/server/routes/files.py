@@ -29,12 +29,10 @@ from deploy.store.jobs import Job
 from deploy.store.store import Store
 from spotweave.mistakes import harmless
 
-PIECE_BYTES = 1 << 20
-"""Most of a log in one answer."""
+PIECE_BYTES = 1 << 20  # most of a log in one answer
 LINES_MOST = 10_000
 FILES_MOST = 10_000
-_THREADS = 4
-"""A log may be on a node that does not answer: others are not kept waiting for it."""
+_THREADS = 4  # a log may be on a node that does not answer: others are not kept waiting for it
 _CHUNK_BYTES = 1 << 18
 _TASK = r"^[a-z0-9-]{1,80}$"
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
