@@ -46,7 +46,7 @@ Load = Callable[["Mapping[str, Any]", "WorldSpec", "Sequence[float] | None", str
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent."""
+    """An agent: its settings, and what trains and loads it."""
 
     title: str  # what it is, in a line
     source: str  # where it is described

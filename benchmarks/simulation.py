@@ -26,8 +26,8 @@ from envs.simulation.snapshot import Observation
 from envs.simulation.streams import Streams
 from envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
 from training.checkpoint import load_policy
+from training.config import compose_values, world_config
 from training.evaluation.episodes import Suite, run_suite
-from training.markets import market_config
 from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 
 COPIES = 64
@@ -121,7 +121,8 @@ def measure_episodes(*, smallest: bool = False) -> Iterator[Measurement]:
 
     The strongest rule and the released policy play 64 episodes at the same time.
     """
-    world = ENVIRONMENTS["multicloud"].build(market_config("default"), COPIES)
+    config = world_config(compose_values("compare", ["+env=multicloud", "+env/markets=default"])["env"])
+    world = ENVIRONMENTS["multicloud"].build(config, COPIES)
     released = load_policy(policy_file("multicloud"), world.spec)
     suite = Suite("benchmark", "validation", 0, 2 if smallest else 4 * COPIES)
     for policy, bar_ms in ((make_rule("expected_cost"), RULE_BAR_MS), (released, POLICY_BAR_MS)):

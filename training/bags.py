@@ -144,7 +144,7 @@ def write(found: Plan, planner: str, out: Path, picture: Path | None) -> None:
 
 
 def plan_rows(found: Plan) -> list[tuple[str, ...]]:
-    """One line per VM."""
+    """The table of a plan: one line per VM."""
     return [
         (
             planned.vm.name,
@@ -159,7 +159,7 @@ def plan_rows(found: Plan) -> list[tuple[str, ...]]:
 
 
 def summary(found: Plan) -> str:
-    """Cost, makespan and slack."""
+    """The line below the table: cost, makespan and slack of a plan."""
     return (
         f"{len(found.bag.tasks)} tasks on {len(found.vms)} VMs: {found.cost_usd:.4f} USD, makespan "
         f"{found.makespan_s:.1f} s, slack {found.slack_s:.1f} s to the deadline {found.deadline_s:g} s "

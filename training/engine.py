@@ -131,7 +131,7 @@ class LocalEngine(Engine):
 
     @property
     def workers(self) -> int:
-        """The processes."""
+        """How many processes carry out tasks."""
         return self._workers
 
     def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:

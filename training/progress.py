@@ -26,6 +26,12 @@ PlayProgress = Callable[[str, int, int], None]  # called with (what is played, e
 SAY_EVERY_S = 10.0  # seconds between two lines of a command that has nothing else to say
 
 
+def clock(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
 class Pace:
     """Says when the next line is due."""
 

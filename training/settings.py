@@ -81,7 +81,7 @@ class MultiTargetSettings:
 
 @dataclass
 class TrainerSettings:
-    """How it learns."""
+    """How an agent learns: episodes, gradient steps, exploration, validation."""
 
     episodes: Count = 500  # training episodes
     lanes: Count = 20  # episodes played at the same time; learning and checkpoints happen between such rounds

@@ -91,7 +91,7 @@ def rows(found: Plan) -> list[tuple[str, ...]]:
 
 
 def summary(found: Plan) -> str:
-    """Finish, deadline and cost."""
+    """The line below the table: finish, deadline and cost of a plan."""
     deadline_s = found.workflow.deadline_s
     if deadline_s is None:
         kept = "no deadline"
@@ -121,7 +121,7 @@ def split(file: Path, parts: int | None, block_mb: float, most_blocks: float | N
 
 
 def split_rows(found: Workflow) -> list[tuple[str, ...]]:
-    """One line per step."""
+    """The table of a divided workflow: one line per step."""
     files = files_by_name(found)
     return [
         (step.name, f"{input_gb(step, files):g}", ", ".join(step.reads), ", ".join(step.writes))

@@ -74,7 +74,7 @@ class Draft:
         return slot if slot is not None and slot.end_s < self.limit_s(vm) else None
 
     def rent(self, vm: Vm, mode: Mode = Mode.FULL) -> None:
-        """Select a VM, once."""
+        """Rent a VM; one that is rented already stays as it is."""
         if vm not in self._occupancy:
             self.rented.append(vm)
             self._occupancy[vm] = Occupancy(vm.vm_type)

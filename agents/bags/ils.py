@@ -278,7 +278,7 @@ def plan_with_bursts(
     burst_rate: float = BURST_RATE,
     settings: SearchSettings = PUBLISHED,
 ) -> Plan:
-    """All of Algorithm 9.
+    """Burst-HADS' whole planner (Algorithm 9): iterated local search, then burstable VMs.
 
     Where the relaxed search leaves tasks after D_spot for which no burstable or on-demand VM is left, the
     plan of the search that was not relaxed takes its place.

@@ -76,7 +76,7 @@ class Hads:
         self._until_s = 0.0
 
     def decide(self, question: Question, fleet: Fleet) -> Answer:
-        """Algorithm 5."""
+        """React to an event of a VM (Algorithm 5)."""
         cause, task, vm, idle = question
         assert vm is not None
         if cause == Cause.EMPTY:
@@ -160,7 +160,7 @@ def _steal(fleet: Fleet, task: int, vm: RentedVm, idle: RentedVm) -> Answer:
 
 
 class OnDemand:
-    """Never moves a task."""
+    """Carries out a plan on on-demand VMs, and never moves a task."""
 
     name = "on-demand"
 

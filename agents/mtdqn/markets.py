@@ -224,12 +224,12 @@ class MarketView(View):
         self.decide_rows = decide_rows
 
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
-        """In USD."""
+        """What values are multiplied by so that they are in USD."""
         misses, mutual, delay, money, owned = weights
         return np.array([misses, delay, money, owned, mutual], np.float32)
 
     def reward_unit(self, weights: tuple[float, ...]) -> float:
-        """A USD."""
+        """The mutual value is learned in USD."""
         return 1.0
 
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
@@ -280,7 +280,7 @@ class MarketView(View):
         return {"own_misses": (entropy * has_deadline).mean(), "usd": usd}
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
-        """In USD."""
+        """(...) weighed own values, in USD; as `View.own_worth`."""
         scale, left, busy = facts.unbind(-1)
         misses = -left * outputs[..., OWN_MISSES].sigmoid()
         delay = known[..., DELAY] - scale * outputs[..., DELAY] / DELAY_USD_HOUR

@@ -147,5 +147,5 @@ class QuestionView(View):
         return (0 if asked.valid.any() else -1), shown
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
-        """In USD."""
+        """(...) weighed own values, in USD; as `View.own_worth`."""
         return known[..., OWN]

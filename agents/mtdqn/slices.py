@@ -143,12 +143,12 @@ class SliceView(View):
         self.decide_rows = decide_rows
 
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
-        """In missed deadlines."""
+        """What values are multiplied by so that they are in missed deadlines."""
         misses, mutual, delay = weights
         return np.array([misses, delay, mutual], np.float32) / np.float32(self.reward_unit(weights))
 
     def reward_unit(self, weights: tuple[float, ...]) -> float:
-        """A missed deadline."""
+        """The mutual value is learned in missed deadlines."""
         return weights[0] if weights[0] > 0.0 else 1.0
 
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
@@ -176,5 +176,5 @@ class SliceView(View):
         return {"own_misses": misses, "delay": delay}
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
-        """In missed deadlines."""
+        """(...) weighed own values, in missed deadlines; as `View.own_worth`."""
         return torch.sum((outputs + known) * weights[:MUTUAL], -1)

@@ -77,7 +77,7 @@ class StateColumns(nn.Module):
         )
 
     def fit(self, batch: NetworkInput) -> None:
-        """Fit all scalers."""
+        """Fit the normalisation of all inputs."""
         clusters, jobs, pairs = self._select(batch)
         self.cluster_scaler.fit(clusters)
         self.job_scaler.fit(jobs)

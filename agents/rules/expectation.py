@@ -49,7 +49,7 @@ AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are int
 
 @dataclass(frozen=True)
 class ExpectedCostParameters(RuleParameters):
-    """What counts how much."""
+    """Weights and constants of the expected cost."""
 
     miss_usd: float = 25.0  # price of the missed deadline of a one-shot job
     batch_miss_usd: float = 8.0  # price of one late batch of a streaming job

@@ -40,7 +40,7 @@ class Beliefs:
 
     @property
     def n_states(self) -> int:
-        """X."""
+        """X, the number of states of the table."""
         return (self.up_places + len(self.coming_edges) + 1) * (len(self.quality_edges) + 1)
 
 

@@ -59,7 +59,7 @@ class ZoneHistory:
         return found
 
     def see(self, up: bool, tick_h: float) -> None:
-        """Take in a tick."""
+        """Take in what a tick shows of a zone."""
         before_h = self.age_h
         if up:
             self.age_h = 0.0 if before_h is None else before_h + tick_h

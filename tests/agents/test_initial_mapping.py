@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.mapping.enumeration import MAX_PLACEMENTS, count_placements, enumerate_placements
 from agents.federated.mapping.initial import InfeasibleMappingError, map_initially
 from agents.federated.mapping.limits import quota_shortfalls
 from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
@@ -21,6 +20,7 @@ from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome, Placement
 from tests.federation_cases import quotas_kept, random_federation
+from tests.oracles.mapping import enumerate_placements
 
 ALPHAS = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -57,10 +57,10 @@ def test_enumeration_equals_brute_force(seed: int) -> None:
     random = np.random.default_rng([1, seed])
     federation = random_federation(random, int(random.integers(1, 4)), int(random.integers(2, 5)))
     alpha = float(random.choice(ALPHAS))
-    everything = enumerate_placements(MappingProblem(federation, alpha), MAX_PLACEMENTS)
+    everything = enumerate_placements(MappingProblem(federation, alpha))
     limits = random_limits(random, everything)
     expected = brute_force(federation, alpha, limits)
-    found = enumerate_placements(MappingProblem(federation, alpha, limits), MAX_PLACEMENTS)
+    found = enumerate_placements(MappingProblem(federation, alpha, limits))
     # Exchanging equal clients gives several placements with one outcome: compare distinct objectives.
     distinct = sorted({round(outcome.objective, 12) for outcome in expected})
     assert sorted({round(item.outcome.objective, 12) for item in found}) == pytest.approx(distinct, abs=1e-11)
@@ -74,7 +74,7 @@ def test_the_search_equals_enumeration(seed: int) -> None:
     random = np.random.default_rng([2, seed])
     federation = random_federation(random, int(random.integers(1, 6)), int(random.integers(1, 6)))
     alpha = float(random.choice(ALPHAS))
-    limits = random_limits(random, enumerate_placements(MappingProblem(federation, alpha), MAX_PLACEMENTS))
+    limits = random_limits(random, enumerate_placements(MappingProblem(federation, alpha)))
     problem = MappingProblem(federation, alpha, limits)
     expected = enumerate_placements(problem, 3)
     ranked: list[Candidate] = []
@@ -101,7 +101,7 @@ def tight_problem(seed: int) -> MappingProblem:
 @pytest.mark.parametrize("seed", range(30))
 def test_the_search_equals_enumeration_where_quotas_split_groups(seed: int) -> None:
     problem = tight_problem(seed)
-    expected = enumerate_placements(problem)
+    expected = enumerate_placements(problem, 1)
     found = Search(problem).run()
     assert (found.best is None) == (not expected)
     if found.best is not None:
@@ -175,19 +175,16 @@ def test_fifty_clients_are_one_group_each_place_of_data() -> None:
     federation = Federation(load_application("til_aws25_gcp25"), load_clouds("aws_gcp"))
     problem = MappingProblem(federation, 0.5)
     assert problem.sizes.tolist() == [25, 25, 1]
-    # 25 equal clients on 9 types, twice, and 13 servers: not 9 ** 50 * 13
-    assert count_placements(problem) == math.comb(33, 8) ** 2 * 13
-    with pytest.raises(FederationError, match="use the search"):
-        map_initially(federation, method="enumeration")
 
 
-def test_both_methods_give_the_same_answer(gcp4: Federation) -> None:
-    search = map_initially(gcp4, 0.3, 3000, 11, runners_up=5)
-    enumeration = map_initially(gcp4, 0.3, 3000, 11, runners_up=5, method="enumeration")
-    assert [plan.outcome.objective for plan in search.runners_up] == pytest.approx(
-        [plan.outcome.objective for plan in enumeration.runners_up], abs=1e-12
+def test_limits_of_all_rounds_and_runners_up_are_those_of_enumeration(gcp4: Federation) -> None:
+    found = map_initially(gcp4, 0.3, 3000, 11, runners_up=5)
+    rounds = gcp4.application.rounds
+    expected = enumerate_placements(MappingProblem(gcp4, 0.3, RoundLimits(3000 / rounds, 11 / rounds)), 6)
+    assert [plan.outcome.objective for plan in (found.best, *found.runners_up)] == pytest.approx(
+        [item.outcome.objective for item in expected], abs=1e-12
     )
-    assert search.best == enumeration.best
+    assert found.best.placement == expected[0].placement
 
 
 # --- limits ---
@@ -312,5 +309,5 @@ def test_an_unfinished_proof_reports_a_bound_below_the_optimum() -> None:
 def test_more_runners_up_than_placements_gives_all_of_them() -> None:
     drawn = random_federation(np.random.default_rng([6, 2]), 2, 2)
     federation = Federation(drawn.application, drawn.clouds.without_quotas())
-    everything = enumerate_placements(MappingProblem(federation, 0.5), MAX_PLACEMENTS)
+    everything = enumerate_placements(MappingProblem(federation, 0.5))
     assert 1 + len(map_initially(federation, runners_up=1000).runners_up) == len(everything)

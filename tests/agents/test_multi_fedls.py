@@ -11,7 +11,7 @@ import pytest
 
 from agents.federated.mapping.initial import InfeasibleMappingError
 from agents.federated.schedulers.multi_fedls import MultiFedLS
-from agents.federated.schedulers.observing import recalculated, select_instance
+from agents.federated.schedulers.observing import moved, select_instance
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.model import Federation, Placement
 from envs.simulation.federations.rounds.application import (
@@ -98,7 +98,7 @@ def test_algorithms_1_to_3_are_the_printed_listings(seed: int) -> None:
     for task in (SERVER, *range(len(clients))):
         old = current.server if task == SERVER else clients[task]
         for vm in usable(federation, task):
-            outcome = recalculated(federation, current, task, vm, alpha)
+            outcome = federation.outcome(moved(current, task, vm), alpha)
             makespan = algorithm_1(federation, current, task, vm)
             assert outcome.round_s == pytest.approx(makespan, rel=1e-12)
             expected_usd = algorithm_2(federation, current, makespan, task, vm)
@@ -108,7 +108,7 @@ def test_algorithms_1_to_3_are_the_printed_listings(seed: int) -> None:
         printed = algorithm_3(federation, current, task, usable(federation, task), old, alpha)
         assert (ours is None) == (printed is None)
         if ours is not None and printed is not None:
-            values = [recalculated(federation, current, task, vm, alpha).objective for vm in (ours, printed)]
+            values = [federation.outcome(moved(current, task, vm), alpha).objective for vm in (ours, printed)]
             assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 

@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def objective(self) -> str:
-        """The metric that ranks."""
+        """Name of the metric that ranks policies."""
         return self.spec.metrics[0]
 
     def values(self, policy: str, metric: str) -> FloatVector:

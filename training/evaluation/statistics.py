@@ -327,18 +327,6 @@ class Dominance:
         return f"{self.fully}/{self.semi}/{self.non}"
 
 
-def eval_app(tmdl: ArrayLike, ajdr: ArrayLike) -> FloatVector:
-    """Eval_app = 1 / (0.02 TMDL + AJDR), higher is better (Liu 2022, eq. 4.9); infinite at 0 and 0."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(1.0 / (0.02 * np.asarray(tmdl, np.float64) + np.asarray(ajdr, np.float64)))
-
-
-def log_score(tmdl: ArrayLike, ajer: ArrayLike) -> FloatVector:
-    """S_log = sign(S) log10(max(|S|, 1)), S = -TMDL + 50 (100 - AJER) (Liu 2022, section 5)."""
-    score = -np.asarray(tmdl, np.float64) + 50.0 * (100.0 - np.asarray(ajer, np.float64))
-    return np.asarray(np.sign(score) * np.log10(np.maximum(np.abs(score), 1.0)))
-
-
 def dominance(
     misses: ArrayLike, other_misses: ArrayLike, delay: ArrayLike, other_delay: ArrayLike
 ) -> Dominance:

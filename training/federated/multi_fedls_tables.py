@@ -33,6 +33,7 @@ from envs.simulation.federations.rounds.application import SERVER, Application, 
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
+from training.progress import clock
 
 RUNS = 3  # runs whose mean the thesis prints
 METRICS = ("revocations", "time_s", "cost_usd")
@@ -94,7 +95,7 @@ _PLAIN = ("table", "scenario", "label", "server", "clients", "revocation_mean_s"
 
 
 def multi_fedls_tables(seeds: int = 100, tables: Sequence[str] | None = None) -> list[Row]:
-    """Simulate the tables.
+    """Simulate the printed tables of Multi-FedLS.
 
     Args:
         seeds: sets of three runs per row.
@@ -263,12 +264,6 @@ def _cell(metric: str, figure: Mapping[str, Any]) -> str:
         return f"{text}; -"
     printed = show(figure["published"])
     return f"{text}; **{printed}**" if figure["inside"] is False else f"{text}; {printed}"
-
-
-def clock(seconds: float) -> str:
-    """Seconds as H:MM:SS."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 _SHOWN: dict[str, Callable[[float], str]] = {

@@ -12,6 +12,7 @@ from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
 from envs.documents.federations import read_application, read_clouds
 from envs.simulation.federations.clouds import Market
 from envs.simulation.federations.model import Federation
+from training.progress import clock
 
 
 def plan_fl(
@@ -60,7 +61,7 @@ def plan_document(federation: Federation, alpha: float, found: InitialMapping) -
 
 
 def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> str:
-    """The answer for people."""
+    """The mapping as a text for people: places, figures, runners-up."""
     rounds = federation.application.rounds
     lines = [f"{federation.application.name}: {len(federation.application.clients)} clients, {rounds} rounds"]
     lines += table(
@@ -141,7 +142,7 @@ def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
 
 
 def counted(names: Sequence[str]) -> str:
-    """`3 vm121, 1 vm111`."""
+    """How many there are of each name: `3 vm121, 1 vm111`."""
     return ", ".join(f"{number} {name}" for name, number in Counter(names).items())
 
 
@@ -152,9 +153,3 @@ def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (headings, *rows)
     ]
-
-
-def clock(seconds: float) -> str:
-    """Seconds as H:MM:SS."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -26,9 +26,9 @@ from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
-from training.federated.multi_fedls_tables import clock
 from training.federated.rounds_results import write_results
 from training.files import prepare_directory
+from training.progress import clock
 
 ROUND_POLICIES: dict[str, Callable[[], RoundScheduler]] = {
     "fed_cost_aware": FedCostAware,
@@ -60,7 +60,7 @@ _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savin
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Arguments of the command."""
+    """Arguments of `spotweave simulate fl`."""
 
     content: Mapping[str, Any]
     where: str

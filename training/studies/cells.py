@@ -58,7 +58,7 @@ def columns_table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def interval_cell(measured: Summary, form: str = "+.1f") -> str:
-    """`+1.2 % [+0.9, +1.5]`."""
+    """A per cent with its interval: `+1.2 % [+0.9, +1.5]`."""
     low, high = measured["interval"]
     return f"{measured['mean']:{form}} % [{low:{form}}, {high:{form}}]"
 

@@ -70,7 +70,7 @@ class ScenarioSettings:
 
 @dataclass
 class FigureSettings:
-    """One picture."""
+    """A picture of an experiment."""
 
     __pydantic_config__ = STRICT
 

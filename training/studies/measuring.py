@@ -106,7 +106,7 @@ class Player:
     def rule(
         self, player: SuitePlayer, env: Mapping[str, Any], suite: Suite, name: str, scenario: str
     ) -> Played:
-        """One rule's episodes."""
+        """Episodes of a rule, played now or before."""
         make = partial(named_rule, name, player.world().spec)
         return self._keep(player, env, suite, f"rule {name}", make, f"{scenario}: {name}")
 

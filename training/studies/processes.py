@@ -22,7 +22,7 @@ from rich.text import Text
 
 from spotweave.mistakes import EXIT_INTERRUPTED
 from training.files import prepare_directory
-from training.progress import Pace
+from training.progress import Pace, clock
 from training.studies.trained import Run
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
@@ -207,13 +207,6 @@ def _signals_passed_on(working: list[_Working], outcomes: Outcomes) -> Iterator[
 REFRESH_S = 1.0
 
 
-def duration(seconds: float) -> str:
-    """Format as h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
-
-
 class RepeatProgress:
     """Keeps and shows the state of every run.
 
@@ -252,17 +245,17 @@ class RepeatProgress:
     def ended(self, run: Run, problem: str | None, seconds: float) -> None:
         """A run came to its end, or to a problem."""
         self.state[run] = "finished" if problem is None else "stopped"
-        self.lines[run] = f"after {duration(seconds)}" if problem is None else problem
+        self.lines[run] = f"after {clock(seconds)}" if problem is None else problem
         done = sum(state.startswith("finished") for state in self.state.values())
-        what = f"finished after {duration(seconds)}" if problem is None else problem
+        what = f"finished after {clock(seconds)}" if problem is None else problem
         self._say(f"{run.name}: {what} ({done} of {len(self.state)} finished)")
 
     def waited(self, logs: Mapping[Run, Path]) -> None:
-        """A moment has passed."""
+        """Show the state of running trainings again, as time has passed."""
         if not self.console.is_terminal:
             if self._pace.due():
                 for run, log in logs.items():
-                    spent = duration(time.monotonic() - self.began_at[run])
+                    spent = clock(time.monotonic() - self.began_at[run])
                     print(f"{run.name}: {spent}, {last_line(log)}", file=sys.stderr, flush=True)
         elif time.monotonic() - self._shown_at >= REFRESH_S:
             self.lines.update({run: last_line(log) for run, log in logs.items()})
@@ -277,7 +270,7 @@ class RepeatProgress:
         table.add_column("latest", no_wrap=True, overflow="ellipsis")
         for run, state in self.state.items():
             running = state in ("running", "resumed")
-            spent = duration(time.monotonic() - self.began_at[run]) if running else ""
+            spent = clock(time.monotonic() - self.began_at[run]) if running else ""
             table.add_row(run.name, state, spent, Text(self.lines.get(run, "")))
         return table
 

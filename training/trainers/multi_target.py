@@ -65,7 +65,7 @@ World = ComparableWorld | ChargingWorld
 
 
 class Played(NamedTuple):
-    """One round: D decisions."""
+    """What a round of play left: D decisions."""
 
     label: Label  # what was seen at each
     # (D,) 1 if the alternative was taken, else 0, less the chance of that; with tastes, 1 or 0

@@ -40,7 +40,7 @@ class Best:
 
 
 class Session:
-    """Drives a trainer.
+    """Drives a trainer: plays validation episodes, draws curves, saves, and ends where it is told to.
 
     Args:
         trainer: what learns.

@@ -78,7 +78,7 @@ class Trainer(Protocol):
         """Greedy policy of the current weights."""
 
     def round(self) -> RoundReport:
-        """Play and learn once."""
+        """Play the next episodes of all lanes, and learn from them."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit."""

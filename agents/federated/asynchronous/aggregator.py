@@ -42,7 +42,7 @@ class Update:
 
     @property
     def id(self) -> UpdateId:
-        """What identifies it."""
+        """The participant, the version that it started from, and its number: no two updates share them."""
         return UpdateId(self.participant, self.base_version, self.number)
 
 

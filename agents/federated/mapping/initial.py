@@ -16,16 +16,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
 
-from agents.federated.mapping.enumeration import enumerate_placements
 from agents.federated.mapping.limits import InfeasibleMappingError, explain
 from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
 from agents.federated.mapping.search import Search, Searched
 from envs.simulation.federations.application import FederationError
 from envs.simulation.federations.model import Federation, Outcome, Placement
-
-Method = Literal["search", "enumeration"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +34,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class InitialMapping:
-    """The answer."""
+    """The best placement of an application, the next best ones, and how far the best is proved."""
 
     best: Plan  # the optimal placement (if `proved`)
     runners_up: tuple[Plan, ...]  # the next best placements, best first; fewer if there are fewer
     gap: float  # (objective - proved lower bound) / objective of the best; 0 when proved optimal
     proved: bool  # whether the best is proved optimal
-    nodes: int  # windows that the search looked into, or placements enumerated
+    nodes: int  # windows that the search looked into
     seconds: float  # wall time of finding and proving the best
 
 
@@ -56,7 +52,6 @@ def map_initially(
     runners_up: int = 0,
     time_limit_s: float | None = None,
     gap: float = 0.0,
-    method: Method = "search",
 ) -> InitialMapping:
     """The optimal initial mapping of an application.
 
@@ -70,11 +65,10 @@ def map_initially(
         time_limit_s: stop proving after so long and give the best so far with its gap; again for the best and
             for each runner-up. None for no limit.
         gap: stop proving when the best is proved to be within this part of the optimum; 0 for optimal.
-        method: "search", or "enumeration" of all placements (small cases).
 
     Raises:
         InfeasibleMappingError: if no placement keeps the limits; it names the one in the way.
-        FederationError: for arguments out of range, too many placements to enumerate, or none found in time.
+        FederationError: for arguments out of range, or none found in time.
     """
     if not 0 <= alpha <= 1:
         raise FederationError(f"alpha is {alpha}, expected 0 (only time counts) to 1 (only cost counts)")
@@ -89,7 +83,7 @@ def map_initially(
     more_s = more_usd = 0.0
     while True:
         limits = RoundLimits((deadline_s - more_s) / rounds, (budget_usd - more_usd) / rounds)
-        found = _solve(federation, alpha, limits, runners_up, time_limit_s, gap, method)
+        found = _solve(federation, alpha, limits, runners_up, time_limit_s, gap)
         plans = (found.best, *found.runners_up)
         late = [plan.outcome for plan in plans if not _keeps(plan.outcome, deadline_s, budget_usd)]
         if not late:
@@ -112,16 +106,9 @@ def _solve(
     runners_up: int,
     time_limit_s: float | None,
     gap: float,
-    method: Method,
 ) -> InitialMapping:
     problem = MappingProblem(federation, alpha, limits)
     began = time.monotonic()
-    if method == "enumeration":
-        found = enumerate_placements(problem, 1 + runners_up)
-        if not found:
-            raise explain(federation, limits)
-        plans = tuple(Plan(item.placement, item.outcome) for item in found)
-        return InitialMapping(plans[0], plans[1:], 0.0, True, len(found), time.monotonic() - began)
     result = Search(problem, (), time_limit_s, gap).run()
     seconds = time.monotonic() - began
     if result.best is None:

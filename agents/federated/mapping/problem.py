@@ -79,7 +79,7 @@ class MappingProblem:
         return float(self.alpha * usd / federation.cost_max + (1 - self.alpha) * seconds / federation.t_max)
 
     def fits(self, counts: Counts) -> bool:
-        """Whether the quotas hold."""
+        """Whether the counts keep all quotas."""
         return bool((self.amounts @ counts.sum(axis=0) <= self.limits).all())
 
     def placement(self, counts: Counts) -> Placement:

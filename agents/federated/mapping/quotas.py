@@ -36,7 +36,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The linear relaxation."""
+    """Solution of the linear relaxation of a quota program."""
 
     multipliers: Floats  # [Q] USD that one more of each quota would save
     values: Floats  # [columns] its solution

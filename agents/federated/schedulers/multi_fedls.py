@@ -230,7 +230,7 @@ class _Streak(NamedTuple):
     slowdown: float = 1.0
 
     def after(self, slowdown: float, factor: float) -> _Streak:
-        """One round later."""
+        """The streak after another round."""
         return _Streak(self.rounds + 1 if slowdown > factor else 0, slowdown)
 
 

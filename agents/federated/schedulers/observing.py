@@ -9,7 +9,7 @@ import numpy as np
 
 from agents.policy import Policy
 from envs.simulation.federations.episodes.picture import Observed
-from envs.simulation.federations.model import Federation, Outcome, Placement
+from envs.simulation.federations.model import Federation, Placement
 from envs.simulation.federations.rounds.application import SERVER
 from envs.simulation.federations.rounds.decisions import Answer, Question
 from envs.simulation.federations.rounds.running import RunningApplication
@@ -70,17 +70,6 @@ def moved(placement: Placement, task: int, vm_type: int) -> Placement:
     return replace(placement, clients=(*clients[:task], vm_type, *clients[task + 1 :]))
 
 
-def recalculated(
-    federation: Federation, placement: Placement, task: int, vm_type: int, alpha: float
-) -> Outcome:
-    """Makespan (Algorithm 1: `round_s`), cost (Algorithm 2: `round_usd`) and value with a task moved.
-
-    Raises:
-        FederationError: if the task cannot run there.
-    """
-    return federation.outcome(moved(placement, task, vm_type), alpha)
-
-
 def select_instance(
     federation: Federation, placement: Placement, task: int, candidates: Iterable[int], alpha: float
 ) -> int | None:
@@ -97,6 +86,7 @@ def select_instance(
         The type; None without candidates.
     """
     values = {
-        vm_type: recalculated(federation, placement, task, vm_type, alpha).objective for vm_type in candidates
+        vm_type: federation.outcome(moved(placement, task, vm_type), alpha).objective
+        for vm_type in candidates
     }
     return min(values, key=values.__getitem__) if values else None

@@ -101,7 +101,7 @@ class Choices:
 
     @property
     def valid(self) -> Bools:
-        """(n, C + 1)."""
+        """(n, C + 1) choices that may be taken."""
         return self.shown.valid
 
 

@@ -15,12 +15,10 @@ from training.evaluation.statistics import (
     clustered_interval,
     compare_paired,
     dominance,
-    eval_app,
     hierarchical_interval,
     hierarchical_ratio_interval,
     interquartile_mean,
     liu_scores,
-    log_score,
     summarise,
     wilson_interval,
 )
@@ -231,15 +229,6 @@ def test_wilson_interval_matches_published_figures() -> None:
 
 
 # F/S/N and Score A to D of Liu 2022.
-
-
-def test_eval_app_and_log_score() -> None:
-    # Liu 2022, table 5.3: MAF 343.84 / 93.22 -> S = -343.84 + 50 * 6.78 = -4.84
-    assert log_score([343.84], [93.22])[0] == pytest.approx(-math.log10(4.84))
-    assert log_score([61.70], [90.30])[0] == pytest.approx(math.log10(423.3))
-    assert log_score([0.5], [100.0])[0] == 0.0  # |S| below 1 counts as 1
-    assert eval_app([189.34], [5.78])[0] == pytest.approx(1 / (3.7868 + 5.78))
-    assert eval_app([0.0], [0.0])[0] == math.inf
 
 
 # Five episodes: both better, only misses better, only delay better, none, both equal.

@@ -13,11 +13,11 @@ import pytest
 from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
 from envs.market_data import market_data
+from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.streams import Streams
 from envs.variety import Variety, vary
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
 from training.evaluation.episodes import find_suite, suite_hash
-from training.markets import market_config, market_names
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.scenario import joined_hash
 from training.studies.search import TuneSettings
@@ -36,6 +36,18 @@ NAMES = sorted(
     for path in FOLDER.rglob("*.yaml")
     if path.stem.startswith(("table_", "figure_"))
 )
+
+
+def market_names() -> list[str]:
+    names = [path.stem for path in sorted(Path(CONFIG_DIRECTORY, "env", "markets").glob("*.yaml"))]
+    return sorted(names, key=lambda name: (name != "default", name))
+
+
+def market_config(name: str) -> MarketWorldConfig:
+    values = compose_values("compare", ["+env=multicloud", f"+env/markets={name}"])
+    config = world_config(values["env"])
+    assert isinstance(config, MarketWorldConfig)
+    return config
 
 
 @cache

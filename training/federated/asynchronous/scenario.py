@@ -49,7 +49,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Method:
-    """One contestant."""
+    """A training method of a scenario, with its parameters."""
 
     algorithm: Algorithm  # how updates become models
     # what FedAvg and AsynDA take, differences or gradients
@@ -74,7 +74,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One experiment."""
+    """An experiment: who holds which images, how fast participants answer, which methods train."""
 
     title: str  # for tables and pictures
     partition: Partition  # who holds which images
@@ -105,7 +105,7 @@ class Scenario:
 
     @property
     def participants(self) -> int:
-        """N."""
+        """N, the number of participants."""
         return sum(band.participants for band in self.bands)
 
     def expected_slices(self, generator: np.random.Generator) -> Floats:
@@ -128,7 +128,7 @@ class Scenario:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read a scenario.
+    """Read a scenario file.
 
     Raises:
         UsageError: one line that names the file, the key, what was given and what is expected.

@@ -53,7 +53,7 @@ class Sizes:
 
     @property
     def all(self) -> tuple[int, int, int, int]:
-        """The four of them."""
+        """Sizes of the four messages of a round."""
         return self.server_train, self.client_train, self.server_aggregate, self.client_test
 
     @property

@@ -64,7 +64,7 @@ class Times:
 
     @property
     def document(self) -> dict[str, Any]:
-        """JSON document."""
+        """The times as JSON can hold them."""
         return asdict(self)
 
 

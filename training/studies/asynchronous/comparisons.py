@@ -47,7 +47,7 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One scenario's methods."""
+    """A section that compares the methods of a scenario."""
 
     scenario: str  # name of its file in examples/asynchronous
     printed: Mapping[str, Printed] = field(default_factory=dict)  # by method

@@ -25,9 +25,10 @@ from envs.simulation.federations.episodes.world import OneApplication
 from envs.simulation.federations.model import Federation, Outcome
 from envs.simulation.federations.rounds.application import Application
 from training.config import UsageError
-from training.federated.multi_fedls_tables import RUNS, clock, multi_fedls_tables, read_scenario
+from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables, read_scenario
 from training.federated.plan_fl import counted
 from training.federated.simulate_fl import MULTI_FEDLS_POLICIES, REFERENCE
+from training.progress import clock
 from training.studies.evaluations import ROOT
 from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
 

@@ -126,12 +126,12 @@ def sensitivity_body(document: Document) -> str:
 
 
 def states_body(document: Document) -> str:
-    """Figure 4."""
+    """Figure 4 of Sinha 2025: states of clients over time."""
     return _figure(document, "Client states of Fed-ISIC2019, first test episode")
 
 
 def costs_body(document: Document) -> str:
-    """Figure 5."""
+    """Figure 5 of Sinha 2025: what clients have cost over time."""
     return _figure(document, "Accumulated cost of Fed-ISIC2019's clients, first test episode, one scale")
 
 
@@ -169,7 +169,7 @@ def zones_body(document: Document) -> str:
 
 
 def mapping_body(document: Document) -> str:
-    """Tables 7.8 to 7.10."""
+    """Tables 7.8 to 7.10 of Brum 2023: optimal placements and their rounds."""
     parts = []
     for number, title in (("7.8", "Table 7.8"), ("7.10", "Tables 7.9 and 7.10")):
         rows = []

@@ -241,7 +241,7 @@ def _per_cent(of: FloatVector, difference: FloatVector) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for."""
+    """What sections are measured with: a keeper, a learned policy, a number of episodes."""
 
     keeper: Keeper  # keeps what was played
     progress: PlayProgress  # told of what is played

@@ -225,7 +225,7 @@ ZONE_KINDS: dict[str, Kind] = {"cost_percent": "difference", "delay_percent": "d
 
 
 def zone_contestants(study: Study) -> list[Contestant]:
-    """The rows."""
+    """The policies that are compared on recorded zones."""
     drawn = federated_source(FederatedConfig(market="zones"))
     return [
         rule("always_on_demand", "Always on, on demand", drawn),

@@ -90,7 +90,7 @@ def make() -> dict[str, Any]:
 
 
 def body(document: Mapping[str, Any]) -> str:
-    """Ours beside the print."""
+    """Table 3.2: our plans beside the printed ones."""
     rows = [
         [name, f"{document['components_s'][name]:.0f} s", f"*{seconds:g} s*", ""]
         for name, (_, seconds) in THESIS.items()

@@ -1,42 +1,17 @@
-"""Every placement there is, one by one: exact for small cases, and the oracle of the search's tests."""
+"""Every placement of the tasks of federated learning, one by one: exact, for small cases."""
 
 from __future__ import annotations
 
-import math
 from itertools import combinations_with_replacement
 
 import numpy as np
 
 from agents.federated.mapping.problem import Candidate, MappingProblem
-from envs.simulation.federations.application import FederationError
 from envs.simulation.series import Bools, Ints
 
-MAX_PLACEMENTS = 5_000_000
 
-
-def count_placements(problem: MappingProblem) -> int:
-    """How many placements there are, counting exchanges of equal clients once and ignoring every limit."""
-    number = int(problem.servers.sum())
-    for size, row in zip(problem.sizes.tolist(), problem.exec_s, strict=False):
-        types = int(np.isfinite(row).sum())
-        number *= math.comb(size + types - 1, size)
-    return number
-
-
-def enumerate_placements(problem: MappingProblem, best: int = 1) -> list[Candidate]:
-    """The `best` placements that keep every limit, best first (fewer if there are fewer).
-
-    Ties are broken as by the search where it says how: the cheaper placement is the better one.
-
-    Raises:
-        FederationError: if there are more than MAX_PLACEMENTS.
-    """
-    number = count_placements(problem)
-    if number > MAX_PLACEMENTS:
-        raise FederationError(
-            f"enumeration would look at {number:.3g} placements, at most {MAX_PLACEMENTS:.0e} are practical: "
-            f"use the search"
-        )
+def enumerate_placements(problem: MappingProblem, best: int | None = None) -> list[Candidate]:
+    """The `best` placements, or all, that keep every limit, best first; of equals the cheaper one."""
     federation = problem.federation
     # [choices, V] counts of each group on each type; `index` combines the choices of all groups
     per_group = [
