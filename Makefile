@@ -28,21 +28,21 @@ train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed);
 	$(BIN)/python training/train.py +env=multicloud $(value ARGS)
 
 demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted as recorded; needs Java 17
-	$(BIN)/python -m deploy.demo $(value ARGS)
+	$(BIN)/spotweave demo $(value ARGS)
 
 demo-gpu: $(VENV)/.live  ## a Flower training and a Spark job on this machine's NVIDIA GPU; needs its driver and Java 17
 	$(BIN)/python -m pip install --quiet --no-input $(PIP_ARGS) -e '.[gpu]'
-	$(BIN)/python -m deploy.demo --config configs/deploy/demo_gpu.yaml \
+	$(BIN)/spotweave demo --config configs/deploy/demo_gpu.yaml \
 		examples/federated_one_gpu.yaml examples/gpu_inference.yaml $(value ARGS)
 
 demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Java 17
-	$(BIN)/python -m deploy.demo --config configs/deploy/demo_aws.yaml $(value ARGS)
+	$(BIN)/spotweave demo --config configs/deploy/demo_aws.yaml $(value ARGS)
 
 demo-gcp: $(VENV)/.dev  ## the demo through Google's client, on an emulated Google Cloud; needs Java 17
-	$(BIN)/python -m deploy.demo --config configs/deploy/demo_gcp.yaml $(value ARGS)
+	$(BIN)/spotweave demo --config configs/deploy/demo_gcp.yaml $(value ARGS)
 
 demo-clouds: $(VENV)/.dev  ## a Spark job and a training in two emulated clouds, one region of which goes dark; needs Java 17
-	$(BIN)/python -m deploy.demo --config configs/deploy/demo_clouds.yaml \
+	$(BIN)/spotweave demo --config configs/deploy/demo_clouds.yaml \
 		examples/wordcount.yaml examples/federated_clouds.yaml $(value ARGS)
 
 results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every table and figure of Liu 2022; ARGS="workers=4"

@@ -205,8 +205,8 @@ class DeploymentConfig(YamlFile):
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
     # where it rents: files, relative to this one, by the provider's name
     providers: Annotated[dict[str, Path], Field(min_length=1)]
-    # files of emulated clouds, relative to this file, by the provider's name: `python -m deploy.demo` starts
-    # them; `serve` does not (see `spotweave emulate aws` and `emulate gcp`)
+    # files of emulated clouds, relative to this file, by the provider's name: `spotweave demo` starts them;
+    # `serve` does not (see `spotweave emulate aws` and `emulate gcp`)
     emulators: dict[str, Path] = Field(default_factory=dict)
 
     @property

@@ -1,6 +1,6 @@
 """The demo: real Spark and Flower jobs on this machine, interrupted as recorded spot instances were.
 
-`make demo`, or: python -m deploy.demo. It starts a deployment of its own, submits the examples over HTTP,
+`make demo`, or: spotweave demo. It starts a deployment of its own, submits the examples over HTTP,
 shows what happens until all jobs have ended, and says what that took and cost. On a machine that is slower
 than two idle cores, clock and deadlines are stretched; --quick runs two Spark jobs in about two minutes.
 With --config configs/deploy/demo_aws.yaml (`make demo-aws`) it does so through boto3 and an emulated AWS,
@@ -9,12 +9,10 @@ whose instances are processes of this machine.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
 import signal
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +41,7 @@ from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.events import Event
 from deploy.yamlfile import ConfigError
-from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
+from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED, say
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "deploy" / "demo.yaml"
@@ -57,7 +55,7 @@ LOG = "demo.log"  # also tells a demo's state folder, which the next demo delete
 MOST_SLOW = 6.0
 """How many times slower than the reference a machine may be; on a slower one the demo refuses to start."""
 _REFERENCE_S = 0.6  # what `slowness` measures on two idle cores of a cloud machine of 2024
-_QUICK_CLOCK = 2.0
+_FASTER = 2.0
 _POLL_S = 0.5
 _EVENTS_SHOWN = 12
 _ENDING_S = 90.0
@@ -343,27 +341,26 @@ def _give_back(demo: Demo) -> None:
         time.sleep(_POLL_S)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--config", type=Path, default=CONFIG, help="the deployment's file; its state is deleted first"
-    )
-    parser.add_argument(
-        "--within",
-        type=float,
-        metavar="SECONDS",
-        help=f"then it gives up (default: {WITHIN_S:.0f}, longer on a slow machine); tries any machine",
-    )
-    parser.add_argument("--quick", action="store_true", help="two Spark jobs, in about two minutes")
-    parser.add_argument("jobs", type=Path, nargs="*", help="job files (default: the demo's)")
-    given = parser.parse_args(arguments)
+def main(file: Path, within_s: float | None, files: Sequence[Path], *, faster: bool) -> int:
+    """Run a demo.
+
+    Args:
+        file: the deployment's; its state is deleted first.
+        within_s: then it gives up; None: `WITHIN_S`, longer on a slow machine; a very slow one is refused.
+        files: of the jobs.
+        faster: the recorded markets pass twice as fast.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: one line.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        files = given.jobs or (QUICK_JOBS if given.quick else JOBS)
-        config, specs = DemoConfig.load(given.config), [read_job(file) for file in files]
-        pace = _pace(given.within)
-        config = config.model_copy(update={"pace": pace / _QUICK_CLOCK if given.quick else pace})
+        config, specs = DemoConfig.load(file), [read_job(file) for file in files]
+        pace = _pace(within_s)
+        config = config.model_copy(update={"pace": pace / _FASTER if faster else pace})
         jobs = {file: paced(spec, pace) for file, spec in zip(files, specs, strict=True)}
         console = terminal()
         if pace > 1.0:
@@ -372,13 +369,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 highlight=False,
             )
         with emulated(config) as bills:
-            code = run(config, jobs, given.within or WITHIN_S * pace, console)
+            code = run(config, jobs, within_s or WITHIN_S * pace, console)
             for cloud, billed_usd in bills.items():
                 console.print(f"The emulated {cloud} bills {usd(billed_usd())} USD for it.", highlight=False)
             return code
-    except ValueError as error:
-        say(f"error: {' '.join(str(error).split())}")
-        return EXIT_USER
     except KeyboardInterrupt:
         say("interrupted: everything was given back")
         return EXIT_INTERRUPTED
@@ -398,7 +392,3 @@ def _pace(within_s: float | None) -> float:
 
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main())

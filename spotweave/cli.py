@@ -115,21 +115,23 @@ def run_training(command: str, words: list[str]) -> None:
     run_command(command, module.main)
 
 
-def run_module(module: str, words: list[str]) -> None:
-    """Run a module's own command line. Raises SystemExit with its exit code."""
-    sys.exit(importlib.import_module(module).main(words))
+def traces(words: list[str]) -> None:
+    """Run `envs.traces.command`. Raises SystemExit with its exit code."""
+    from envs.traces.command import main as run
+    from training.progress import still_busy
+
+    with still_busy("spotweave traces"):
+        sys.exit(run(words))
 
 
-def mount(name: str, about: str, run: Callable[[list[str]], None], panel: str | None = None) -> None:
+def mount(name: str, about: str, run: Callable[[list[str]], None]) -> None:
     """Add a command that reads by itself all that follows its name, --help included."""
 
     def command(context: typer.Context) -> None:
         run(context.args)
 
     settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(name, help=about, context_settings=settings, add_help_option=False, rich_help_panel=panel)(
-        command
-    )
+    app.command(name, help=about, context_settings=settings, add_help_option=False)(command)
 
 
 for name, about in {
@@ -145,15 +147,9 @@ for group in training_commands.GROUPS:
 mount(
     "traces",
     "Import recorded markets and jobs, and show what they hold: spotweave traces show.",
-    partial(run_module, "envs.traces.command"),
+    traces,
 )
 deploy.cli.commands.mount(app)
-mount(
-    "demo",
-    "Watch Spark and Flower jobs on instances of this machine, some of them interrupted.",
-    partial(run_module, "deploy.demo"),
-    deploy.cli.commands.LIVE,
-)
 
 
 def main() -> None:

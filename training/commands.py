@@ -126,28 +126,29 @@ def measure_fl(
     # Only measuring needs torch, whose import takes seconds.
     from training.federated import measure_fl as measuring
     from training.federated.measuring.dummy import Workload
+    from training.progress import still_busy
 
-    report = measuring.measure_fl(
-        measuring.Options(
-            into=into,
-            vm_type=vm_type,
-            region=region,
-            data_region=data_region,
-            data_directory=data_dir,
-            peer=peer,
-            peer_region=peer_region,
-            stop_peer=stop_peer,
-            application=application,
-            only=only,
-            baseline=baseline,
-            baseline_s=baseline_s,
-            baseline_communication_s=baseline_communication_s,
-            workload=Workload(samples, batch_size, width, seed),
-            rounds=rounds,
-            repetitions=repetitions,
-            device=device,
-        )
+    options = measuring.Options(
+        into=into,
+        vm_type=vm_type,
+        region=region,
+        data_region=data_region,
+        data_directory=data_dir,
+        peer=peer,
+        peer_region=peer_region,
+        stop_peer=stop_peer,
+        application=application,
+        only=only,
+        baseline=baseline,
+        baseline_s=baseline_s,
+        baseline_communication_s=baseline_communication_s,
+        workload=Workload(samples, batch_size, width, seed),
+        rounds=rounds,
+        repetitions=repetitions,
+        device=device,
     )
+    with still_busy("spotweave measure fl"):
+        report = measuring.measure_fl(options)
     if into is None:
         print(dumps(report.document, indent=2, allow_nan=False))
         return

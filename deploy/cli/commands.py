@@ -26,7 +26,7 @@ LIVE = "Live scheduling"
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
-    own: tuple[Callable[..., None], ...] = (serve, check, backup, restore, record, emulate)
+    own: tuple[Callable[..., None], ...] = (demo, serve, check, backup, restore, record, emulate)
     asking: tuple[Callable[..., None], ...] = (submit, jobs, status, logs, explain, cancel, retry, download)
     asking += (clusters, offers, instances, costs, events)
     for command in own:
@@ -264,6 +264,31 @@ TOKENS = typer.Typer(
 CLOUDS = typer.Typer(
     name="clouds", no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
 )
+
+
+def demo(
+    jobs: Annotated[
+        list[Path] | None, typer.Argument(show_default="two of Spark, a stream, a training", help="job files")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(show_default="demo.yaml", help="the deployment's file; its state is deleted first"),
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            show_default="600, longer on a slow machine",
+            help="then it gives up; tries any machine",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="two Spark jobs, in about two minutes")] = False,
+) -> None:
+    """Watch Spark and Flower jobs on instances of this machine, some of them interrupted."""
+    from deploy import demo as demonstration
+
+    chosen = jobs or (demonstration.QUICK_JOBS if quick else demonstration.JOBS)
+    raise typer.Exit(demonstration.main(config or demonstration.CONFIG, within, chosen, faster=quick))
 
 
 def serve(

@@ -32,7 +32,7 @@ from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
 from deploy.providers.local.config import LocalConfig
-from spotweave.mistakes import EXIT_USER
+from tests.deploy.cli.commands import refusal, spotweave
 from tests.deploy.emulator.transport import InProcess, in_process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +238,7 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def run_demo(config: Path, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.demo", "--config", str(config), *words]
+    command = [sys.executable, "-m", "spotweave.cli", "demo", "--config", str(config), *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -264,12 +264,12 @@ def test_on_a_slow_machine_clock_and_deadlines_are_as_much_longer(config: Path) 
 
 
 def test_a_machine_on_which_it_would_fail_is_told_so_before_anything_starts(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "slowness", lambda: 9.0)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert demo.main(["--config", str(config)]) == EXIT_USER
-    assert "this machine is 9 times as slow as two idle cores" in capsys.readouterr().err
+    refused = refusal(spotweave("demo", "--config", config))
+    assert "this machine is 9 times as slow as two idle cores" in refused
     assert not (tmp_path / "state").exists()
 
 
