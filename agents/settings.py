@@ -24,14 +24,11 @@ class AgentSettings:
 
 @dataclass
 class ValueSettings(AgentSettings):
-    """Agents whose network predicts the value components of every choice.
+    """Agents whose network predicts the value components of every choice."""
 
-    Attributes:
-        weights: scalarisation weights of the value components; empty: the world's defaults.
-        scales: magnitudes by which targets are divided; empty: the world's defaults.
-    """
-
+    # scalarisation weights of the value components; empty: the world's defaults
     weights: list[Finite] = field(default_factory=list)
+    # magnitudes by which targets are divided; empty: the world's defaults
     scales: list[Positive] = field(default_factory=list)
 
 
@@ -62,28 +59,22 @@ class RLFCSettings(ValueSettings):
 
 @dataclass
 class MTDQNSettings(AgentSettings):
-    """The agent `mtdqn`.
+    """The agent `mtdqn`."""
 
-    Attributes:
-        weights: of own misses, the mutual value, delay, and in markets money and owned hours; empty: as the
-            world's objective charges them (owned hours: as the world weighs them).
-        guide: the rule that guides exploration, whose order of jobs is followed and which says what is known
-            without waiting: `tuned` for jobs on clusters, `committed` where the world shows the forecast of
-            chapter 4, `expected_cost` in markets, `bag_cost`, `workflow_cost` and `round_cost` for bags,
-            workflows and rounds.
-        lstm_size: units of the LSTM over the occupation of each choice's place; 0: none, as in bags,
-            workflows and rounds.
-        own_size: units of both hidden layers of the own heads; 0: none, as there.
-        mutual_size: units of both hidden layers of the mutual head; 0: none.
-        margin: in markets, another choice than the guide's must be better by this share of what the decision
-            is about (up to eight times that where few offers can be rented). Chosen on validation episodes.
-    """
-
+    # of own misses, the mutual value, delay, and in markets money and owned hours; empty: as the world's
+    # objective charges them (owned hours: as the world weighs them)
     weights: list[Finite] = field(default_factory=list)
+    # the rule that guides exploration, whose order of jobs is followed and which says what is known without
+    # waiting: `tuned` for jobs on clusters, `committed` where the world shows the forecast of chapter 4,
+    # `expected_cost` in markets, `bag_cost`, `workflow_cost` and `round_cost` for bags, workflows and rounds
     guide: Guide = "tuned"
+    # units of the LSTM over the occupation of each choice's place; 0: none, as in bags, workflows and rounds
     lstm_size: Annotated[int, Field(ge=0)] = 8
+    # units of both hidden layers of the own heads; 0: none, as there
     own_size: Annotated[int, Field(ge=0)] = 64
-    mutual_size: Annotated[int, Field(ge=0)] = 32
+    mutual_size: Annotated[int, Field(ge=0)] = 32  # units of both hidden layers of the mutual head; 0: none
+    # in markets, another choice than the guide's must be better by this share of what the decision is about
+    # (up to eight times that where few offers can be rented). Chosen on validation episodes
     margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
 
 

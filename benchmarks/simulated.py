@@ -64,28 +64,22 @@ class _Work:
 
 @dataclass
 class SimulatedCloud:
-    """The world. `settle` brings it up to the clock's time; every view calls it first.
+    """The world. `settle` brings it up to the clock's time; every view calls it first."""
 
-    Attributes:
-        clock: the time.
-        offers: what can be rented.
-        fails: how often attempts of a job (by name) fail by their own fault before one succeeds.
-        completions: how often each task was run to its end.
-        drivers: attempts whose driver lives. It does not run on the job's machines, and outlives them: only
-            who stops it, or its work's end, ends it.
-        hung_s: since when the agents of machines do not answer, by the machine's name.
-        remembered: jobs of which the runner still keeps something, with its secrets.
-    """
-
-    clock: VirtualClock
-    offers: Sequence[SimulatedOffer]
+    clock: VirtualClock  # the time
+    offers: Sequence[SimulatedOffer]  # what can be rented
+    # how often attempts of a job (by name) fail by their own fault before one succeeds
     fails: dict[str, int] = field(default_factory=dict)
-    completions: dict[TaskKey, int] = field(default_factory=dict)
+    completions: dict[TaskKey, int] = field(default_factory=dict)  # how often each task was run to its end
     machines: dict[str, _Machine] = field(default_factory=dict)
     works: dict[str, _Work] = field(default_factory=dict)
     saved: dict[TaskKey, float] = field(default_factory=dict)
+    # attempts whose driver lives. It does not run on the job's machines, and outlives them: only who stops
+    # it, or its work's end, ends it
     drivers: set[str] = field(default_factory=set)
+    # jobs of which the runner still keeps something, with its secrets
     remembered: set[str] = field(default_factory=set)
+    # since when the agents of machines do not answer, by the machine's name
     hung_s: dict[str, float] = field(default_factory=dict)
     launches: int = 0
     _by_token: dict[str, str] = field(default_factory=dict)

@@ -191,14 +191,11 @@ KEYS = ("engine", "workers", "ray")
 
 @dataclass
 class RaySettings:
-    """Settings of the connection to Ray.
-
-    Attributes:
-        address: "auto" for the cluster that this machine belongs to, or HOST:PORT; None: one of our own.
-    """
+    """Settings of the connection to Ray."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
+    # "auto" for the cluster that this machine belongs to, or HOST:PORT; None: one of our own
     address: str | None = None
 
 

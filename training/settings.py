@@ -56,26 +56,20 @@ class MultiTargetSettings:
 
     Of the other settings it uses episodes, lanes, gradient_steps (per workload), batch_size, replay_capacity,
     learning_rate, epsilon_1, epsilon_2, variety and those of validation, test and saving.
-
-    Attributes:
-        copies: lanes that play the same workload; 0: all of them. `trainer.lanes` is a multiple.
-        follow_share: before this share of the episodes the guide counts as the greedy policy.
-        kept_per_episode: decisions of an episode whose own outcome is learned from, explored ones first; 0:
-            all of them.
-        workloads: kept to compare lanes.
-        workloads_per_step: compared in a gradient step of the mutual value.
-        mutual_steps: such steps per workload.
-        taste: size of a lane's taste in bags, workflows and rounds (see `training.trainers.multi_target`).
-        average: share of the acting network that stays as it was when it follows the learning one.
     """
 
+    # lanes that play the same workload; 0: all of them. `trainer.lanes` is a multiple
     copies: Annotated[int, Field(ge=0)] = 0
+    # before this share of the episodes the guide counts as the greedy policy
     follow_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
+    # decisions of an episode whose own outcome is learned from, explored ones first; 0: all of them
     kept_per_episode: Annotated[int, Field(ge=0)] = 0
-    workloads: Count = 32
-    workloads_per_step: Count = 2
-    mutual_steps: Count = 4
+    workloads: Count = 32  # kept to compare lanes
+    workloads_per_step: Count = 2  # compared in a gradient step of the mutual value
+    mutual_steps: Count = 4  # such steps per workload
+    # size of a lane's taste in bags, workflows and rounds (see `training.trainers.multi_target`)
     taste: Positive = 0.1
+    # share of the acting network that stays as it was when it follows the learning one
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.97
 
 

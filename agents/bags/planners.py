@@ -18,16 +18,12 @@ _Heuristic = Callable[[Bag, Environment, float, float], Plan]
 
 @dataclass(frozen=True)
 class Planner:
-    """A planner.
+    """A planner."""
 
-    Attributes:
-        title: what it is.
-        plan: its plan for a bag, an environment, a deadline in s and a seed.
-        probe: fails at exactly the deadlines at which `plan` fails, or at more, and is fast.
-    """
-
-    title: str
+    title: str  # what it is
+    # its plan for a bag, an environment, a deadline in s and a seed
     plan: Callable[[Bag, Environment, float, int], Plan]
+    # fails at exactly the deadlines at which `plan` fails, or at more, and is fast
     probe: Callable[[Bag, Environment, float], Plan]
 
 

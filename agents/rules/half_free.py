@@ -17,12 +17,9 @@ from envs.simulation.snapshot import ObservationArrays
 
 @dataclass(frozen=True)
 class HalfFreeParameters(RuleParameters):
-    """What counts as free.
+    """What counts as free."""
 
-    Attributes:
-        now: weight of the executors free now; the rest goes to those free on average (latest 100 steps).
-    """
-
+    # weight of the executors free now; the rest goes to those free on average (latest 100 steps)
     now: float = 0.5
 
 

@@ -44,12 +44,9 @@ from envs.simulation.snapshot import Category, ObservationArrays
 
 @dataclass(frozen=True)
 class UniformProgressParameters(RuleParameters):
-    """Constants of the paper.
+    """Constants of the paper."""
 
-    Attributes:
-        changeovers: changeover delays kept in hand by the safety net and the hysteresis (2 in the paper).
-    """
-
+    # changeover delays kept in hand by the safety net and the hysteresis (2 in the paper)
     changeovers: float = 2.0
 
 

@@ -12,20 +12,14 @@ from envs.simulation.workflows.model import File, Platform, Profile, Step, Workf
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """When steps are divided or combined.
+    """When steps are divided or combined."""
 
-    Attributes:
-        block_gb: blocksize, that of HDFS.
-        most_blocks: threshold1; None for the print's 10 times the executors of the largest cluster.
-        combined_share: threshold2, the share of what steps write in all below which they are combined; the
-            print gives none.
-        most_parts: the most clusters that a step without dependencies is divided among; None: all that
-            have its input.
-    """
-
-    block_gb: float = 0.128
+    block_gb: float = 0.128  # blocksize, that of HDFS
+    # threshold1; None for the print's 10 times the executors of the largest cluster
     most_blocks: float | None = None
+    # threshold2, the share of what steps write in all below which they are combined; the print gives none
     combined_share: float = 0.5
+    # the most clusters that a step without dependencies is divided among; None: all that have its input
     most_parts: int | None = None
 
 

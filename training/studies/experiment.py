@@ -31,22 +31,17 @@ DRAW = "{draw}"
 
 @dataclass
 class ScenarioSettings:
-    """One world that every policy is measured in.
-
-    Attributes:
-        title: what tables call it.
-        env: words that configure the world, e.g. [+env=multicluster, env.workload.arrivals.b=36].
-        agents: trained agents of this scenario only; see ExperimentSettings.
-        published: by policy, then metric (or "fsn", or "score_a" to "score_d"): the printed numbers.
-        draws: many worlds as one scenario: `{draw}` in `env` and `agents` stands for each of these numbers.
-    """
+    """One world that every policy is measured in."""
 
     __pydantic_config__ = STRICT
 
-    title: str
-    env: list[str]
+    title: str  # what tables call it
+    env: list[str]  # words that configure the world, e.g. [+env=multicluster, env.workload.arrivals.b=36]
+    # trained agents of this scenario only; see ExperimentSettings
     agents: dict[str, AgentSource] = field(default_factory=dict)
+    # by policy, then metric (or "fsn", or "score_a" to "score_d"): the printed numbers
     published: dict[str, dict[str, float | list[float]]] = field(default_factory=dict)
+    # many worlds as one scenario: `{draw}` in `env` and `agents` stands for each of these numbers
     draws: list[int] = field(default_factory=list)
 
     def drawn(self, draw: int) -> ScenarioSettings:

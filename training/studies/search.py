@@ -21,18 +21,14 @@ TRIED = "tried"
 
 @dataclass
 class Search:
-    """An agent and the values that its settings may take.
-
-    Attributes:
-        overrides: words for training/train.py, e.g. [agent=maskable_ppo].
-        space: by setting, e.g. "agent.discount", the values to choose from.
-        try_overrides: more words for the runs of the search, after those of all agents.
-    """
+    """An agent and the values that its settings may take."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    overrides: list[str]
+    overrides: list[str]  # words for training/train.py, e.g. [agent=maskable_ppo]
+    # by setting, e.g. "agent.discount", the values to choose from
     space: dict[str, Annotated[list[Any], Field(min_length=1)]]
+    # more words for the runs of the search, after those of all agents
     try_overrides: list[str] = field(default_factory=list)
 
 

@@ -68,19 +68,15 @@ class WorkflowRule(Policy):
 
 
 class WorkflowParameters(NamedTuple):
-    """How the expected cost weighs time. Chosen on validation episodes.
+    """How the expected cost weighs time. Chosen on validation episodes."""
 
-    Attributes:
-        time_price: cost of using up a step's whole time allowance, as a multiple of the on-demand premium
-            over the cheapest place; it grows with the square of the time used.
-        share: a step's due is the share of its run in the longest path after it, to this power, of the time
-            that may be lost on that path,
-        least: and at least this share of a launch and a run.
-    """
-
+    # cost of using up a step's whole time allowance, as a multiple of the on-demand premium over the cheapest
+    # place; it grows with the square of the time used
     time_price: float = 1.0
+    # a step's due is the share of its run in the longest path after it, to this power, of the time that may
+    # be lost on that path,
     share: float = 0.3
-    least: float = 0.5
+    least: float = 0.5  # and at least this share of a launch and a run
 
 
 MOST_USED = 3.0  # Dues used count up to this: beyond, the deadline is kept by the mask
