@@ -182,7 +182,6 @@ def disk_charges(micro_usd_month: int, seconds: int, day: date) -> int:
 
 
 def _runs(launched: int, stops: Sequence[Stop], ended: int) -> Iterator[tuple[int, int]]:
-    """Yield the running intervals: each start to its stop, or to the end."""
     start = launched
     for stop in stops:
         yield start, min(max(start, _microseconds(stop.stopped_s)), ended)

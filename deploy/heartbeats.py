@@ -106,9 +106,7 @@ class Heartbeats:
         Only questions count, not time: while nodes are not asked, because the scheduler is down or slow, none
         of them gets silent by that.
 
-        Args:
-            instance_id: of an instance that runs; of any other it is 0.
-            now_s: epoch seconds, of the scheduler's clock.
+        Of an instance that does not run it is 0.
         """
         heard = self._heard.get(instance_id)
         if heard is None or heard.unanswered < _UNANSWERED:

@@ -101,7 +101,6 @@ def _imported(script: Path, root: Path) -> list[str]:
 
 
 def _imports(path: Path) -> set[str]:
-    """Top-level names that a file imports; none if it does not parse."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -342,15 +342,8 @@ class Client:
     def download(self, job_id: str, folder: str | Path | None = None) -> Path:
         """Fetch the files that a job has left, all of them or none.
 
-        Args:
-            job_id: the job.
-            folder: to make; None: one with the job's id, here.
-
-        Returns:
-            The folder.
-
-        Raises:
-            ServiceError: if the folder is there and not empty, there are no files, or they do not fit.
+        The folder is made; None: one with the job's id, here. Returns the folder. Raises ServiceError if the
+        folder is there and not empty, there are no files, or they do not fit.
         """
         job_id = self.find(job_id)
         target = Path(job_id if folder is None else folder).resolve()
@@ -527,12 +520,8 @@ class _Away:
 def connect(server: str | None, token_file: Path | None) -> Client:
     """The commands' client, which tells a person what it waits for.
 
-    Args:
-        server: URL; None: as of `Client`.
-        token_file: file with an access token; None: SPOTWEAVE_TOKEN, if that is set.
-
-    Raises:
-        ValueError: one line, if the URL or the token cannot be used.
+    `token_file` holds an access token; None: SPOTWEAVE_TOKEN, if that is set. Raises ValueError (one line) if
+    the URL or the token cannot be used.
     """
     token = None
     if token_file is not None:

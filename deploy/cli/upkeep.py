@@ -61,7 +61,6 @@ def record_market(path: Path, out: Path, since: str | None) -> None:
 
 
 def _places(config: DeploymentConfig, path: Path) -> dict[str, Place]:
-    """The offers of the clouds: what the local provider has is made from recordings as it is."""
     recorded = [one for one in config.rented().values() if one.recorded]
     if not recorded:
         raise RecordingError(f"{path} rents from no cloud: only what is seen there is recorded")
@@ -79,7 +78,6 @@ def _moment(text: str) -> float:
 
 
 def _share(one: Recording) -> str:
-    """Share of the time with capacity."""
     span_s = one.rows[-1].time_s - one.rows[0].time_s
     if one.rows[0].available is None or not span_s:
         return "-"

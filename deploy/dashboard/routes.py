@@ -25,6 +25,7 @@ from deploy.server.views import (
     CostView,
     EventView,
     InstanceView,
+    JobHead,
     OfferView,
     View,
     deadline_of,
@@ -32,7 +33,7 @@ from deploy.server.views import (
     reason_for,
 )
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.gantt import Span, Sums
+from deploy.store.gantt import Sums
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task
@@ -112,7 +113,7 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class SpanView(BaseModel):
+class SpanView(View):
     """The instances of one attempt, from the request until the last of them ended. Times: epoch seconds."""
 
     offer_id: str
@@ -125,11 +126,6 @@ class SpanView(BaseModel):
     ended_s: float | None
     notice_s: float | None  # when the provider said it will end the first of them
     interruptions: list[float]  # when the provider ended any of them
-
-    @classmethod
-    def of(cls, span: Span) -> SpanView:
-        """Build from the store's span."""
-        return cls(**{name: getattr(span, name) for name in cls.model_fields})
 
 
 class LaneView(View):
@@ -147,18 +143,9 @@ class LaneView(View):
     spans: list[SpanView]  # the oldest first
 
 
-class JobBar(View):
+class JobBar(JobHead):
     """A job and its lanes."""
 
-    job_id: str
-    name: str
-    kind: str
-    state: JobState
-    submitter: str
-    submitted_s: float
-    ended_s: float | None
-    deadline_s: float | None
-    """Epoch seconds; null without one, and for streaming jobs, whose batches have deadlines."""
     progress: float  # mean of its tasks; 1 once it has succeeded
     misses: int  # batch deadlines missed
     interruptions: int  # interruptions within the spans shown, drawn as moments
@@ -304,7 +291,7 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> li
     tasks = store.gantt.lanes(ids, LANES)
     spans: defaultdict[tuple[str, str], list[SpanView]] = defaultdict(list)
     for span in store.gantt.spans(ids, LANES, SPANS):
-        spans[span.key].append(SpanView.of(span))
+        spans[span.key].append(SpanView.of_fields(span))
     return [
         _bar(
             job,

@@ -93,7 +93,6 @@ def _is_free(first: Stretch, free_first_s: float) -> bool:
 
 
 def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fraction:
-    """Cost of an interval in micro-USD."""
     pool = instance.pool
     if not instance.spot:
         return Fraction(_micro(pool.config.on_demand_usd_hour) * seconds, 3600)
@@ -109,7 +108,6 @@ def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fra
 
 
 def _disk_cost(disk: Volume, usd_gib_month: float, now_s: float) -> Fraction:
-    """In micro-USD."""
     at_s = int(disk.created_s)
     end_s = max(int(now_s if disk.deleted_s is None else disk.deleted_s), at_s + _MINIMUM_S)
     months = Fraction(0)

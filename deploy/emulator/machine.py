@@ -133,7 +133,6 @@ class Boot:
             _log.error("%s ended with %d", os.path.basename(command[0]), done.returncode)
 
     def _below(self, text: str) -> str:
-        """With the instance's own paths moved below its folder."""
         return self._moved.sub(lambda found: f"{self._root}{found[0]}", text) if self._moved else text
 
 
@@ -173,7 +172,6 @@ class _Handler(QuietHandler):
         self.send(404 if text is None else 200, (text or "").encode(), "application/text")
 
     def end_headers(self) -> None:
-        """With the header by which clients know the server."""
         self.send_header(FLAVOR, "Google")
         super().end_headers()
 

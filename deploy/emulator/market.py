@@ -97,7 +97,6 @@ class Market:
                 turn, row = turn + 1, 0
 
     def _position_s(self, now_s: float) -> float:
-        """Position of a moment in the recordings, in seconds."""
         return self._start_s + (now_s - self._origin_s) * self._factor
 
     def _time_s(self, position_s: float) -> float:

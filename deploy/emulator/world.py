@@ -226,7 +226,6 @@ class World(Generic[InstanceT]):
     # What the market does.
 
     def _fate(self, instance: InstanceT, at_s: float) -> Fate:
-        """When the market takes it away."""
         end_s = self.market.ends_s(instance.pool, at_s, instance.max_usd_hour)
         if end_s is None:
             return Fate()
@@ -295,7 +294,6 @@ class World(Generic[InstanceT]):
 
 
 def _release(instance: Instance, at_s: float) -> None:
-    """Disks of a terminated instance are deleted, or left."""
     for volume in instance.volumes:
         if volume.delete_on_termination:
             volume.deleted_s = at_s

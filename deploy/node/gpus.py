@@ -42,8 +42,7 @@ class Seen:
 class Nvml:
     """NVIDIA's management library. It stays loaded: loading wakes sleeping GPUs, which takes a second.
 
-    Args:
-        load: the module `pynvml`, imported when it is first needed. Raises ImportError.
+    `load` gives the module `pynvml` when it is first needed. Raises ImportError.
     """
 
     def __init__(self, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> None:

@@ -99,7 +99,6 @@ class Metadata(MetadataService):
         return answer.decode("utf-8", "replace").strip()
 
     def _get(self, path: str) -> bytes | None:
-        """The answer, None for 404."""
         for fresh in (False, True):
             if self._token is None or fresh:
                 self._token = self._new_token()

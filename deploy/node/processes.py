@@ -274,7 +274,6 @@ class Processes:
         self._known[record.process_id] = record.status()
 
     def _adopt(self, state: State) -> None:
-        """Find what an earlier agent on this node had started."""
         self._draining = state.draining
         self._records = {record.process_id: record for record in state.processes}
         unborn = {record.process_id: record for record in state.processes if record.pid == 0}
@@ -309,7 +308,6 @@ class Processes:
                 _log.warning("%s ended unseen", record.process_id)
 
     def _kill(self, record: Record) -> None:
-        """SIGKILL a process and all that it has started."""
         if self._kill_group(record):
             # What is not in its group becomes the agent's child now, see `_bury`.
             return

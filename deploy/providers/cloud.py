@@ -42,13 +42,8 @@ class Calls:
     ) -> tuple[dict[str, T], dict[str, ProviderError]]:
         """Ask some regions at the same time.
 
-        Args:
-            kind: of what is asked, in words: it is what late calls are kept apart by.
-            within_s: all of them together may take so long.
-            asks: by region.
-
-        Returns:
-            The answers of those that gave one, and why the others did not, in the order of `asks`.
+        `asks` by region take `within_s` together; late calls are kept apart by `kind`, which is in words.
+        Returns the answers of those that gave one, and why the others did not, in the order of `asks`.
         """
         errors: dict[str, ProviderError] = {}
         started: dict[str, Future[T]] = {}

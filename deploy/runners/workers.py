@@ -220,8 +220,6 @@ class AsyncRunner:
         self._raise(work)
 
     def _signal(self, assignment: Assignment, process_id: str, signal: Signal) -> None:
-        """Signal a process on an attempt's node; a node that does not answer is not waited for."""
-
         def tell() -> None:
             with connect(assignment.nodes[0]) as agent:
                 try:
@@ -235,7 +233,6 @@ class AsyncRunner:
 
     @contextmanager
     def _alone(self, job_id: str, part: str) -> Iterator[None]:
-        """One thing at a time for this part of a job."""
         with self._lock:
             lock = self._locks.setdefault((job_id, part), threading.Lock())
         with lock:

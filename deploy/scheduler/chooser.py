@@ -163,7 +163,6 @@ class Chooser:
                     self._decide_one(asked, view, now_s)
 
     def _who_stay(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
-        """Tasks that still have budget and rounds left."""
         found = []
         for one in asked:
             with self._quarantine.guard(one.need.key.job_id, "looking at what it may still cost"):
@@ -207,7 +206,6 @@ class Chooser:
             self._roster.look_again(asked, key.job_id, decider.window, now_s)
 
     def _can_be_shown(self, one: Asked, view: View) -> bool:
-        """Whether a policy can be asked about a task alone."""
         with self._quarantine.guard(one.need.key.job_id, "deciding about a task"):
             self._policies.decides.decide(view.snapshot([one.need]), [one.need], view.offers)
             return True
@@ -237,7 +235,6 @@ class Chooser:
         return True
 
     def _outcome(self, one: Asked, decision: Decision, view: View, now_s: float) -> Outcome:
-        """Apply the guards to a policy's choice."""
         return self._guards.bound(
             decision.row,
             decision.need,

@@ -151,9 +151,6 @@ class Decider:
         components: names of the policy's value components.
         weights: their weights in this deployment; None: those it was trained with.
         rules: of the guards; None: the defaults.
-
-    Attributes:
-        invalid: answers that were not followed, by the policy that gave them and what was wrong with them.
     """
 
     def __init__(
@@ -331,7 +328,6 @@ def _name(item: Candidate) -> str:
 
 
 def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:
-    """Why a choice is not valid now, in words."""
     if offer is None:
         return "the task must be decided now"
     refusal = need.refusal(offer)

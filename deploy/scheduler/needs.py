@@ -114,7 +114,6 @@ class Need:
         return replace(self, standard_s=took_s / self._slowness(speed))
 
     def _slowness(self, speed: float) -> float:
-        """How many times as long as at the reference speed it takes."""
         return slowness(speed, self.reference_speed, self.sensitivity)
 
     def left_s(self, speed: float) -> float:
@@ -172,12 +171,10 @@ class Need:
         return f"its plan puts it in {self.planned}"
 
     def _cools(self, offer: Offer) -> str | None:
-        """Why it leaves the offer alone for a while."""
         left_s = self.cooling_s.get(offer.offer_id, 0.0)
         return f"it came to nothing there; left alone for {left_s:.0f} s more" if left_s > 0 else None
 
     def _too_dear(self, offer: Offer) -> str | None:
-        """Why its own budget does not pay the next round there."""
         left_usd = self.round.budget_left_usd
         if left_usd is None or offer.offer_id == self.here:
             return None
@@ -190,7 +187,6 @@ class Need:
         return f"its budget leaves {max(0.0, left_usd):.4f} USD, a round there costs {usd:.4f}"
 
     def _beyond_budget(self, offer: Offer) -> str | None:
-        """Why what is left of budgets does not pay a start there."""
         if offer.offer_id == self.here or self.start_usd(offer) <= self.budget_left_usd:
             return None
         left_usd = max(0.0, self.budget_left_usd)

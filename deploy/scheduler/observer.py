@@ -231,7 +231,6 @@ class Observer:
                 self._event("instance.vanished", one, now_s, {"missing_s": missing_s})
 
     def _is_there(self, instance: Instance, now_s: float) -> bool:
-        """Whether the instance's node answers."""
         if instance.state is InstanceState.RUNNING:
             return self._nodes.silent_s(instance.instance_id, now_s) == 0.0
         return bool(instance.port) and self._nodes.answers(instance)

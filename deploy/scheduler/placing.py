@@ -150,11 +150,7 @@ def loads(
 ) -> tuple[tuple[str, float], ...]:
     """(region, GB) of what must be where a task starts: its input, and its checkpoint if there is one.
 
-    Args:
-        spec: of the job.
-        task: of it.
-        saved_in: region of its checkpoint; "" where there is none.
-        written_in: of a workflow: by step, the region where its files are (see `regions_of`).
+    `saved_in` is the region of its checkpoint, "" without; `written_in` see `regions_of`.
     """
     if isinstance(spec.work, Workflow):
         return _read(spec.work, task, written_in)

@@ -56,10 +56,7 @@ class Plans:
     where its files are, what runs and how far it is, which offers have room. So a step that is late, or a
     cluster that is lost, changes it at once. It minimises the time of the whole, not its price.
 
-    Args:
-        planner: one of `agents.workflows.planners.PLANNERS`; annealing is as brief as `BRIEF` says.
-        start_s: expected from a ready instance to work.
-        transfers: what moving data between regions takes.
+    Annealing is as brief as `BRIEF` says. `start_s` is expected from a ready instance to work.
     """
 
     def __init__(self, planner: str, start_s: float, transfers: Transfers) -> None:
@@ -157,7 +154,6 @@ class Plans:
     def _files(
         self, work: Workflow, stands: Mapping[str, Stand], regions: tuple[str, ...], left: Collection[str]
     ) -> Iterator[model.File]:
-        """Files that the remaining steps read or write."""
         named = {name for step in work.steps if step.name in left for name in step.reads}
         for file in work.files:
             if file.name in named:

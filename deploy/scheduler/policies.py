@@ -120,7 +120,6 @@ def _load(
 
 
 def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
-    """The facts by which a checkpoint is judged."""
     k = len(components)
     return WorldSpec(
         name=world,

@@ -31,8 +31,7 @@ class Cooldowns:
     anywhere would close the whole market. So what a launch says of an offer counts for everyone, and what
     becomes of an attempt for its task only.
 
-    Args:
-        first_s: the first cooldown of an offer; doubled with each further one in a row, up to half an hour.
+    The first takes `first_s`, each further one in a row twice as long, up to half an hour.
     """
 
     def __init__(self, first_s: float) -> None:

@@ -35,11 +35,9 @@ from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 class Questions:
     """When each task is asked about next. A scheduler that was restarted asks all who wait at once.
 
-    Args:
-        reconsider_s: tasks that are reconsidered while they run are asked about this often (0: never);
-            streams at the end of a batch then.
-            Every task is asked about at once when its provider advises to leave or announces the end of one
-            of its instances, which no training does.
+    Tasks that are reconsidered while they run are asked about every `reconsider_s` (0: never), streams at
+    the end of a batch then; and at once when their provider advises to leave or announces the end of an
+    instance, which no training does.
     """
 
     def __init__(self, reconsider_s: float) -> None:
@@ -77,7 +75,6 @@ class Questions:
         return not streams or task.executions_done > batches
 
     def _stopped(self, key: TaskKey) -> None:
-        """Forget what was answered while the task ran."""
         if self._running_s.pop(key, None) is not None:
             self._next_s.pop(key, None)
         self._batches.pop(key, None)
@@ -164,7 +161,6 @@ class Urgency:
     def _may_be_urgent(
         self, rows: Sequence[Waiting], start_s: float, slowest: float, now_s: float
     ) -> list[Waiting]:
-        """Tasks that would be urgent if none of their work were done: computed once per job."""
         if self._safe_for != (start_s, slowest):
             self._safe_for, self._safe_s = (start_s, slowest), {}
         for job_id in self._ends.keys() - self._safe_s.keys():

@@ -229,7 +229,6 @@ class Rounds(RoundEstimates):
         return max(1.0, needed_s + self._start_s(stand.place))
 
     def _fresh_s(self, name: str, offer: Offer) -> tuple[float, float]:
-        """Expected seconds of a start on an offer and of the epoch after it."""
         return self._start_s(offer), (self.warm_s(name) + self.cold_s(name)) / offer.speed
 
     def others_usd_hour(self, but: str, prices: Mapping[str, float]) -> float:

@@ -213,7 +213,6 @@ class Ending:
             end_job(self._store, job.job_id, JobState.FAILED, now_s, lacking)
 
     def _settle_budget(self, now_s: float) -> None:
-        """End every job once the deployment's budget is spent."""
         jobs = self._store.jobs.live() if self._budgets.spent else ()
         if not jobs:
             return

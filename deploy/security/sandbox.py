@@ -38,9 +38,7 @@ class IdentitiesError(Exception):
 class Identities:
     """Safe to use from several threads and processes; what is lent survives a restart.
 
-    Args:
-        folder: of its own; made with mode 0700.
-        numbers: that may be lent. The one that was given back longest ago is lent next.
+    The number that was given back longest ago is lent next. The folder is made with mode 0700.
     """
 
     def __init__(self, folder: Path, numbers: range) -> None:

@@ -86,7 +86,6 @@ def choose(
 
 
 def _require(mode: Mode, root: bool) -> None:
-    """Refuse what cannot work here. Raises SandboxError."""
     programs = {
         Mode.UID: ("setpriv", "prlimit"),
         Mode.BUBBLEWRAP: ("bwrap", "setpriv", "prlimit"),

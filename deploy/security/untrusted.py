@@ -120,17 +120,9 @@ def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
 def part(folder: Path, path: str, offset: int, most_bytes: int) -> tuple[bytes, int]:
     """Part of a file below a folder.
 
-    Args:
-        folder: trusted, as in `open_beneath`.
-        path: of the file.
-        offset: of the first byte; if negative, counted from the end. Beyond the end: nothing.
-        most_bytes: read no more.
-
-    Returns:
-        The bytes, and the offset of the byte after them.
-
-    Raises:
-        OSError: as `open_beneath`.
+    A negative offset counts from the end; beyond the end there is nothing. The folder is trusted, as in
+    `open_beneath`. Returns the bytes, and the offset of the byte after them. Raises OSError: as
+    `open_beneath`.
     """
     handle = open_beneath(folder, path, os.O_RDONLY)
     with os.fdopen(handle, "rb") as file:

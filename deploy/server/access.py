@@ -47,10 +47,8 @@ Requirement = Callable[..., Awaitable[Caller]]
 class Access:
     """Checks requests.
 
-    Args:
-        tokens: None: none are needed, and only requests to and from loopback names are answered. That keeps
-            out pages of the web in a browser on this machine, which reach loopback as well.
-        clock: the time.
+    Without `tokens` only requests to and from loopback names are answered. That keeps out pages of the
+    web in a browser on this machine, which reach loopback as well.
     """
 
     def __init__(self, tokens: AccessTokens | None, clock: Clock) -> None:

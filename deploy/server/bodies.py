@@ -148,10 +148,7 @@ _LOOK_S = 0.05
 class Room:
     """Bytes of bodies. For the thread of an event loop only.
 
-    Args:
-        most: of all callers together.
-        most_each: of one caller.
-        within_s: a body for which there is no room after so long is refused.
+    A body for which there is no room `within_s` is refused.
     """
 
     def __init__(self, most: int, most_each: int, within_s: float) -> None:

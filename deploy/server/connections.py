@@ -139,15 +139,7 @@ def network_of(address: str) -> str:
 
 
 class Guarded(H11Protocol):
-    """HTTP/1.1 with limits on the time that a client takes. h11 bounds the size of a request's head.
-
-    Args:
-        config: uvicorn's.
-        server_state: uvicorn's.
-        app_state: uvicorn's.
-        connections: all of them.
-        guest: this one, which has entered.
-    """
+    """HTTP/1.1 with limits on the time that a client takes. h11 bounds the size of a request's head."""
 
     def __init__(
         self,

@@ -74,16 +74,8 @@ def bind(host: str, port: int) -> socket.socket:
 class HttpListener:
     """An application and the socket it listens on.
 
-    Args:
-        app: of `create_app`.
-        host: address or name; "" is every address.
-        port: 0 for any that is free.
-        tls: certificate and key; None for HTTP.
-        insecure_in_words: see `listen_allowed`.
-
-    Raises:
-        SecurityError: if it may not listen there.
-        ListenError: if it cannot.
+    `host` "" is every address, `port` 0 any that is free; `insecure_in_words` see `listen_allowed`. Raises
+    SecurityError if it may not listen there; ListenError if it cannot.
     """
 
     def __init__(

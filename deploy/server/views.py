@@ -171,8 +171,8 @@ class TaskView(View):
         )
 
 
-class JobSummary(View):
-    """A job in a list."""
+class JobHead(View):
+    """A job by itself."""
 
     job_id: str
     name: str
@@ -183,6 +183,11 @@ class JobSummary(View):
     ended_s: float | None
     deadline_s: float | None
     """Epoch seconds; null without one, and for streaming jobs, whose batches have deadlines."""
+
+
+class JobSummary(JobHead):
+    """A job in a list."""
+
     misses: int  # batch deadlines missed
     reason: str
     tasks_done: int  # number of the job's `tasks_all` that have succeeded

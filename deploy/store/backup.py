@@ -146,7 +146,6 @@ def _replace(path: Path, copy: Path) -> Path | None:
 
 
 def _fold(path: Path) -> None:
-    """Bring what is in the write-ahead log into the file itself."""
     with closing(sqlite3.connect(path)) as opened:
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for ending in _BESIDE:

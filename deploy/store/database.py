@@ -165,8 +165,7 @@ class Database:
         Inside another one of the same thread it is a part of that: if it fails, only it is undone, and it is
         durable when the outer one is.
 
-        Args:
-            wait_s: for the turn among the threads of this process.
+        `wait_s` is for the turn among the threads of this process.
 
         Raises:
             StoreUnavailableError: if the database cannot be reached, is locked for `BUSY_S`, or is full; as
@@ -411,9 +410,7 @@ MOST = 5_000  # rows that are kept of one table
 class Decoded(Generic[T]):
     """Makes objects of the rows of a table, and keeps them as long as the rows are the same.
 
-    Args:
-        table: whose rows.
-        make: from values by column; what it returns must not be changed by anyone.
+    What `make` returns must not be changed by anyone.
     """
 
     def __init__(self, table: Table, make: Callable[[dict[str, Any]], T]) -> None:

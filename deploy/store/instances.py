@@ -350,7 +350,6 @@ def _later(ended_s: float | None, than_s: float) -> bool:
 
 
 def _began(instance: Instance) -> bool:
-    """Whether its first start is over: until then a provider may correct when it was."""
     return instance.ready_s is not None or bool(instance.stops)
 
 

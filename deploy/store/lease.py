@@ -24,11 +24,7 @@ from deploy.store.schema import lease
 class Lease:
     """The lead of a database, from now on. Writing through this `Database` needs it until it is released.
 
-    Attributes:
-        holder: this process's name in the row.
-
-    Raises:
-        StoreError: if the row cannot be written.
+    Raises StoreError if the row cannot be written.
     """
 
     def __init__(self, database: Database, lock: Lock) -> None:
@@ -67,7 +63,6 @@ class Lease:
         self._lock.release()
 
     def _require(self, connection: Connection) -> None:
-        """Raise LeaseLostError unless the row names this process."""
         holder = connection.exec_driver_sql("SELECT holder FROM lease").scalar()
         if self._lost or holder != self.holder:
             raise LeaseLostError(

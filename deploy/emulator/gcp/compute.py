@@ -341,7 +341,6 @@ class Compute:
     # Operations.
 
     def _wait(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
-        """As it is now: the caller of this method has waited."""
         one = self._world.operations.get(found["name"])
         if one is None or one.zone != found["zone"]:
             raise not_found(self._link(found["zone"], "operations", found["name"]))
@@ -414,7 +413,6 @@ def _paged(found: Sequence[_T], shown: Callable[[_T], _Json], query: Mapping[str
 
 
 def _time(epoch_s: float) -> str:
-    """As Compute Engine writes it."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
 
 

@@ -112,11 +112,7 @@ PREEMPTED = "compute.instances.preempted"
 
 
 class GceWorld(World[GceInstance]):
-    """See World.
-
-    Attributes:
-        operations: by name, in the order of their begin.
-    """
+    """See World."""
 
     def __init__(self, config: GcpEmulatorConfig, clock: Clock | None) -> None:
         super().__init__(config, clock, gcp_failure)

@@ -242,7 +242,6 @@ class _Checker:
             yield Finding(what, "right", ", ".join(wanted))
 
     def group(self, region: str, what: str) -> Iterator[Finding]:
-        """Whether the security group lets in nobody from anywhere."""
         name = self._config.regions[region].security_group
         groups = self._clients.get("ec2", region).describe_security_groups(
             Filters=[{"Name": "group-id", "Values": [name]}]
@@ -287,7 +286,6 @@ class _Checker:
                 yield Finding(what, "right", f"{kind} in {', '.join(zones)}")
 
     def quotas(self, region: str, what: str) -> Iterator[Finding]:
-        """Whether at least one instance of each type and market fits the account's vCPU quotas."""
         allowed: dict[str, float] = {}
         for name, kind in self._config.instance_types.items():
             for market in kind.markets:
@@ -315,7 +313,6 @@ class _Checker:
                     yield Finding(what, "right", said)
 
     def events(self, region: str, what: str) -> Iterator[Finding]:
-        """Whether the queue of EC2's events is there, and a rule sends to it."""
         queue = self._config.queues.get(region)
         if queue is None:
             yield Finding(what, "right", "none: the scheduler hears of interruptions from nodes only")

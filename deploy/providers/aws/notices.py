@@ -47,7 +47,6 @@ class _Event(BaseModel):
 
     @property
     def time_s(self) -> float:
-        """Epoch seconds."""
         return (self.time if self.time.tzinfo else self.time.replace(tzinfo=UTC)).timestamp()
 
     @property

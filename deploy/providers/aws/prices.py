@@ -97,7 +97,6 @@ class PriceBook:
         return paid / (now_s - points[0][0])
 
     def _rows(self, region: str, start_s: float) -> list[dict[str, Any]]:
-        """What EC2 tells of a region from a moment on. Raises ProviderError."""
         ec2 = self._clients.get("ec2", region)
         with aws_errors(f"aws {region}: spot prices"):
             pages = ec2.get_paginator("describe_spot_price_history").paginate(

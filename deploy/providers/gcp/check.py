@@ -99,7 +99,6 @@ class _Checker:
         return None
 
     def permissions(self) -> Iterator[Finding]:
-        """Whether the caller has those of the role that are made use of."""
         try:
             denied = lacking(self._clients, self._config)
         except ProviderError as error:
@@ -112,7 +111,6 @@ class _Checker:
             yield Finding("permissions", "right", f"all {len(needed(self._config))} of the role")
 
     def types(self, zone: str) -> Iterator[Finding]:
-        """Check that a zone has each configured type."""
         for kind in self._config.instance_types:
             machine, gpu, _ = parts(kind)
             found = yield from self.look(f"{zone} {machine}", "MachineTypes", zone=zone, machine_type=machine)
@@ -124,7 +122,6 @@ class _Checker:
                 yield Finding(f"{zone} {kind}", "right", "the zone has it; capacity shows in a launch only")
 
     def quotas(self, name: str, region: Any, prices: PriceList) -> Iterator[Finding]:
-        """Whether a region's quotas of cores and GPUs let one instance of each type run."""
         limits = {one.metric: one.limit for one in region.quotas}
         for market, prefix in _PREFIXES.items():
             wanted: dict[str, dict[str, int]] = {}

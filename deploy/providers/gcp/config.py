@@ -168,10 +168,8 @@ def may_be(name: str, place: Place) -> bool:
 def request_id(request: LaunchRequest, refused: tuple[str, ...]) -> str:
     """A UUID: the same request gives the same, until operations of it have failed.
 
-    Args:
-        request: of the instance.
-        refused: names of those operations. Compute Engine answers a request id that it knows with the
-            operation that it had, also if that failed.
+    `refused` names those. Compute Engine answers a request id that it knows with the operation that it
+    had, also if that failed.
     """
     text = "\n".join((request.deployment, request.client_token, *refused))
     return str(uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4))

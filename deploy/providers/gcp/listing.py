@@ -71,11 +71,8 @@ class Listing:
     def operations(self, enough: Callable[[Done], bool]) -> tuple[list[Done], dict[str, ProviderError]]:
         """Operations on instances, the latest first, and the regions that did not answer.
 
-        Args:
-            enough: whether with this one all is known that is needed; it is still in the list.
-
-        Raises:
-            ProviderError: if no region answered.
+        `enough`: whether with this one, which is still in the list, all is known that is needed. Raises
+        ProviderError if no region answered.
         """
         kinds = " OR ".join(f'(operationType="{kind}")' for kind in _KINDS)
         wanted = {

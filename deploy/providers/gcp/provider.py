@@ -229,5 +229,4 @@ class GcpProvider(CloudProvider[GcpConfig]):
 
 
 def _zone_of(report: InstanceReport) -> str:
-    """Zone in the offer's id, PROVIDER/ZONE/TYPE/MARKET."""
     return report.offer_id.split("/")[1]

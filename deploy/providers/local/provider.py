@@ -154,7 +154,6 @@ class LocalProvider:
     # What the market says.
 
     def _position_s(self, now: float) -> float:
-        """Position of a moment in the recordings, in seconds."""
         return self._config.trace_start_s + max(0.0, now - self._origin_s) * self._config.time_factor
 
     def _offer(self, offer: LocalOffer, now: float) -> Offer:
@@ -196,7 +195,6 @@ class LocalProvider:
         return None if self._gpus is None else self._gpus.seen(FIRST_LOOK_S)
 
     def _admit(self, offer: LocalOffer, request: LaunchRequest, others: Sequence[Record], now: float) -> None:
-        """Refuse what the market refuses now."""
         recording, at = self._recordings[offer.offer_id], self._position_s(now)
         if not recording.available(at):
             raise CapacityError(f"{offer.offer_id}: no capacity in the recording now")
@@ -209,7 +207,6 @@ class LocalProvider:
             raise CapacityError(f"{offer.offer_id}: {lacks}")
 
     def _fate(self, offer: LocalOffer, request: LaunchRequest, now: float) -> Fate:
-        """When the recording takes this instance away. It is in the record from birth on."""
         if offer.market != "spot":
             return Fate()
         at = self._position_s(now)

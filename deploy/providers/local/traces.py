@@ -88,7 +88,6 @@ class RecordedMarket:
             yield spell
 
     def _since(self, position_s: float) -> float:
-        """When availability last changed, 0 if never."""
         state = self.available(position_s)
         turn, row = int(position_s // self.length_s), self._row(position_s)
         while self.up[row] == state:

@@ -200,10 +200,8 @@ def _python_error(lines: list[str], start: int) -> str:
 def by_cluster(log: str, nodes_lost: bool) -> bool:
     """Whether a failed driver failed because of the cluster, by what it printed.
 
-    Args:
-        log: the end of what it printed.
-        nodes_lost: whether any of its nodes is gone. Without that, a lost executor is the job's own doing
-            (out of memory, a crash in native code), and trying again would fail again.
+    Where no node is lost, a lost executor is the job's own doing (out of memory, a crash in native code),
+    and trying again would fail again.
     """
     if _NO_MASTER in log:
         return True

@@ -136,7 +136,6 @@ class WorkflowRunner(AsyncRunner):
             return self._clusters[region]
 
     def _known(self) -> dict[str, SparkRunner]:
-        """The clusters that were ever used, by this process or an earlier one, by region."""
         folders = sorted((self._folder / "clusters").glob("at-*"))
         regions = [unquote(folder.name.removeprefix("at-")) for folder in folders]
         return {region: self._cluster(region) for region in regions}
@@ -147,7 +146,6 @@ class WorkflowRunner(AsyncRunner):
         return self._acts.begin(_beginning(assignment), lambda: self._start(assignment))
 
     def _start(self, assignment: Assignment) -> None:
-        """Bring all that a step reads to its cluster, and start it there."""
         work, key, region = workflow(assignment.spec), assignment.key, assignment.nodes[0].region
         allowed = work.region_of(key.task)
         if allowed is not None and allowed != region:

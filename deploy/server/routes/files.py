@@ -138,7 +138,6 @@ def _log(
 
 
 def _attempts(store: Store, job: Job, name: str) -> tuple[int, bool]:
-    """How many attempts there were, and whether the latest has ended."""
     try:
         task = store.tasks.get(TaskKey(job.job_id, name))
     except NotFoundError:
