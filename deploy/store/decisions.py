@@ -25,19 +25,29 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class CandidateRecord:
-    """One place the task could have been put, or none for now."""
+    """One place the task could have been put, or none for now.
+
+    Attributes:
+        offer_id: the offer; None for "none for now".
+        values: value per component, by its name; empty for rules that have none.
+        price_usd_hour: of one instance; None for "none for now".
+        available: whether it could be chosen.
+        reason: why it could not, or of the chosen one which guard or margin decided.
+        total: what the policy ranked by, higher is better; None for rules.
+        expected_usd: until the task's end, by the rule `expected_cost`.
+        finish_s: expected seconds until the end of its work (or next execution); None for "none for now".
+        risk: chance of an interruption until then; None for "none for now".
+    """
 
     offer_id: str | None
-    # value per component, by its name; empty for rules that have none
     values: Mapping[str, float] = field(default_factory=dict)
-    price_usd_hour: float | None = None  # of one instance; None for "none for now"
-    available: bool = True  # whether it could be chosen
-    reason: str = ""  # why it could not, or of the chosen one which guard or margin decided
-    total: float | None = None  # what the policy ranked by, higher is better; None for rules
-    expected_usd: float | None = None  # until the task's end, by the rule `expected_cost`
-    # expected seconds until the end of its work (or next execution); None for "none for now"
+    price_usd_hour: float | None = None
+    available: bool = True
+    reason: str = ""
+    total: float | None = None
+    expected_usd: float | None = None
     finish_s: float | None = None
-    risk: float | None = None  # chance of an interruption until then; None for "none for now"
+    risk: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +63,8 @@ class DecisionRecord:
     latency_s: float  # how long the policy took
     shadow_policy: str | None = None  # the policy that was asked for comparison; None if none was
     shadow_choice: str | None = None  # what it would have chosen; None for "none for now"
-    # expected USD of the shadow's choice minus that of the chosen one, both by the one appraisal of
-    # `deploy.scheduler.policies`: below 0 the shadow would have been cheaper
+    # expected USD of the shadow's choice minus that of the chosen one, both by the one appraisal,
+    # `deploy.scheduler.decider.appraised_usd`: below 0 the shadow would have been cheaper
     shadow_difference: float | None = None
     decision_id: int = 0  # rising; 0 before it is written
 
