@@ -140,6 +140,8 @@ class Setup(StateFile):
     strategy: Strategy = FedAvg()
     samples: list[int] = Field(default_factory=list)  # of each client of the job, by its number
     brokers: list[Place] = Field(default_factory=list)  # of the job, by number
+    # whether the ServerApp moves between instances: clients may have a newer checkpoint than the one it got
+    placed: bool = False
 
     @property
     def updates(self) -> Path:

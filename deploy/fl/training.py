@@ -39,6 +39,8 @@ class Training:
         config: Mapping[str, Value] | None = None,
     ) -> None:
         self._setup = read_setup()
+        # On an instance of its own nobody has made it.
+        self._setup.status_file.parent.mkdir(parents=True, exist_ok=True)
         self._grid = SafeGrid(grid)
         self._initial = initial
         self._evaluate = evaluate
@@ -110,7 +112,8 @@ class Training:
         own = checkpoints.load(self._setup.checkpoints)
         known = own.round if own else 0
         expected = max(self._status.completed, 1 if self._setup.run > 1 else 0)
-        offers = self._ask_for_checkpoints(known) if known < expected else []
+        asks = known < expected or (self._setup.placed and self._setup.run > 1)
+        offers = self._ask_for_checkpoints(known) if asks else []
         best = checkpoints.newest([own, *offers])
         self._status.resumed_from = best.source if best else ""
         if best is not None and best is not own:

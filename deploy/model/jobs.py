@@ -52,7 +52,22 @@ Command = Annotated[
 """A program and its arguments; no shell reads them."""
 
 
-class BagTask(GpuAsk):
+class TaskAsk(GpuAsk):
+    """What the instance of one task must have; what is left out is as `resources` of the job says."""
+
+    vcpus: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """Cores that its instance must have; None: as `resources` of the job says."""
+    memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] | None = None
+    """The same of its memory."""
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """Keys of `resources` that it sets."""
+        asked = {"vcpus": self.vcpus, "memory_gib": self.memory_gib}
+        return {name: value for name, value in asked.items() if value is not None} | self.asked_gpus
+
+
+class BagTask(TaskAsk):
     """One command, on an instance of its own."""
 
     name: Name
@@ -115,9 +130,7 @@ class Bag(Work):
 
     def asks(self, task: str) -> Mapping[str, object]:
         """See Work."""
-        one = self.task(task)
-        asked = {"vcpus": one.vcpus, "memory_gib": one.memory_gib}
-        return {name: value for name, value in asked.items() if value is not None} | one.asked_gpus
+        return self.task(task).asked
 
 
 class JobState(StrEnum):
@@ -139,7 +152,7 @@ class JobState(StrEnum):
 
 
 class TaskKey(NamedTuple):
-    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job, "NAME" in other jobs."""
+    """One unit of decision: "main" of a Spark job, "client-NAME" or "server" of a Flower job, else "NAME"."""
 
     job_id: str
     task: str
@@ -277,7 +290,14 @@ class FlowerClient(StrictModel):
 
 
 SERVER = "server"
-"""Name of the log of a training's SuperLink and ServerApps."""
+"""Name of a training's server: its task where it has a place of its own, and its log."""
+
+
+class FlowerServer(TaskAsk):
+    """An instance for the ServerApp of a training."""
+
+    region: Text | None = None
+    """Where it must run; None: anywhere."""
 
 
 class Flower(Work):
@@ -300,6 +320,8 @@ class Flower(Work):
     """Expected time of the server at the end of a round."""
     strategy: strategies.Strategy = strategies.FedAvg()
     """How updates become the next model."""
+    server: FlowerServer | None = None
+    """Place the ServerApp on an instance like a client (`{}`: any); None: on the scheduler's machine."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Flower:
@@ -307,6 +329,8 @@ class Flower(Work):
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"two clients are called {min(twice)!r}: names must differ")
+        if self.server is not None and SERVER in names:
+            raise ValueError("a client is called 'server', as the server's own task: give it another name")
         configured = (text for client in self.clients for entry in client.config.items() for text in entry)
         check_size(configured, MOST_TEXT_BYTES)
         return self
@@ -331,12 +355,23 @@ class Flower(Work):
     @property
     def task_names(self) -> tuple[str, ...]:
         """See Work."""
-        return tuple(f"client-{client.name}" for client in self.clients)
+        clients = tuple(f"client-{client.name}" for client in self.clients)
+        return clients if self.server is None else (SERVER, *clients)
 
     @property
     def logs(self) -> tuple[str, ...]:
         """See Work."""
-        return (SERVER, *self.task_names)
+        return self.task_names if self.server is not None else (SERVER, *self.task_names)
+
+    def region_of(self, task: str) -> str | None:
+        """See Work: data stay where they are, so a client with a region trains there or nowhere."""
+        if task == SERVER:
+            return None if self.server is None else self.server.region
+        return next(client.region for client in self.clients if f"client-{client.name}" == task)
+
+    def asks(self, task: str) -> Mapping[str, object]:
+        """See Work."""
+        return self.server.asked if task == SERVER and self.server is not None else {}
 
     @property
     def program(self) -> str:
@@ -373,25 +408,13 @@ class JobSpec(StrictModel):
 
     @model_validator(mode="after")
     def _regions(self) -> JobSpec:
-        clients = self.work.clients if isinstance(self.work, Flower) else ()
-        allowed = self.places.regions
-        for client in clients:
-            if allowed is not None and client.region is not None and client.region not in allowed:
-                raise ValueError(
-                    f"the data of client {client.name!r} are in {client.region}, where places.regions lets "
-                    "nothing run: add that region"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _steps(self) -> JobSpec:
         allowed = self.places.regions
         for task in self.work.task_names if allowed is not None else ():
             region = self.work.region_of(task)
             if allowed is not None and region is not None and region not in allowed:
                 raise ValueError(
-                    f"step {task!r} may run in {region} only, where places.regions lets nothing run: add "
-                    "that region"
+                    f"{task!r} may run in {region} only, where places.regions lets nothing run: "
+                    "add that region"
                 )
         return self
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from deploy.billing import CHARGES_PER_USD, micro_usd_hour, usd
 from deploy.model.instances import Offer
-from deploy.model.jobs import Flower
+from deploy.model.jobs import SERVER, Flower
 from deploy.model.tasks import Phase
 from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import to_come
@@ -288,7 +288,7 @@ def leave_the_spent(store: Store, job: Job, now_s: float, soon_s: float) -> None
         return
     bills = store.costs.of_tasks(job.job_id, soon_s)
     for task in store.tasks.of_job(job.job_id):
-        budget_usd = client_of(job, task.key).budget_usd
+        budget_usd = None if task.key.task == SERVER else client_of(job, task.key).budget_usd
         if budget_usd is None or not task.instances or task.phase is Phase.LEFT:
             continue
         if float(usd(bills[task.key.task].cost)) > budget_usd:
@@ -306,13 +306,14 @@ def too_few(job: Job, tasks: Sequence[Task]) -> str:
         return ""
     work = job.spec.work
     assert isinstance(work, Flower)
+    clients = len(work.clients)
     said = work.run_config.get(QUORUM_KEY, "")
     needed = int(said) if said.isdecimal() and int(said) > 0 else 1
-    remain = len(tasks) - len(left)
-    if remain >= min(needed, len(tasks)):
+    remain = clients - len(left)
+    if remain >= min(needed, clients):
         return ""
     names = ", ".join(task.key.task.removeprefix("client-") for task in left)
     return (
-        f"{remain} of {len(tasks)} clients are left, {needed} are needed: the budget of {names} is spent; "
+        f"{remain} of {clients} clients are left, {needed} are needed: the budget of {names} is spent; "
         "raise it or lower the quorum"
     )

@@ -11,6 +11,7 @@ from typing import Literal
 
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import (
+    SERVER,
     Bag,
     Flower,
     JobState,
@@ -26,7 +27,7 @@ from deploy.model.tasks import Phase
 from deploy.model.transfers import Move
 from deploy.model.workflows import Workflow
 from deploy.scheduler.placing import loads
-from deploy.scheduler.rounds import Membership, places_of
+from deploy.scheduler.rounds import Membership
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -244,7 +245,7 @@ def need_of(
     }
     if isinstance(work, Flower):
         assert member is not None
-        common |= _federated(job, work, task, member)
+        common |= _federated(task, member)
         if task.phase is Phase.WAITING:
             common["waited_s"] = member.idle_s
         need = Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
@@ -333,15 +334,15 @@ def _until_end_s(
     return None if work.deadline_s is None else job.submitted_s + work.deadline_s - later_s - now_s
 
 
-def _federated(job: Job, work: Flower, task: Task, member: Membership) -> dict[str, object]:
+def _federated(task: Task, member: Membership) -> dict[str, object]:
     return {
         "kind": "federated",
-        "places": places_of(job, task.key),
         "standard_s": member.epoch_s,
         "executions_left": member.rounds_left,
         "progress": 0.0,
         "round": Round(
             idle=task.phase is Phase.WAITING,
+            is_server=task.key.task == SERVER,
             owes=member.owes,
             round_left_s=member.round_left_s,
             round_s=member.round_s,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from deploy.billing import usd
 from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, FlowerClient, Places, TaskKey, ban
+from deploy.model.jobs import SERVER, Flower, FlowerClient, TaskKey, ban
 from deploy.model.tasks import Phase, TaskReport
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -61,13 +61,15 @@ class Rounds(RoundEstimates):
     """An application since this scheduler began to look at it.
 
     Attributes:
-        stands: of the clients that take part, by task, in this pass.
+        number: of each task; -1 of the server, where that is one.
+        stands: of the server and the clients that take part, by task, in this pass.
         aggregation_s: expected at the end of a round.
     """
 
     def __init__(self, work: Flower, set_up_s: float) -> None:
         super().__init__(len(work.clients))
-        self.number = {f"client-{client.name}": k for k, client in enumerate(work.clients)}
+        first = 0 if work.server is None else -1
+        self.number = {name: k for k, name in enumerate(work.task_names, start=first)}
         self.stands: dict[str, Stand] = {}
         self.aggregation_s = work.aggregation_s or 0.0
         self._work, self._set_up_s = work, set_up_s
@@ -153,7 +155,7 @@ class Rounds(RoundEstimates):
         name, mine = look.task.key.task, look.held[0] if look.held else None
         self._offers[name] = offers
         self.stands[name] = Stand(
-            owes=self._delivered.get(name, 0) <= self._rounds,
+            owes=name != SERVER and self._delivered.get(name, 0) <= self._rounds,
             trains=look.task.phase is Phase.RUNNING,
             since_s=None if look.report is None else look.report.execution_since_s,
             place=None if mine is None else mine.offer,
@@ -186,20 +188,24 @@ class Rounds(RoundEstimates):
         return now_s - self._idle_since_s.get(name, now_s)
 
     def warm_s(self, name: str) -> float:
-        """A client's part of a round on an instance that has trained before, at speed 1."""
+        """A client's part of a round on an instance that has trained before, at speed 1; the server's."""
+        if name == SERVER:
+            return max(1.0, self.aggregation_s)
         k = self.number[name]
         told_s = self._work.clients[k].epoch_s or self._work.epoch_s
         return self.epoch_s(k, cold=False) or told_s or DEFAULT_EPOCH_S
 
     def cold_s(self, name: str) -> float:
         """What its first epoch on a new instance takes longer, at speed 1; 0 while unknown."""
+        if name == SERVER:
+            return 0.0
         k = self.number[name]
         told_s = self._work.clients[k].cold_s
         return (self.cold_extra_s(k) or 0.0) if told_s is None else told_s
 
     def round_s(self) -> float:
         """Expected seconds of a whole round."""
-        epochs_s = [self.warm_s(name) / self._speed(name) for name in self.stands]
+        epochs_s = [self.warm_s(name) / self._speed(name) for name in self.stands if name != SERVER]
         return max(epochs_s, default=0.0) + self.aggregation_s
 
     def round_left_s(self, but: str, now_s: float) -> float:
@@ -211,7 +217,21 @@ class Rounds(RoundEstimates):
         if not self._work.synchronous:
             return 0.0
         owing = [name for name, stand in self.stands.items() if name != but and stand.owes]
-        return max((self._result_s(name, now_s) for name in owing), default=0.0)
+        left_s = max((self._result_s(name, now_s) for name in owing), default=0.0)
+        if left_s > 0 and but != SERVER and SERVER in self.stands:
+            left_s = max(left_s, self._server_s(now_s))
+        return left_s
+
+    def _server_s(self, now_s: float) -> float:
+        """Expected seconds until the server has an instance that is set up; 0 if it has."""
+        stand = self.stands[SERVER]
+        if stand.place is None:
+            return min((self._start_s(one) for one in self._offers[SERVER]), default=0.0)
+        if stand.trains:
+            return 0.0
+        if stand.ready_s is not None:
+            return max(0.0, stand.ready_s + self._set_up_s - now_s)
+        return self._start_s(stand.place)
 
     def _result_s(self, name: str, now_s: float) -> float:
         """Expected seconds until a client that owes has delivered; at least 1."""
@@ -311,7 +331,7 @@ class Memberships:
         return self._known[job.job_id]
 
     def position(self, job: Job, key: TaskKey) -> int:
-        """Index of a client in its job."""
+        """Index of a client in its job; the server comes before them."""
         return self._of(job).number[key.task]
 
     def _look_at(self, task: Task) -> Look:
@@ -331,23 +351,24 @@ class Memberships:
         assert isinstance(job.spec.work, Flower)
         known.stands.clear()
         self._left_usd[job.job_id] = self._budgets_left_usd(job, job.spec.work)
-        where: dict[str | None, Sequence[Offer]] = {}
+        where: dict[tuple[str | None, bool], Sequence[Offer]] = {}
         for task in self._store.tasks.of_job(job.job_id):
             if task.phase is not Phase.LEFT:
-                region, places = client_of(job, task.key).region, places_of(job, task.key)
-                if region not in where:
-                    resources = job.spec.resources
-                    where[region] = [one for one in self._pass.offers if not ban(resources, places, one)]
-                known.stand(self._look_at(task), where[region])
+                name = task.key.task
+                kind = job.spec.work.region_of(name), name == SERVER
+                if kind not in where:
+                    wanted, places = job.spec.resources_of(name), job.spec.places_of(name)
+                    where[kind] = [one for one in self._pass.offers if not ban(wanted, places, one)]
+                known.stand(self._look_at(task), where[kind])
 
     def member(self, key: TaskKey) -> Membership | None:
-        """A client of a job that was looked at; None for others."""
+        """A client, or the server, of a job that was looked at; None for others."""
         known, name, now_s = self._known.get(key.job_id), key.task, self._pass.now_s
         if known is None or name not in known.stands:
             return None
         stand = known.stands[name]
         return Membership(
-            owes=stand.owes,
+            owes=stand.owes or name == SERVER,
             round_left_s=known.round_left_s(name, now_s),
             round_s=known.round_s(),
             rounds_left=known.rounds_left(name),
@@ -389,9 +410,3 @@ def client_of(job: Job, key: TaskKey) -> FlowerClient:
     work = job.spec.work
     assert isinstance(work, Flower)
     return next(client for client in work.clients if f"client-{client.name}" == key.task)
-
-
-def places_of(job: Job, key: TaskKey) -> Places:
-    """Places of a client: data stay where they are, so one with a region trains there or nowhere."""
-    region = client_of(job, key).region
-    return job.spec.places if region is None else job.spec.places.model_copy(update={"regions": (region,)})

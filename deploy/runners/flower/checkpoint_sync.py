@@ -31,13 +31,13 @@ RESULTS = "flower"
 """What a ServerApp, which is the user's program, writes is in this part of its job's folder."""
 STATUS = f"{RESULTS}/status.json"
 CHECKPOINTS = f"{RESULTS}/checkpoints"
-_STATUS_MOST_BYTES = 4 << 20
+STATUS_MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"run-(\d{6,})/round-(\d{6,})\.npz")
 _KEEP = 2
 _BACK_OFF_S = 5.0
 _BACK_OFF_MOST_S = 300.0
-_FILES_MOST = 10_000
+FILES_MOST = 10_000
 _TRIES = 4
 """This many of the newest files are read: a program that writes broken ones must not keep the thread busy."""
 
@@ -191,7 +191,7 @@ class CheckpointSync:
 
 def newest_whole(folder: JobFolder, most_bytes: int) -> tuple[int, bytes] | None:
     """The round of a job's newest whole checkpoint here, and its bytes. Raises PoisonError, OSError."""
-    found = (checkpoints.round_of(name) for name in folder.names(CHECKPOINTS, _FILES_MOST))
+    found = (checkpoints.round_of(name) for name in folder.names(CHECKPOINTS, FILES_MOST))
     for number in sorted((one for one in found if one is not None), reverse=True)[:_TRIES]:
         content = folder.read(f"{CHECKPOINTS}/{checkpoints.file_name(number)}", most_bytes)
         if content is not None and checkpoints.is_whole(content):
@@ -206,9 +206,12 @@ def read_status(folder: JobFolder, rounds: int) -> Status | None:
         PoisonError: if no ServerApp of this job could have written it.
         OSError: if it cannot be read now.
     """
-    content = folder.read(STATUS, _STATUS_MOST_BYTES)
-    if content is None:
-        return None
+    content = folder.read(STATUS, STATUS_MOST_BYTES)
+    return None if content is None else parsed_status(content, rounds)
+
+
+def parsed_status(content: bytes, rounds: int) -> Status:
+    """What a ServerApp tells of its training; raises PoisonError if no ServerApp of this job could."""
     try:
         status = Status.model_validate_json(content)
     except ValidationError as error:

@@ -3,7 +3,8 @@
 A SuperLink serves nodes, its own ServerApp and whoever controls it on one port. Nodes prove who they are, and
 ServerApps that they have a run's token; but whoever reaches the port may start a run, that is, execute code
 here and on all clients, and whoever asks first is given a run with its token. So here both want a token, and
-everything but the nodes' API is for this machine alone.
+everything but the nodes' API is for this machine alone. A ServerApp on an instance of its own reaches its API
+from there, and is fetched with a token that is good for nothing else.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN_FILE_VARIABLE = "SPOTWEAVE_CONTROL_TOKEN_FILE"
+RUNTIME_TOKEN_FILE_VARIABLE = "SPOTWEAVE_RUNTIME_TOKEN_FILE"
+"""Set where ServerApps run on another machine."""
 TOKEN_HEADER = "x-spotweave-control"
 _ACQUIRE = "/v1/runtime/acquire-task"
 
 
 class Guard:
-    """Refuses with 403 what is not for the one who asks."""
+    """Refuses with 403 what is not for the one who asks; `runtime`: see RUNTIME_TOKEN_FILE_VARIABLE."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, runtime: str = "") -> None:
         self._app = app
-        self._token = token.encode()
+        self._token, self._runtime = token.encode(), runtime.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
@@ -44,12 +47,15 @@ class Guard:
         path: str = scope["path"]
         if path.startswith("/v1/fleet/"):
             return True
+        given = dict(scope["headers"]).get(TOKEN_HEADER.encode(), b"")
+        if self._runtime and path.startswith("/v1/runtime/"):
+            # Everything but this wants a run's token, which Flower checks.
+            return path.rstrip("/") != _ACQUIRE or hmac.compare_digest(given, self._runtime)
         client, server = scope.get("client"), scope.get("server")
         if not client or not server:
             return False
         if client[0] != server[0] and not ipaddress.ip_address(client[0]).is_loopback:
             return False
-        given = dict(scope["headers"]).get(TOKEN_HEADER.encode(), b"")
         if path.startswith("/v1/control/") or path.rstrip("/") == _ACQUIRE:
             return hmac.compare_digest(given, self._token)
         return path.startswith("/v1/runtime/") or path == "/health"
@@ -73,8 +79,10 @@ def main() -> None:
     for name in ("uvicorn.access", "flwr"):
         logging.getLogger(name).addFilter(_worth_a_line)
     token = Path(os.environ[TOKEN_FILE_VARIABLE]).read_text()
+    file = os.environ.get(RUNTIME_TOKEN_FILE_VARIABLE)
+    runtime = Path(file).read_text() if file else ""
     # Flower's own hook, for an extension package that is looked for under a fixed name.
-    extensions.get_middleware = lambda: (Middleware(Guard, token=token),)
+    extensions.get_middleware = lambda: (Middleware(Guard, token=token, runtime=runtime),)
     flower_superlink()
 
 

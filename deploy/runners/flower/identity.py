@@ -17,7 +17,7 @@ from spotweave.files import write_private
 
 _LIFE = datetime.timedelta(days=3650)
 _AUTHORITY, _CERTIFICATE = "authority.pem", "superlink.pem"
-_KEY, _CONTROL = "superlink.key", "control.token"
+_KEY, _CONTROL, _RUNTIME = "superlink.key", "control.token", "runtime.token"
 
 
 class Identity:
@@ -57,19 +57,25 @@ class Identity:
         """Token without which the SuperLink's control API answers nothing."""
         return self._shown / _CONTROL
 
+    @property
+    def shown_runtime(self) -> Path:
+        """Token with which a SuperExec on another machine asks for the job's ServerApp, and nothing else."""
+        return self._shown / _RUNTIME
+
     def make(self, host: str) -> None:
         """Make what is missing, for a SuperLink that nodes reach at this IP address."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The certificate is written last: where it is, all of the three fit together.
         if not (self._folder / _CERTIFICATE).exists():
             self._make_certificates(host)
-        if not (self._folder / _CONTROL).exists():
-            write_private(self._folder / _CONTROL, secrets.token_urlsafe(32))
+        for token in (_CONTROL, _RUNTIME):
+            if not (self._folder / token).exists():
+                write_private(self._folder / token, secrets.token_urlsafe(32))
 
     def show(self) -> None:
         """Give the SuperLink what it needs."""
         self._shown.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in (_AUTHORITY, _CERTIFICATE, _KEY, _CONTROL):
+        for name in (_AUTHORITY, _CERTIFICATE, _KEY, _CONTROL, _RUNTIME):
             JobFolder(self._shown).write(name, (self._folder / name).read_bytes())
 
     def client_key(self, name: str) -> Path:
@@ -96,6 +102,10 @@ class Identity:
     def token(self) -> str:
         """For the control API. Never logged."""
         return (self._folder / _CONTROL).read_text()
+
+    def runtime_token(self) -> str:
+        """The one of `shown_runtime`. Never logged."""
+        return (self._folder / _RUNTIME).read_text()
 
     def _make_certificates(self, host: str) -> None:
         # The authority signs this one certificate; its key is never written anywhere.

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deploy.fl.checkpoints import Participation
-from deploy.model.jobs import JobSpec
+from deploy.model.jobs import SERVER, JobSpec
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeError
+from deploy.node.client import NodeClient, NodeError
 from deploy.node.gpus import device_files
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
@@ -21,6 +21,7 @@ from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.liveness import Liveness, Silence
+from deploy.runners.flower.server import PlacedServer
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobRecord
 from deploy.runners.flower.superlink import (
     QUIET,
@@ -31,7 +32,7 @@ from deploy.runners.flower.superlink import (
     process_of,
     shown_folder,
 )
-from deploy.runners.flower.training import Training
+from deploy.runners.flower.training import Training, setup_file
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.workers import connect, end_process
 
@@ -93,6 +94,11 @@ class FlowerJob:
             folder, keys_folder(folder), settings.host, record.broker_ports, self.work, settings.limits
         )
         inspector = Inspector(settings.state.resolve(), settings.sandbox)
+        self.server = None
+        if self.work.server is not None:
+            setup, most_bytes = setup_file(folder), settings.checkpoint_most_bytes
+            self.server = PlacedServer(job_id, self.work.rounds, workdir, setup, most_bytes)
+            self.server.home = record.server_home
         self.training = Training(
             job_id,
             self.work,
@@ -104,6 +110,7 @@ class FlowerJob:
             keeper,
             self.brokers,
             inspector,
+            self.server,
         )
         self.liveness = Liveness(settings, self.work.epoch_s)
         self._silence = Silence()
@@ -136,7 +143,10 @@ class FlowerJob:
             raise RunnerError(f"{assignment.attempt_id} was stopped before: only a new attempt can run")
         if assignment.attempt == client.attempt:
             return
-        client.set_offline = client.set_offline or client.attempt > 0
+        if client is self.record.server:
+            self.mark_lost(client)
+        else:
+            client.set_offline = client.set_offline or client.attempt > 0
         client.attempt = assignment.attempt
         client.instance_id = assignment.nodes[0].instance_id
         client.wanted, client.seen, client.drained, client.given_up = True, False, False, ""
@@ -162,8 +172,10 @@ class FlowerJob:
             self.mark_lost(client)
 
     def client(self, assignment: Assignment) -> tuple[str, ClientRecord]:
-        """The name and record of a task's client."""
+        """The name and record of a task's client, or of the server."""
         name = assignment.key.task.removeprefix("client-")
+        if name == SERVER and self.server is not None:
+            return name, self.record.server
         try:
             return name, self.record.clients[name]
         except KeyError:
@@ -191,7 +203,8 @@ class FlowerJob:
             self._register()
             self._look_at_clients()
             self._start_nodes(new)
-            self.training.look(self.online)
+            served = self.server is None or self._server_is_there(self.server, assignments)
+            self.training.look(self.online, served=served)
         except SuperLinkDown as down:
             # It is starting, or was just killed: the next step sees to it.
             if self._silence.note(False) > self.settings.superlink_silent_s:
@@ -207,8 +220,16 @@ class FlowerJob:
             self.save()
 
     def mark_lost(self, client: ClientRecord) -> None:
-        """Report a client's lost node to the SuperLink, now or at the next occasion."""
-        if client.seen and not client.set_offline:
+        """Report a client's lost node to the SuperLink, now or at the next occasion; of the server: give up
+        its run.
+        """
+        if client is self.record.server:
+            if client.seen and self.server is not None:
+                if not self.server.problem:
+                    self._sync(self.server)
+                client.seen = False
+                self.training.lost_with("server")
+        elif client.seen and not client.set_offline:
             client.set_offline, client.seen = True, False
             self.save()
 
@@ -226,7 +247,12 @@ class FlowerJob:
     def participation(self, name: str) -> Participation | None:
         """What the ServerApp of the present run says of a client; None if it says nothing yet."""
         status = self.training.present_status
-        return None if status is None else status.clients.get(name, Participation())
+        if status is None or (name == SERVER and self.server is not None):
+            return None
+        if self.server is not None and not self.record.run_id:
+            # Its round is lost with the server, and what it delivered.
+            return Participation()
+        return status.clients.get(name, Participation())
 
     def _superlink_lives(self) -> bool:
         """Whether its process does; starts it where it does not, but not too often."""
@@ -244,7 +270,7 @@ class FlowerJob:
         if time.monotonic() < self._next_start_s:
             return False
         self._next_start_s = time.monotonic() + (_HOPELESS_S if too_often else _RESTART_S)
-        self.training.lost_with_superlink()
+        self.training.lost_with("SuperLink")
         record.starts += 1
         self.save()
         self._silence.note(True)
@@ -256,7 +282,14 @@ class FlowerJob:
         setup = self.training.setup_file
         gpus = self.settings.server_gpus if self._spec.resources.gpu_count else ()
         self.superlink.start(
-            self._workdir, setup, self._spec.env, sandbox, limits, fresh=not known, devices=device_files(gpus)
+            self._workdir,
+            setup,
+            self._spec.env,
+            sandbox,
+            limits,
+            fresh=not known,
+            devices=device_files(gpus),
+            placed=self.server is not None,
         )
         return False
 
@@ -284,6 +317,31 @@ class FlowerJob:
                     client.hangs = 0
                     self.save()
 
+        server = self.record.server
+        if self.server is not None and server.wanted and not server.given_up:
+            self.liveness.look(SERVER, server, True, None, self.record.runs)
+
+    def _server_is_there(self, server: PlacedServer, assignments: Iterable[Assignment]) -> bool:
+        """Whether the server runs and its instance answers; takes what it has made."""
+        record = self.record.server
+        here = (
+            one
+            for one in assignments
+            if one.key.task == SERVER and one.nodes and one.attempt == record.attempt and record.seen
+        )
+        assignment = next(here, None)
+        server.use(assignment, "" if assignment is None else process_id(assignment), self.record.server_home)
+        return self._sync(server)
+
+    def _sync(self, server: PlacedServer) -> bool:
+        try:
+            return server.sync()
+        except PoisonError as error:
+            self.training.fail(str(error))
+        except OSError as error:
+            raise RunnerError(f"what the server of {self.job_id} has made cannot be kept: {error}") from error
+        return False
+
     def _start_nodes(self, new: Iterable[Assignment]) -> None:
         until_s = time.monotonic() + _NODES_S
         # Those that failed before come last: they must not take the others' time.
@@ -306,21 +364,39 @@ class FlowerJob:
             try:
                 status = agent.status()
                 known = {process.process_id: process.state for process in status.processes}
-                if mine in known:
+                # The server's is told of again: that it was started may not have been written down.
+                if mine in known and (name != SERVER or known[mine] != "running"):
                     return ""
                 for other, state in known.items():
                     # An earlier attempt on the same instance.
                     if state == "running" and other.rpartition(".")[0] == mine.rpartition(".")[0]:
                         end_process(agent, other)
+                place = f"{status.workdir}/{folder}"
+                if name == SERVER and self.server is not None:
+                    self._start_server(agent, self.server, assignment, place)
+                    return ""
                 agent.put_file(f"{folder}/authority.pem", self._identity.authority)
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
                 if self.work.brokers:
                     agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
-                place = f"{status.workdir}/{folder}"
                 agent.start_process(self._node_process(assignment, name, node.address, place))
             except (NodeError, RunnerError) as error:
                 return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
         return ""
+
+    def _start_server(
+        self, agent: NodeClient, server: PlacedServer, assignment: Assignment, home: str
+    ) -> None:
+        for name, content in server.files(self._identity).items():
+            agent.put_file(f"{server.below}/{name}", content)
+        env = {"OMP_NUM_THREADS": str(assignment.nodes[0].vcpus), **self._spec.env}
+        address, python = self.superlink.address, self.settings.node_python
+        agent.start_process(server.process(process_id(assignment), home, address, python, env))
+        self.record.server_home = server.home = home
+        self.record.server.seen = True
+        self.liveness.seen(SERVER)
+        self.save()
+        self.training.write_setup()
 
     def _node_process(self, assignment: Assignment, name: str, address: str, state: str) -> ProcessSpec:
         # Its ClientApps are on the same instance; of several on one machine each has a loopback address.

@@ -199,7 +199,7 @@ class Liveness:
         if client.offline_s > settings.node_silent_s:
             return f"its SuperNode has been offline for {client.offline_s:.0f} s", False
         if client.starting_s > settings.start_within_s:
-            return f"its SuperNode has not come online within {client.starting_s:.0f} s", False
+            return f"its process has not come online within {client.starting_s:.0f} s", False
         if client.expected_s is not None and client.question is not None:
             patience_s = settings.hung_floor_s + settings.hung_factor * client.expected_s
             if client.owing_s > patience_s * 2.0 ** min(record.hangs, 30):

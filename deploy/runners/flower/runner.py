@@ -137,7 +137,7 @@ class FlowerRunner(AsyncRunner):
 
     def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
         """See Runner: of the job's SuperLink with its ServerApps (`server`), or of a client on its node."""
-        if assignment.key.task == SERVER:
+        if assignment.key.task == SERVER and not assignment.nodes:
             link = log_of(self._folder / assignment.key.job_id)
             try:
                 return Printed(*part(link.parent, link.name, offset, most_bytes))
@@ -410,7 +410,7 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         if status.resumed_from:
             details["resumed_from"] = status.resumed_from[:_NAME_MOST]
     details |= {"run": str(job.record.runs), "node_id": str(client.node_id)}
-    if not job.work.synchronous:
+    if not job.work.synchronous and client is not job.record.server:
         details |= asynchronous_details(job.work, status, job.brokers.standing, name)
     if job.keeper is not None:
         details["kept_round"] = str(job.keeper.kept)
@@ -449,6 +449,8 @@ def _phase(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         return Phase.FAILED, record.failure
     own = job.participation(name)
     if not assignment.nodes:
+        if client is job.record.server:
+            return Phase.STARTING, "has no instance"
         if own is None or own.owes:
             return Phase.STARTING, "released, and its result is owed"
         return Phase.WAITING, "released"
@@ -469,10 +471,14 @@ def _phase(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         return Phase.STARTING, job.why_not_started(assignment) or "waits for the SuperLink"
     if answer.process.state != "running":
         job.mark_lost(client)
-        why = "left on notice" if client.drained else f"the SuperNode ended with {answer.process.exit_code}"
+        what = "server" if client is job.record.server else "SuperNode"
+        why = "left on notice" if client.drained else f"the {what} ended with {answer.process.exit_code}"
         return Phase.LOST, f"{why}: {answer.words}".removesuffix(": ")
     if not client.seen:
         return Phase.STARTING, "the SuperNode is starting"
+    if client is job.record.server:
+        problem = job.server.problem if job.server is not None else ""
+        return Phase.RUNNING, problem or ("" if job.runs else "waits for the clients")
     if not job.runs and record.runs == 0:
         return Phase.STARTING, "waits for the other clients"
     if own is not None and not own.owes:

@@ -52,7 +52,7 @@ class FlowerSettings:
 
 
 class ClientRecord(BaseModel):
-    """One client."""
+    """One client, or the server."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,3 +90,6 @@ class JobRecord(StateFile):
     # epoch seconds since when it is only waited for its last checkpoint; 0: it is not over
     forgotten_s: float = 0.0
     clients: dict[str, ClientRecord]  # by name
+    # the server where it has a place of its own; "seen": its process was started
+    server: ClientRecord = Field(default_factory=ClientRecord)
+    server_home: str = ""  # its folder on its instance

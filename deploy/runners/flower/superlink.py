@@ -40,7 +40,7 @@ from httpcore import SOCKET_OPTION
 
 from deploy.fl.checkpoints import SETUP_VARIABLE
 from deploy.runners.detached import Detached, Limits, tail
-from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
+from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Value
 from deploy.security.sandbox import Box, Sandbox
@@ -208,6 +208,7 @@ class SuperLink:
         *,
         fresh: bool = False,
         devices: tuple[Path, ...] = (),
+        placed: bool = False,
     ) -> None:
         """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
 
@@ -220,6 +221,7 @@ class SuperLink:
             fresh: nothing rests on its database yet. Then it makes a new one: killed while it makes the
                 tables, it would never start again with what it has made.
             devices: that the sandbox lets through.
+            placed: its ServerApps run on another machine.
 
         Raises:
             RunnerError: if it cannot be started.
@@ -244,6 +246,7 @@ class SuperLink:
             *("--database", str(data / "superlink.db")),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
+            *(("--isolation", "process") if placed else ()),
         ]
         # Nothing is inherited but PATH: the user's ServerApp must not see the scheduler's secrets.
         whole = {
@@ -256,6 +259,8 @@ class SuperLink:
             SETUP_VARIABLE: str(setup),
             TOKEN_FILE_VARIABLE: str(identity.shown_control),
         }
+        if placed:
+            whole[RUNTIME_TOKEN_FILE_VARIABLE] = str(identity.shown_runtime)
         boxed = None
         if sandbox is not None:
             # The job's: nothing is read back from either.

@@ -10,13 +10,16 @@ from pathlib import Path
 
 from deploy.fl.brokers.messages import SERVER
 from deploy.fl.checkpoints import LINK_LOST, Expected, Setup, Status
+from deploy.model.jobs import SERVER as SERVER_TASK
 from deploy.model.jobs import Flower
+from deploy.node.client import NodeError
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
 from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.liveness import Silence
+from deploy.runners.flower.server import PlacedServer
 from deploy.runners.flower.settings import JobRecord
 from deploy.runners.flower.superlink import SuperLink, shown_folder
 from deploy.runners.jobfolder import JobFolder, PoisonError
@@ -45,6 +48,7 @@ class Training:
         keeper: of checkpoints away from this machine; None: they are here only.
         brokers: of the job, if its strategy has any.
         inspector: of its app.
+        server: its instance, if it has one of its own.
 
     Attributes:
         status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
@@ -62,6 +66,7 @@ class Training:
         keeper: CheckpointSync | None,
         brokers: Brokers,
         inspector: Inspector,
+        server: PlacedServer | None = None,
     ) -> None:
         self._job_id = job_id
         self._work = work
@@ -74,6 +79,7 @@ class Training:
         self._superlink = superlink
         self._keeper = keeper
         self._brokers = brokers
+        self._server = server
         self.folder = JobFolder(workdir)
         self.setup_file = setup_file(folder)
         self.status: Status | None = None
@@ -114,16 +120,18 @@ class Training:
         if self._keeper is not None and status is not None and status.completed:
             self._keeper.keep(self.folder, status.run, status.completed, self._work.rounds)
 
-    def look(self, online: set[int]) -> None:
+    def look(self, online: set[int], *, served: bool = True) -> None:
         """Follow the present run; start one where there is none and `online` nodes suffice.
 
-        Raises SuperLinkDown.
+        Without its server (`served`) runs that are lost are ended, and that is all. Raises SuperLinkDown.
         """
         record = self._record
         runs = self._superlink.runs()
         for run in runs:
             if run.run_id in record.dead_runs and not run.finished:
                 self._superlink.stop_run(run.run_id)
+        if not served:
+            return
         runs = [run for run in runs if run.run_id not in record.dead_runs]
         present = next((run for run in runs if run.run_id == record.run_id), None)
         if present is None:
@@ -139,6 +147,9 @@ class Training:
                 self.fail(why)
             return
         if present is not None and present.completed:
+            # Its last checkpoint may be on its instance only.
+            if self._server is not None and not self._server.sync():
+                return
             record.outcome = "succeeded"
             self._save()
             return
@@ -157,7 +168,8 @@ class Training:
         flwr waits forever for as many clients as a strategy wants, and logs that every second.
         """
         clients = len(self._work.clients) - sum(one.left for one in self._record.clients.values())
-        waits = _WAITS.search(self._superlink.last_line())
+        line = self._superlink.last_line() if self._server is None else self._server.last_line
+        waits = _WAITS.search(line)
         if waits is not None and int(waits[1]) > clients:
             return f"its ServerApp waits for {int(waits[1])} clients, and the job has {clients} left"
         status = self.present_status
@@ -171,11 +183,11 @@ class Training:
             )
         return ""
 
-    def lost_with_superlink(self) -> None:
-        """The SuperLink died, and the present run with it; the next one resumes from its checkpoint."""
+    def lost_with(self, what: str) -> None:
+        """The SuperLink or the server died, and the present run with it; the next one resumes."""
         record = self._record
         if record.run_id:
-            _log.warning("the SuperLink of %s is gone, and run %d with it", self._job_id, record.run_id)
+            _log.warning("the %s of %s is gone, and run %d with it", what, self._job_id, record.run_id)
             record.dead_runs.append(record.run_id)
             self._lost(blame=False)
 
@@ -191,7 +203,8 @@ class Training:
             rounds=self._work.rounds,
             quorum=self._quorum(),
             run=self._record.runs,
-            folder=str(self._workdir.resolve() / RESULTS),
+            folder=str(self._workdir.resolve() / RESULTS) if self._server is None else self._server.results,
+            placed=self._server is not None,
             clients=clients,
             strategy=self._work.strategy,
             samples=[client.samples for client in self._work.clients],
@@ -228,10 +241,14 @@ class Training:
         self._save()
         self.write_setup()
         try:
+            if self._server is not None:
+                self._server.hand_over()
             built = self._app()
             record.run_id = self._superlink.start_run(
                 self._work.app, built.content, app.overrides(self._work, built.declared)
             )
+        except NodeError as error:
+            raise RunnerError(f"the server of {self._job_id} is not told of its run: {error}") from error
         except ValueError as error:
             self.fail(str(error))
             return
@@ -271,7 +288,8 @@ class Training:
         """The job has failed, and no other run is made of this attempt."""
         record = self._record
         record.outcome, record.failure = "failed", failure
-        record.failed_attempts = {name: client.attempt for name, client in record.clients.items()}
+        everyone = record.clients if self._server is None else {**record.clients, SERVER_TASK: record.server}
+        record.failed_attempts = {name: client.attempt for name, client in everyone.items()}
         self._save()
         _log.warning("job %s failed: %s", self._job_id, failure)
 

@@ -14,8 +14,18 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
-from deploy.billing import usd
-from deploy.model.jobs import Bag, BagTask, JobSpec, JobState, Places, Resources, TaskKey
+from deploy.billing import Bill, usd
+from deploy.model.jobs import (
+    SERVER,
+    Bag,
+    BagTask,
+    FlowerServer,
+    JobSpec,
+    JobState,
+    Places,
+    Resources,
+    TaskKey,
+)
 from deploy.model.tasks import Phase
 from deploy.model.transfers import Transfers
 from deploy.scheduler.chooser import Policies
@@ -496,3 +506,33 @@ def test_data_where_the_job_may_not_run_are_a_mistake() -> None:
     work = federated(1, A.model_copy(update={"region": "far"})).work
     with pytest.raises(ValueError, match="add that region"):
         JobSpec(name="fl", work=work, places=Places(regions=("near",)))
+
+
+@pytest.mark.real
+def test_a_server_is_placed_like_a_client_and_replaced_each_time_it_is_taken(tmp_path: Path) -> None:
+    """Spot capacity where it must run ends every 1500 s; clients elsewhere stay, and each round is done."""
+    facts: dict[str, Any] = {"provider": "simulated", "launch_s": 30.0}
+    offers = [
+        SimulatedOffer(
+            offer("hub", region="hub", **facts), available=lambda now_s: (now_s - 1_000_000) % 1500 < 1450
+        ),
+        SimulatedOffer(offer("near", "on_demand", region="near", **facts)),
+    ]
+    world = TrainingWorld(tmp_path, offers, a=300.0, b=300.0)
+    clients = [one.model_copy(update={"region": "near"}) for one in (A, B)]
+    job = world.submit(federated(48, *clients, epoch_s=300.0, server=FlowerServer(region="hub")))
+    world.go(1460)
+    assert world.store.tasks.get(TaskKey(job, SERVER)).phase is None, "taken, and waits for a place"
+    world.restart()  # while it is being replaced
+    world.ends_well(job)
+    training = world.trainings[job]
+    assert training.done == 48
+    assert training.lost >= 10
+    held = world.store.instances.of_job(job)
+    assert {one.offer.region for one in held if one.key.task == SERVER} == {"hub"}
+    assert sorted(one.key.task for one in held if one.key.task != SERVER) == ["client-a", "client-b"]
+    bills = world.store.costs.of_tasks(job, world.clock.now())
+    assert bills[SERVER].cost > 0
+    assert world.store.costs.of_job(job, world.clock.now()) == sum(bills.values(), Bill())
+    # Rounds of 300 s, and for each loss half a round again, the wait for capacity and the start.
+    assert world.took_s(job) <= 48 * 300 + training.lost * (300 + 50 + 30 + 60)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer, SimulatedRunner
 from deploy.model.instances import InstanceState
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, TaskKey
+from deploy.model.jobs import SERVER, Flower, FlowerClient, JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from tests.deploy.scheduler.worlds import World
 
@@ -22,7 +22,8 @@ class Training:
         rounds: in all.
         done: rounds that are finished.
         began_s: when the present one did.
-        present_s: since when each client that is there is; by task.
+        present_s: since when each task that is there is.
+        served: whether the server has a place of its own; nothing is delivered without it.
         delivered_s: when each client of the present round did.
         ended_s: when the last round did.
     """
@@ -34,13 +35,19 @@ class Training:
     present_s: dict[str, float] = field(default_factory=dict)
     delivered_s: dict[str, float] = field(default_factory=dict)
     ended_s: float | None = None
+    served: bool = False
+    lost: int = 0
     attempts: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
 
     def settle(self, now_s: float) -> None:
         while self.ended_s is None:
+            if self.served and SERVER not in self.present_s:
+                return
             for name, since_s in self.present_s.items():
-                end_s = max(self.began_s, since_s) + self.epochs_s[name]
+                if name == SERVER:
+                    continue
+                end_s = max(self.began_s, since_s, self.present_s.get(SERVER, 0.0)) + self.epochs_s[name]
                 if name not in self.delivered_s and end_s <= now_s:
                     self.delivered_s[name] = end_s
             if set(self.epochs_s) - set(self.delivered_s):
@@ -51,10 +58,17 @@ class Training:
             if self.done == self.rounds:
                 self.ended_s = self.began_s
 
+    def lose_server(self, now_s: float) -> None:
+        """Its round begins again with the next one."""
+        self.settle(now_s)
+        if self.present_s.pop(SERVER, None) is not None:
+            self.delivered_s.clear()
+            self.lost += 1
+
     def since_s(self, name: str) -> float | None:
         if name in self.delivered_s or name not in self.present_s:
             return None
-        return max(self.began_s, self.present_s[name])
+        return max(self.began_s, self.present_s[name], self.present_s.get(SERVER, 0.0))
 
 
 class RoundsRunner(SimulatedRunner):
@@ -73,11 +87,13 @@ class RoundsRunner(SimulatedRunner):
         work = assignment.spec.work
         assert isinstance(work, Flower)
         epochs_s = {f"client-{one.name}": self.epochs_s[one.name] for one in work.clients}
-        training = self.trainings.setdefault(assignment.key.job_id, Training(epochs_s, work.rounds))
+        made = Training(epochs_s, work.rounds, served=work.server is not None)
+        training = self.trainings.setdefault(assignment.key.job_id, made)
         now_s = self.cloud.clock.now()
         training.settle(now_s)
         name = assignment.key.task
-        if training.attempts.get(name) != assignment.attempt and name in training.epochs_s:
+        known = name in training.epochs_s or name == SERVER
+        if training.attempts.get(name) != assignment.attempt and known:
             training.attempts[name] = assignment.attempt
             training.present_s[name] = now_s
             training.tokens[name] = assignment.nodes[0].instance_id
@@ -91,13 +107,16 @@ class RoundsRunner(SimulatedRunner):
         training = self.trainings.get(key.job_id)
         if training is None:
             return TaskReport(key, assignment.attempt, Phase.LOST, message="it was never started")
+        lives = bool(assignment.nodes) and self._lives(assignment)
+        if key.task == SERVER and not lives:
+            training.lose_server(now_s)
         training.settle(now_s)
         delivered = key.task in training.delivered_s
         if training.ended_s is not None:
             phase = Phase.SUCCEEDED
         elif not assignment.nodes:
             phase = Phase.WAITING if delivered else Phase.STARTING
-        elif not self._lives(assignment):
+        elif not lives:
             phase = Phase.LOST
             training.present_s.pop(key.task, None)
         else:
@@ -107,7 +126,7 @@ class RoundsRunner(SimulatedRunner):
             assignment.attempt,
             phase,
             executions_done=training.done,
-            last_execution_s=training.epochs_s[key.task] if training.done else None,
+            last_execution_s=training.epochs_s.get(key.task) if training.done else None,
             delivered=delivered,
             execution_since_s=training.since_s(key.task),
         )
@@ -126,6 +145,8 @@ class RoundsRunner(SimulatedRunner):
         training = self.trainings.get(assignment.key.job_id)
         if training is not None and training.attempts.get(assignment.key.task) == assignment.attempt:
             training.settle(self.cloud.clock.now())
+            if assignment.key.task == SERVER:
+                training.lose_server(self.cloud.clock.now())
             training.present_s.pop(assignment.key.task, None)
 
     def leave(self, assignment: Assignment) -> None:

@@ -367,7 +367,7 @@ def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) 
         (JobSpec, "env", "name work resources places profile budget_usd max_user_failures"),
         (SparkBatch, "args conf", "kind script py_files deadline_s standard_s"),
         (SparkStreaming, "args conf", "kind script py_files period_s batch_deadline_s batches standard_s"),
-        (Flower, "run_config", "kind app rounds clients deadline_s epoch_s aggregation_s strategy"),
+        (Flower, "run_config", "kind app rounds clients deadline_s epoch_s aggregation_s strategy server"),
         (FlowerClient, "config", "name region budget_usd epoch_s cold_s samples"),
     ],
 )

@@ -55,6 +55,8 @@ class Played:
         self.said = ""
         """The last line of the SuperLink's log."""
         self.processes: dict[str, dict[str, ProcessStatus]] = {}
+        self.files: dict[tuple[str, str], bytes] = {}
+        """By address and path, where they were put as bytes or a test plays what an instance made."""
         self.unreachable: set[str] = set()
         self.slow = threading.Event()
         """Set: answers come at once; not set: they do not come."""
@@ -81,7 +83,7 @@ class PlayedSuperLink:
     def running(self) -> bool:
         return self.played.alive
 
-    def start(self, *_: object, devices: tuple[Path, ...], **__: object) -> None:
+    def start(self, *_: object, devices: tuple[Path, ...], placed: bool, **__: object) -> None:
         self.played.starts += 1
         self.played.devices = devices
         self.played.alive = True
@@ -148,8 +150,19 @@ class PlayedNode:
         here = {"instance_id": self.address, "address": self.address, "workdir": "/node", "now_s": 0.0}
         return NodeStatus.model_validate({**here, "processes": tuple(self._mine().values())})
 
-    def put_file(self, path: str, content: Path) -> None:
-        assert content.exists()
+    def put_file(self, path: str, content: bytes | Path) -> None:
+        self._mine()
+        if isinstance(content, bytes):
+            self.played.files[self.address, path] = content
+        else:
+            assert content.exists()
+
+    def get_file(self, path: str, size: int) -> bytes:
+        self._mine()
+        try:
+            return self.played.files[self.address, path][:size]
+        except KeyError:
+            raise NodeRefused(404, "no such file") from None
 
     def start_process(self, spec: ProcessSpec) -> ProcessStatus:
         started = ProcessStatus(process_id=spec.process_id, pid=1, state="running", started_s=0.0)
@@ -176,7 +189,7 @@ class PlayedNode:
         self.process(process_id)
         return b"epoch 1\n"[offset:]
 
-    def last_log(self, process_id: str) -> bytes:
+    def last_log(self, process_id: str, most_bytes: int = 1 << 16) -> bytes:
         return b"Traceback (most recent call last):\n  x\nImportError: no module\n"
 
 

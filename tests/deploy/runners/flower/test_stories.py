@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from deploy.security.sandbox import Mode, SandboxError
 from deploy.security.trial import choose
 from tests.deploy.node.agents import ROOT, tagged
 from tests.deploy.objects.buckets import S3, Gcs
-from tests.deploy.runners.flower.world import EXAMPLE, MEAN, World, job_spec, world
+from tests.deploy.runners.flower.world import EXAMPLE, MEAN, World, job_spec, placed, world
 from tests.deploy.runners.patience import left_behind
 
 pytestmark = pytest.mark.real
@@ -37,6 +39,10 @@ AFTER_ROUNDS = {1: 1.5, 2: 2.25, 3: 2.625, 4: 2.8125}
 def weights(here: World) -> dict[int, float]:
     """By rounds."""
     return {number: found["weight"] for number, found in here.status().history.items()}
+
+
+def has_done(rounds: int, reports: Mapping[str, TaskReport]) -> bool:
+    return reports["server"].executions_done >= rounds
 
 
 def after_rounds(*rounds: int) -> object:
@@ -112,6 +118,38 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
         assert weights(here) == after_rounds(1, 2)
         lines = [command_line(process.pid) for process in tagged(here.agents["client-a"].instance_id)]
         assert sum(b"flower-supernode" in line for line in lines) <= 1
+
+
+@pytest.mark.nightly
+def test_a_server_killed_ten_times_repeats_a_round_each_time_at_most(tmp_path: Path) -> None:
+    """Its whole instance, at any moment of a round; each time another one takes its place."""
+    rounds, kills = 12, 10
+    spec = placed(job_spec("mean", rounds, TWO, epoch_s="1.0"))
+    with world(tmp_path, spec, MEAN) as here:
+        here.runner.check(spec, str(here.workdir))
+        here.place_all()
+        for killed in range(1, kills + 1):
+            here.wait_for(partial(has_done, killed))
+            time.sleep(0.7 * killed % 4)
+            here.agents["server"].destroy()
+            if killed == 5:
+                here.restart_scheduler()
+            here.stop("server")
+            here.place("server")
+        reports = here.wait_for_phase(Phase.SUCCEEDED)
+        assert {report.executions_done for report in reports.values()} == {rounds}
+        status, record = here.status(), here.job().record
+        assert (record.runs, record.starts) == (kills + 1, 0)
+        assert sorted(status.history) == list(range(1, rounds + 1))
+        # Halfway to the mean in each round: one that was lost, or taken in twice, would show.
+        assert weights(here) == pytest.approx({n: 3 * (1 - 0.5**n) for n in range(1, rounds + 1)})
+        for task in ("client-a", "client-b"):
+            log = here.agents[task].client.last_log(f"flower.story.{task}.1", 1 << 20)
+            assert rounds <= log.count(b"trained") <= rounds + kills
+        assert {report.attempt for task, report in reports.items() if task != "server"} == {1}
+        last = checkpoints.load(here.workdir / "flower/checkpoints")
+        assert last is not None
+        assert last.round == rounds
 
 
 @pytest.mark.nightly

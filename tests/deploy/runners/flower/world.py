@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.fl.checkpoints import Status
-from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.jobs import FlowerServer, JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -31,6 +31,11 @@ def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_co
         "run_config": {key.replace("_", "-"): value for key, value in run_config.items()},
     }
     return JobSpec.model_validate_json(json.dumps({"name": "story", "work": work}))
+
+
+def placed(spec: JobSpec, **asked: Any) -> JobSpec:
+    """The same with a server that has an instance of its own."""
+    return spec.model_copy(update={"work": spec.work.model_copy(update={"server": FlowerServer(**asked)})})
 
 
 class World:
