@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from deploy.model.jobs import JobSpec, JobState
+from deploy.model.jobs import SERVER, JobSpec, JobState
 from deploy.scheduler.retries import end_job
 from deploy.security.tokens import Role
 from deploy.server import bodies
@@ -39,6 +39,7 @@ from deploy.server.views import (
     hidden_spec,
 )
 from deploy.store.jobs import Job
+from deploy.store.schema import Json
 from deploy.store.store import Store
 
 log = structlog.get_logger("server")
@@ -121,7 +122,7 @@ class Submissions:
             raise _no_room(error) from error
         try:
             self._check(spec, staged)
-            return self._keep(job_id, request, staged, caller, about)
+            return self._keep(job_id, request, staged, caller, about, self._mapping(spec))
         except OSError as error:
             staged.discard()
             raise _no_room(error) from error
@@ -158,8 +159,23 @@ class Submissions:
                 f"the job's files cannot be checked ({type(error).__name__}): correct those that describe it",
             ) from error
 
+    def _mapping(self, spec: JobSpec) -> dict[str, Json] | None:
+        """Where the tasks of a training with a placed server would be best; None for other jobs."""
+        if self._context.scheduler is None or spec.work.kind != "flower" or SERVER not in spec.tasks:
+            return None
+        # Here: its solver is loaded for such jobs only.
+        from deploy.server.mapping import initial_mapping
+
+        return initial_mapping(spec, self._context.scheduler.offers())
+
     def _keep(
-        self, job_id: str, request: JobRequest, staged: Staged, caller: Caller, about: Mapping[str, str]
+        self,
+        job_id: str,
+        request: JobRequest,
+        staged: Staged,
+        caller: Caller,
+        about: Mapping[str, str],
+        mapping: dict[str, Json] | None,
     ) -> tuple[Job, bool]:
         now_s = self._context.clock.now()
         with self._store.transaction():
@@ -184,6 +200,8 @@ class Submissions:
                     {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name, **about},
                     job_id=job_id,
                 )
+                if mapping is not None:
+                    self._store.events.add("job.mapped", now_s, mapping, job_id=job_id)
                 self._store.folders.add(job_id, caller.name, staged.size)
                 # The folder is there before the job is: a crash in between leaves a folder, not a broken job.
                 staged.accept()
