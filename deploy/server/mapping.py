@@ -13,9 +13,8 @@ import numpy as np
 
 from agents.federated.mapping.initial import map_initially
 from deploy.model.instances import Offer
-from deploy.model.jobs import SERVER, Flower, JobSpec
-from deploy.scheduler.snapshot.needs import ban
-from deploy.scheduler.snapshot.rounds import DEFAULT_EPOCH_S
+from deploy.model.jobs import SERVER, Flower, JobSpec, ban
+from deploy.scheduler.rounds import DEFAULT_EPOCH_S
 from deploy.store.schema import Json
 from envs.simulation.federations.application import (
     Aggregation,

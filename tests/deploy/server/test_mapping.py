@@ -10,7 +10,7 @@ import pytest
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.server.mapping import initial_mapping
-from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import Service, encoded
 
 OFFERS = [
