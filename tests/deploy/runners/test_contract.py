@@ -65,8 +65,9 @@ class Case(Asked[Runner]):
 
     def begin(self) -> None:
         self.ensure(self.first)
-        wait_until(lambda: self.report(self.first).phase in (Phase.STARTING, Phase.RUNNING))
-        wait_until(lambda: len(self.processes()) == 1)
+        # What is still missing may begin with a look.
+        phases = (Phase.STARTING, Phase.RUNNING)
+        wait_until(lambda: self.report(self.first).phase in phases and len(self.processes()) == 1)
 
 
 def started(runner: Runner) -> Runner:
