@@ -15,7 +15,7 @@ from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey, WorldError, at_least
 
 VmTypes = Literal["table_7_1", "table_9_1"]
 _TYPES = {"table_7_1": TABLE_7_1, "table_9_1": TABLE_9_1}
@@ -55,8 +55,8 @@ class BagsConfig:
                 raise WorldError(f"env.scenario: {error}") from error
         if self.deadline_s is not None and not 0 < self.deadline_s < math.inf:
             raise WorldError(f"env.deadline_s is {self.deadline_s}: expected seconds > 0")
-        if self.launch_s is not None and not 0 <= self.launch_s < math.inf:
-            raise WorldError(f"env.launch_s is {self.launch_s}: expected seconds >= 0")
+        if self.launch_s is not None:
+            at_least(self, "env", 0, "launch_s")
         if not 0 < self.omega < 1:
             raise WorldError(f"env.omega is {self.omega}: expected a number between 0 and 1")
 

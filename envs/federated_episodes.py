@@ -18,7 +18,7 @@ from envs.simulation.market.config import MarketConfig
 from envs.simulation.market.source import MarketData
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Streams, episode_sequence, exp
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey, WorldError, at_least, shares
 
 Kind = Literal["one_zone", "zones", "mixed"]
 HISTORY_S = 7 * 86_400
@@ -60,10 +60,8 @@ class FederatedConfig:
             low, high = getattr(self, least), getattr(self, most)
             if not 1 <= low <= high:
                 raise WorldError(f"env.{least} is {low} and env.{most} {high}: expected 1 <= least <= most")
-        if not (math.isfinite(self.time_weight) and self.time_weight >= 0):
-            raise WorldError(f"env.time_weight is {self.time_weight}: expected a number >= 0")
-        if not 0 <= self.budget_share <= 1:
-            raise WorldError(f"env.budget_share is {self.budget_share}: expected a share between 0 and 1")
+        at_least(self, "env", 0, "time_weight")
+        shares(self, "env", "budget_share")
 
 
 @dataclass

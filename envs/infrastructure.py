@@ -10,7 +10,7 @@ import numpy as np
 
 from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import WorldError
+from envs.simulation.world import WorldError, at_least
 
 PAPER_POWER = 7862.5
 """Executors of chapter 5's clusters, each counted with hetero factor / 80."""
@@ -84,25 +84,14 @@ class AnyClustersConfig:
     world: SliceWorldConfig = field(default_factory=SliceWorldConfig)
 
     def check(self) -> None:
-        """Refuse numbers that make no sense.
-
-        Raises:
-            WorldError: one line naming the key.
-        """
-        if self.clusters < 0 or self.seed < 0 or self.members < 1:
-            raise WorldError(
-                "clusters and seed must be >= 0 and members >= 1, got "
-                f"{self.clusters}, {self.seed} and {self.members}"
-            )
+        """Refuse numbers that make no sense. Raises WorldError naming the key."""
+        at_least(self, "env", 0, "clusters", "seed")
+        at_least(self, "env", 1, "members")
         if not 1 <= self.smallest <= self.largest:
             raise WorldError(f"expected 1 <= smallest <= largest, got {self.smallest} and {self.largest}")
 
     def drawn(self) -> SliceWorldConfig:
-        """The infrastructure that `clusters` and `seed` name.
-
-        Raises:
-            WorldError: if `clusters` is 0.
-        """
+        """The infrastructure that `clusters` and `seed` name. Raises WorldError if `clusters` is 0."""
         self.check()
         if self.clusters == 0:
             raise WorldError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import replace
 from functools import lru_cache
@@ -18,13 +17,14 @@ from envs.simulation.market.config import (
     MarketWorldConfig,
     OfferConfig,
     Provider,
-    require,
 )
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw, JobLog
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Split
+from envs.simulation.timeline import constant
+from envs.simulation.world import require
 from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle, load_fitted
 from envs.traces.format import MarketTrace, load_jobs, load_traces
 from envs.traces.storage import TraceError
@@ -53,26 +53,17 @@ _GCP_OFFERS: tuple[tuple[str, str, Market], ...] = (
     ("us-central1", "g2-standard-8", "on_demand"),
 )
 _AWS_TYPE = "p3.2xlarge"
-_NOTHING = StepSeries(np.zeros(1, np.int64), np.zeros(1))
-_ALWAYS = StepSeries(np.zeros(1, np.int64), np.ones(1))
+FREE, ALWAYS = constant(0.0), constant(1.0)
 
 
-def owned_offers(market: MarketConfig) -> list[OfferConfig]:
-    """The owned cluster, if there is one."""
-    if market.owned_executors == 0:
-        return []
+def owned_offers(
+    executors: int, region: str = OWNED_REGION, hetero: int = HETERO_FACTORS[_AWS_TYPE]
+) -> list[OfferConfig]:
+    """The owned cluster of a region, if it has executors."""
     owned = OfferConfig(
-        provider="owned",
-        region=OWNED_REGION,
-        zone="",
-        instance_type="",
-        market="owned",
-        hetero_factor=HETERO_FACTORS[_AWS_TYPE],
-        quota=market.owned_executors,
-        launch_s=0,
-        launch_failure=0.0,
+        "owned", region, "", "", "owned", hetero, executors or 1, launch_s=0, launch_failure=0.0
     )
-    return [owned]
+    return [owned] if executors else []
 
 
 def cloud_offer(
@@ -98,9 +89,13 @@ def cloud_offer(
     )
 
 
-def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> tuple[OfferConfig, ...]:
-    """The owned cluster and the recorded offers of the chosen clouds, spot before on demand."""
-    offers = owned_offers(market)
+Row = tuple[OfferConfig, StepSeries, StepSeries | None, StepSeries]
+"""An offer, its price, its availability (None: drawn in each episode) and the on-demand price next to it."""
+
+
+def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> list[OfferConfig]:
+    """The recorded offers of the chosen clouds, spot before on demand."""
+    offers = []
     if "aws" in market.providers:
         zones = bundle.spot_zones("aws", _AWS_TYPE)
         offers += [cloud_offer(market, "aws", zone[:-1], zone, _AWS_TYPE, "spot") for zone in zones]
@@ -111,32 +106,31 @@ def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> tuple[OfferCon
             cloud_offer(market, "gcp", region, "", instance_type, kind)
             for region, instance_type, kind in _GCP_OFFERS
         ]
-    return tuple(offers)
+    return offers
 
 
-def only_chosen(data: MarketData, market: MarketConfig) -> MarketData:
-    """The data without the offers that `market.offers`, if it names any, leaves out.
-
-    Raises:
-        WorldError: if it names one that there is not.
-    """
-    names = [offer.name for offer in data.offers if offer.market != "owned"]
+def _joined(
+    market: MarketConfig, rows: list[Row], splits: dict[Split, tuple[int, int]], bundle: TraceBundle
+) -> MarketData:
+    """The owned cluster and these offers, without those that `market.offers`, if it names any, leaves out."""
+    names = [offer.name for offer, *_ in rows]
     for name in market.offers:
         require(name in names, f"market.offers has {name!r}", f"names among {', '.join(names)}")
-    if not market.offers:
-        return data
-    kept = [c for c, o in enumerate(data.offers) if o.market == "owned" or o.name in market.offers]
-    offers = tuple(data.offers[c] for c in kept)
+    kept: list[Row] = [(offer, FREE, ALWAYS, FREE) for offer in owned_offers(market.owned_executors)]
+    kept += [row for row in rows if not market.offers or row[0].name in market.offers]
+    offers = tuple(offer for offer, *_ in kept)
     regions = tuple(dict.fromkeys(offer.region for offer in offers))
-    rows = [data.regions.index(region) for region in regions]
-    return dataclasses.replace(
-        data,
+    egress = [[bundle.egress_usd_per_gb(here, there) for there in regions] for here in regions]
+    return MarketData(
         offers=offers,
-        price_usd_hour=tuple(data.price_usd_hour[c] for c in kept),
-        availability=tuple(data.availability[c] for c in kept),
-        on_demand_usd_hour=tuple(data.on_demand_usd_hour[c] for c in kept),
+        price_usd_hour=tuple(price for _, price, _, _ in kept),
+        availability=tuple(availability for _, _, availability, _ in kept),
+        on_demand_usd_hour=tuple(on_demand for *_, on_demand in kept),
         regions=regions,
-        egress_usd_gb=data.egress_usd_gb[np.ix_(rows, rows)],
+        egress_usd_gb=np.array(egress, np.float64).reshape(len(regions), len(regions)),
+        splits=splits,
+        law=job_law(),
+        spells=load_fitted().availability["pooled"],
     )
 
 
@@ -149,13 +143,6 @@ def job_law() -> JobLaw:
         durations=LognormalMixture(fitted.duration_mixture),
         hourly_weights=fitted.hourly_weights,
     )
-
-
-def egress_matrix(
-    bundle: TraceBundle, regions: tuple[str, ...]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """(R, R) USD per GB from row to column."""
-    return np.array([[bundle.egress_usd_per_gb(a, b) for b in regions] for a in regions], np.float64)
 
 
 def market_data(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
@@ -176,39 +163,17 @@ def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> 
         WorldError: if `market.offers` names an offer that there is not.
     """
     bundle = bundle if bundle is not None else load_bundle()
-    offers = recorded_offers(market, bundle)
-    prices: list[StepSeries] = []
-    on_demand: list[StepSeries] = []
-    availability: list[StepSeries | None] = []
-    for offer in offers:
-        if offer.market == "owned":
-            prices.append(_NOTHING)
-            on_demand.append(_NOTHING)
-            availability.append(_ALWAYS)
-            continue
+    rows: list[Row] = []
+    for offer in recorded_offers(market, bundle):
         place = (offer.provider, offer.region, offer.zone, offer.instance_type)
         recorded = offer.provider == "aws" or offer.market == "on_demand"
         # The bundle wants to know what stands in for availability that nobody recorded; here every episode
         # draws its own.
-        trace = bundle.offer_trace(*place, offer.market, availability=None if recorded else _ALWAYS)
-        prices.append(trace.price_usd_hour)
-        availability.append(trace.availability if recorded else None)
-        listed = bundle.offer_trace(offer.provider, offer.region, "", offer.instance_type, "on_demand")
-        on_demand.append(listed.price_usd_hour)
-    regions = tuple(dict.fromkeys(offer.region for offer in offers))
+        trace = bundle.offer_trace(*place, offer.market, availability=None if recorded else ALWAYS)
+        listed = bundle.price(offer.provider, offer.region, "", offer.instance_type, "on_demand")
+        rows.append((offer, trace.price_usd_hour, trace.availability if recorded else None, listed))
     splits = {cast(Split, name): (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()}
-    data = MarketData(
-        offers=offers,
-        price_usd_hour=tuple(prices),
-        availability=tuple(availability),
-        on_demand_usd_hour=tuple(on_demand),
-        regions=regions,
-        egress_usd_gb=egress_matrix(bundle, regions),
-        splits=splits,
-        law=job_law(),
-        spells=load_fitted().availability["pooled"],
-    )
-    return only_chosen(data, market)
+    return _joined(market, rows, splits, bundle)
 
 
 def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
@@ -224,43 +189,20 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
     """
     bundle = bundle if bundle is not None else load_bundle()
     traces = load_traces(market.traces)
-    offers = owned_offers(market)
-    prices, on_demand = [_NOTHING] * len(offers), [_NOTHING] * len(offers)
-    availability: list[StepSeries | None] = [_ALWAYS for _ in offers]
+    rows: list[Row] = []
     for trace in traces:
         meta = trace.meta
         if meta.provider not in PROVIDERS[1:]:
             raise TraceError(
                 f"a trace has provider {meta.provider!r}: expected one of {', '.join(PROVIDERS[1:])}"
             )
-        offers.append(
-            cloud_offer(
-                market,
-                meta.provider,
-                meta.region,
-                meta.zone,
-                meta.instance_type,
-                cast(Market, meta.market),
-            )
-        )
-        found = trace.offer_trace(availability=_ALWAYS)
-        prices.append(found.price_usd_hour)
+        place = (meta.provider, meta.region, meta.zone, meta.instance_type)
+        found = trace.offer_trace(availability=ALWAYS)
         synthetic = meta.market == "spot" and trace.available is None
-        availability.append(None if synthetic else found.availability)
-        on_demand.append(_on_demand_price(trace, traces, bundle))
-    regions = tuple(dict.fromkeys(offer.region for offer in offers))
-    data = MarketData(
-        offers=tuple(offers),
-        price_usd_hour=tuple(prices),
-        availability=tuple(availability),
-        on_demand_usd_hour=tuple(on_demand),
-        regions=regions,
-        egress_usd_gb=egress_matrix(bundle, regions),
-        splits=_splits(traces),
-        law=job_law(),
-        spells=load_fitted().availability["pooled"],
-    )
-    return only_chosen(data, market)
+        availability = None if synthetic else found.availability
+        beside = _on_demand_price(trace, traces, bundle)
+        rows.append((cloud_offer(market, *place, meta.market), found.price_usd_hour, availability, beside))
+    return _joined(market, rows, _splits(traces), bundle)
 
 
 def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle: TraceBundle) -> StepSeries:
@@ -273,11 +215,9 @@ def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle
             meta.instance_type,
         )
         if same and other.meta.market == "on_demand" and other.price_usd_hour is not None:
-            return other.offer_trace(availability=_ALWAYS).price_usd_hour
+            return other.offer_trace(availability=ALWAYS).price_usd_hour
     try:
-        return bundle.offer_trace(
-            meta.provider, meta.region, "", meta.instance_type, "on_demand"
-        ).price_usd_hour
+        return bundle.price(meta.provider, meta.region, "", meta.instance_type, "on_demand")
     except TraceError as error:
         raise TraceError(
             f"no on-demand price of {meta.provider} {meta.instance_type} in {meta.region}: "

@@ -11,10 +11,10 @@ import numpy as np
 
 from envs.simulation.availability import generate_availability, poisson_parameters
 from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.spot.job import Habits, JobSource, SpotJob
+from envs.simulation.spot.lanes import Habits, JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey, WorldError, at_least, require, shares
 from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
 
 # The problems of the "Can't Be Late" leaderboards, and the days of the recording that each split may see.
@@ -136,14 +136,9 @@ class SpotConfig:
             raise WorldError(f"env.work_h is {self.work_h}: expected at most 48, or give env.deadline_h")
         for name in ("up_h", "down_h"):
             hours = getattr(self, name)
-            if not (math.isfinite(hours) and hours > 0):
-                raise WorldError(f"env.{name} is {hours}: expected hours > 0")
-        for name in ("launch_s", "notice_s"):
-            if getattr(self, name) < 0:
-                raise WorldError(f"env.{name} is {getattr(self, name)}: expected seconds >= 0")
-        for name in ("launch_failure", "notice_missed"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise WorldError(f"env.{name} is {getattr(self, name)}: expected a probability, 0 to 1")
+            require(0 < hours < math.inf, f"env.{name} is {hours}", "hours > 0")
+        at_least(self, "env", 0, "launch_s", "notice_s")
+        shares(self, "env", "launch_failure", "notice_missed")
 
 
 @dataclass
@@ -205,11 +200,7 @@ class RecordedJobs:
         return up[np.maximum(rows, 0)], price[prices]
 
     def starts_s(self, split: Split, horizon_s: int) -> list[tuple[int, int]]:
-        """(first, last) starts of each stretch that holds a whole episode.
-
-        Raises:
-            WorldError: if none does.
-        """
+        """(first, last) starts of each stretch that holds a whole episode. Raises WorldError if none does."""
         parts = stretches_s(self.config.rules, split, self.bundle.record_end_s)
         fitting = [(start, end - horizon_s) for start, end in parts if end - start >= horizon_s]
         if not fitting:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.documents.workflows import workflow_of_instance
-from envs.market_data import recorded_market
+from envs.market_data import ALWAYS, FREE, owned_offers, recorded_market
 from envs.simulation.availability import generate_availability
 from envs.simulation.market.config import MarketConfig, OfferConfig
 from envs.simulation.series import StepSeries
@@ -24,7 +24,7 @@ from envs.simulation.workflows.episodes.world import WorkflowWorld
 from envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
 from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
 from envs.simulation.workflows.problem import problem_of
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey, WorldError, at_least, shares
 
 OWNED_REGIONS = ("us-east-1", "us-west-2")
 RUN_S, RATIO, FACTOR = (300.0, 1200.0), (0.005, 0.1), (1.5, 4.0)
@@ -79,10 +79,9 @@ class WorkflowsConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise WorldError(f"env.{name} is {value}: expected a number > 0")
-        if self.private_share is not None and not 0 <= self.private_share <= 1:
-            raise WorldError(f"env.private_share is {self.private_share}: expected a share, 0 to 1")
-        if self.owned_executors < 0:
-            raise WorldError(f"env.owned_executors is {self.owned_executors}: expected a number >= 0")
+        if self.private_share is not None:
+            shares(self, "env", "private_share")
+        at_least(self, "env", 0, "owned_executors")
 
     @property
     def market(self) -> MarketConfig:
@@ -111,20 +110,11 @@ class DrawnWorkflows:
         self._data = recorded_market(market)
         if not any(offer.market == "on_demand" for offer in self._data.offers):
             raise WorldError("env.offers has no on-demand offer: expected one at least, to keep deadlines")
+        regions = [region for region in OWNED_REGIONS if region in self._data.regions]
         owned = [
-            OfferConfig(
-                provider="owned",
-                region=region,
-                zone="",
-                instance_type="",
-                market="owned",
-                hetero_factor=int(REFERENCE_HETERO),
-                quota=config.owned_executors,
-                launch_s=0,
-                launch_failure=0.0,
-            )
-            for region in OWNED_REGIONS
-            if config.owned_executors and region in self._data.regions
+            offer
+            for region in regions
+            for offer in owned_offers(config.owned_executors, region, int(REFERENCE_HETERO))
         ]
         self._owned = len(owned)
         self.offers = (*owned, *self._data.offers)
@@ -228,17 +218,13 @@ class DrawnWorkflows:
             random = streams.generator("availability")
             series = generate_availability(random, places, past_s + horizon_s, data.spells)
             drawn = dict(zip(missing, series, strict=True))
-        found = [Quotes(_FREE, _ALWAYS) for _ in range(self._owned)]
+        found = [Quotes(FREE, ALWAYS) for _ in range(self._owned)]
         for c in range(len(data.offers)):
             price = _moved(data.price_usd_hour[c].window(start_s, start_s + horizon_s), 0)
             recorded = data.availability[c]
             up = drawn[c] if recorded is None else recorded.window(start_s - past_s, start_s + horizon_s)
             found.append(Quotes(price, _moved(up, -past_s)))
         return tuple(found)
-
-
-_FREE = StepSeries(np.zeros(1, np.int64), np.zeros(1))
-_ALWAYS = StepSeries(np.zeros(1, np.int64), np.ones(1))
 
 
 def _moved(series: StepSeries, by_s: int) -> StepSeries:

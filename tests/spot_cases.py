@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from agents.spot.belief import FEATURES, SET_FEATURES
 from agents.spot.model import Beliefs, SpotModel
 from envs.simulation import columns as col
-from envs.simulation.spot.job import Habits, SpotJob
+from envs.simulation.spot.lanes import Habits, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.world import EpisodeKey
 

@@ -57,8 +57,7 @@ def ahead() -> None:
     from agents.named import named_rule
     from agents.registry import Shape, agent_named
     from agents.settings import MTDQNSettings
-    from envs.simulation.market.clock import show_lane, truncate
-    from envs.simulation.market.net import watch_deadlines
+    from envs.simulation.market.clock import show_lane, truncate, watch_deadlines
     from envs.simulation.market.placement import apply_decision
     from envs.simulation.market.world import MarketWorld
 

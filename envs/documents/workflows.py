@@ -191,6 +191,8 @@ def _given(thing: Any) -> dict[str, Any]:
     return {one.name: value for one, value in values.items() if value not in (one.default, (), {})}
 
 
+# Recorded workflows in WfFormat, the JSON of WfCommons (Coleman et al. 2022).
+
 VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
 BYTES_PER_GB = 1e9
 BYTES_PER_GIB = 2.0**30

@@ -93,6 +93,8 @@ def _path(prefix: str, name: str) -> Path:
     return DIRECTORY / f"{prefix}{name}.json"
 
 
+# Scenario files of kind "multi_fedls": applications on clouds (docs/federated-rounds.md).
+
 MarketName = Literal["spot", "on_demand"]
 
 

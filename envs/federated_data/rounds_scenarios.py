@@ -133,11 +133,7 @@ def scenario_path(name: str) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A document with a scenario.
-
-    Raises:
-        ScenarioError: if the file cannot be read or holds something else.
-    """
+    """A document with a scenario. Raises ScenarioError if the file cannot be read or holds something else."""
     return load(path, _mapping, ScenarioError)
 
 

@@ -49,11 +49,7 @@ class ArrivalConfig:
     jobs_std: float = 1.0
 
     def validate(self) -> None:
-        """Check the parameters of the chosen pattern.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check the parameters of the chosen pattern. Raises WorldError naming a wrong one."""
         if self.pattern not in PATTERNS:
             raise WorldError(
                 f"unknown arrival pattern {self.pattern!r}: expected one of {', '.join(PATTERNS)}"

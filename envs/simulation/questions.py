@@ -45,13 +45,25 @@ class QuestionWorld(ABC, Generic[Lane]):
     A `BatchWorld` of one job row. Copies and pickles hold keys and actions, and play them again.
 
     Args:
-        spec: of the world; window must be 1.
         n_lanes: number of episodes.
+        places: names of the clusters.
+        weights: of the components, by default and in the objective.
+        spec: name, components, scales, metrics and flags of the `WorldSpec`.
     """
 
-    def __init__(self, spec: WorldSpec, n_lanes: int) -> None:
-        self.spec, self.n_lanes = spec, n_lanes
-        self.observation = empty_observation(1, spec.n_clusters, (n_lanes,))
+    def __init__(self, n_lanes: int, places: Sequence[str], weights: tuple[float, ...], **spec: Any) -> None:
+        self.spec = WorldSpec(
+            window=1,
+            n_clusters=len(places),
+            cluster_names=tuple(places),
+            weights=weights,
+            higher_is_better=(False,) * len(spec["metrics"]),
+            time_unit="s",
+            objective_weights=weights,
+            **spec,
+        )
+        self.n_lanes = n_lanes
+        self.observation = empty_observation(1, len(places), (n_lanes,))
         self._lanes: list[Lane | None] = [None] * n_lanes
 
     @abstractmethod

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from envs.simulation.series import StepSeries
 
@@ -55,3 +58,26 @@ class Timeline:
     price_usd_hour: tuple[StepSeries, ...]
     misses: tuple[tuple[float, int], ...] = field(default=())
     interruptions: tuple[tuple[float, int], ...] = field(default=())
+
+
+def constant(value: float) -> StepSeries:
+    """A series that never changes."""
+    return StepSeries(np.zeros(1, np.int64), np.full(1, float(value)))
+
+
+def held(spans: Iterable[tuple[float, float, int]]) -> StepSeries:
+    """How many are held over time, whole units of it, from (start, end, how many)."""
+    changes: dict[int, int] = {0: 0}
+    for start, end, number in spans:
+        for time, change in ((int(start), number), (int(end), -number)):
+            changes[time] = changes.get(time, 0) + change
+    times = sorted(changes)
+    return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))
+
+
+def used(segments: Iterable[Segment], clusters: int) -> tuple[StepSeries, ...]:
+    """Per cluster, executors that the segments hold over time."""
+    spans: list[list[tuple[float, float, int]]] = [[] for _ in range(clusters)]
+    for one in segments:
+        spans[one.cluster].append((one.start, one.end, one.executors))
+    return tuple(map(held, spans))

@@ -189,11 +189,7 @@ def _continent(gcp_region: str) -> str:
 
 @cache
 def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
-    """Read a bundle once per process.
-
-    Raises:
-        TraceError: for a folder that holds no bundle of this version.
-    """
+    """Read a bundle once per process. Raises TraceError for a folder that holds no bundle of this version."""
     try:
         meta = json.loads((directory / "bundle.json").read_text())
         list_prices = json.loads((directory / "list_prices.json").read_text())

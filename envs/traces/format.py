@@ -199,11 +199,7 @@ def check_rows(
 
 
 def number(where: str, line: int, column: str, cell: str) -> float:
-    """A cell as a number; NaN and infinity pass, `check_rows` names them.
-
-    Raises:
-        TraceError: if it is none.
-    """
+    """A cell as a number; NaN and infinity pass, `check_rows` names them. Raises TraceError if it is none."""
     try:
         return float(cell)
     except ValueError:
@@ -211,11 +207,7 @@ def number(where: str, line: int, column: str, cell: str) -> float:
 
 
 def flag(where: str, line: int, cell: str, polarity: Polarity) -> bool:
-    """A cell of an availability column as True = available.
-
-    Raises:
-        TraceError: if it is neither 0 nor 1.
-    """
+    """A cell of an availability column as True = available. Raises TraceError if it is neither 0 nor 1."""
     if cell not in ("0", "1", "0.0", "1.0"):
         raise TraceError(f"{where} line {line}: available {cell!r}: expected 0 or 1")
     return (cell[0] == "1") == (polarity is Polarity.AVAILABLE)
@@ -235,11 +227,7 @@ def parse_utc(where: str, text: Any) -> datetime:
 
 
 def parse_polarity(where: str, text: Any) -> Polarity:
-    """The typed polarity.
-
-    Raises:
-        TraceError: if it is missing or neither of the two words.
-    """
+    """The typed polarity. Raises TraceError if it is missing or neither of the two words."""
     try:
         return Polarity(text)
     except ValueError:

@@ -52,11 +52,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        TraceError: if it cannot be read or is not JSON.
-    """
+    """A JSON file. Raises TraceError if it cannot be read or is not JSON."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -64,11 +60,7 @@ def read_json(path: Path) -> Any:
 
 
 def conform(path: Path, model: type[M], document: object) -> M:
-    """What the parsed document of a file holds.
-
-    Raises:
-        TraceError: if it is not as the model says; one line that names the file and the key.
-    """
+    """What the parsed document of a file holds. Raises TraceError if it is not as the model says."""
     try:
         return checked(model, document)
     except DocumentError as error:

@@ -18,7 +18,7 @@ from agents.spot.plan import plan
 from agents.spot.policy import SpotPolicy
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
 from agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
-from envs.simulation.spot.job import Habits, SpotJob
+from envs.simulation.spot.lanes import Habits, SpotJob
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 LANE = np.zeros(1, np.int64)

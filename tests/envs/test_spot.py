@@ -10,7 +10,7 @@ import pytest
 from agents.named import named_rule
 from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.spot.job import Habits
+from envs.simulation.spot.lanes import Habits
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, is_guaranteed, is_spot_safe, settle
 from envs.simulation.streams import SPLITS, Split, Streams
 from envs.simulation.world import EpisodeKey, WorldError

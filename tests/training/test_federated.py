@@ -97,7 +97,7 @@ def test_rules_have_one_name_each() -> None:
         (("env.clients_least=9",), "env.clients_least is 9 and env.clients_most 3"),
         (("env.rounds_most=0",), "env.rounds_least is 2 and env.rounds_most 0"),
         (("env.time_weight=-1",), "env.time_weight is -1.0: expected a number >= 0"),
-        (("env.budget_share=2",), "env.budget_share is 2.0: expected a share between 0 and 1"),
+        (("env.budget_share=2",), "env.budget_share is 2.0: expected a share in [0, 1]"),
         (("env.clients=9",), "unknown key env.clients: did you mean"),
         (("trainer.guide=round_cots",), "unknown rule 'round_cots' (did you mean 'round_cost'?)"),
         (("trainer.lanes=3",), "copies is 2: expected a divisor of trainer.lanes (3)"),

@@ -7,17 +7,14 @@ from collections.abc import Generator, Iterator
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from envs.simulation.bags.fleet import Fleet, Outcome, Slots
 from envs.simulation.bags.model import BagError, Environment, Market, Mode, Vm, VmType
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import RentedVm, VmState
 from envs.simulation.bags.scenarios import Changes, Due, Event
 from envs.simulation.questions import NO_TASK
-from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
+from envs.simulation.timeline import Segment, Timeline, constant, used
 
 # What an execution asks of a scheduler, and what it may answer: always about one task.
 #
@@ -377,33 +374,16 @@ def timeline_of(execution: Execution, slots: Slots) -> Timeline:
         for task, place, start_s, end_s in ran
         if end_s > start_s
     ]
-    rows = range(len(slots.vms))
-    cores = [float(vm.vm_type.vcpus) for vm in slots.vms]
-    prices = [vm.usd_hour / vm.vm_type.vcpus for vm in slots.vms]
     return Timeline(
         cluster_names=tuple(vm.name for vm in slots.vms),
         time_unit="s",
         end=max(1.0, now_s),
         segments=tuple(sorted(segments, key=lambda segment: segment.start)),
-        capacity=tuple(_constant(cores[row]) for row in rows),
-        used=tuple(_used([one for one in segments if one.cluster == row]) for row in rows),
-        price_usd_hour=tuple(_constant(prices[row]) for row in rows),
+        capacity=tuple(constant(vm.vm_type.vcpus) for vm in slots.vms),
+        used=used(segments, len(slots.vms)),
+        price_usd_hour=tuple(constant(vm.usd_hour / vm.vm_type.vcpus) for vm in slots.vms),
         interruptions=tuple(sorted(_hibernations(fleet.vms, places))),
     )
-
-
-def _constant(value: float) -> StepSeries:
-    return StepSeries(np.zeros(1, np.int64), np.full(1, value))
-
-
-def _used(segments: list[Segment]) -> StepSeries:
-    """Cores in use over time."""
-    changes: dict[int, int] = {0: 0}
-    for segment in segments:
-        for time_s, change in ((int(segment.start), 1), (int(segment.end), -1)):
-            changes[time_s] = changes.get(time_s, 0) + change
-    times = sorted(changes)
-    return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))
 
 
 def _hibernations(vms: list[RentedVm], places: list[int]) -> list[tuple[float, int]]:

@@ -31,7 +31,7 @@ from envs.simulation.snapshot import (
     request_beyond,
 )
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey
 
 _NOW = (
     col.CAPACITY_NORMAL,
@@ -221,21 +221,15 @@ class BagWorld(QuestionWorld[_Lane]):
     def __init__(self, source: CaseSource, n_lanes: int, omega: float = 0.5) -> None:
         self.source, self.omega = source, omega
         self.slots = Slots(source.environment)
-        weights = 100 * omega, 100 * (1 - omega)
-        spec = WorldSpec(
+        super().__init__(
+            n_lanes,
+            [vm.name for vm in self.slots.vms],
+            (100 * omega, 100 * (1 - omega)),
             name="bags",
-            window=1,
-            n_clusters=len(self.slots.vms),
-            cluster_names=tuple(vm.name for vm in self.slots.vms),
             components=COMPONENTS,
-            weights=weights,
             scales=(0.1, 0.1),
             metrics=METRICS,
-            higher_is_better=(False,) * len(METRICS),
-            time_unit="s",
-            objective_weights=weights,
         )
-        super().__init__(spec, n_lanes)
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode."""

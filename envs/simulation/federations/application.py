@@ -27,11 +27,7 @@ def require_number(owner: str, what: str, value: float, *, above: float | None =
 
 
 def require_unique(what: str, names: Iterable[str]) -> None:
-    """Refuse a name that is given twice, and an empty one.
-
-    Raises:
-        FederationError: naming it.
-    """
+    """Refuse a name that is given twice, and an empty one. Raises FederationError naming it."""
     for name, times in Counter(names).items():
         if not name:
             raise FederationError(f"a {what} has no name: give it one")

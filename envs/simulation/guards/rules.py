@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from numba import njit
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, FloatArray
-from envs.simulation.world import WorldError
+from envs.simulation.world import at_least
 
 
 class GuardRules(NamedTuple):
@@ -26,6 +25,9 @@ class GuardRules(NamedTuple):
     move_margin: float
     hint_risk: float
     price_memory_s: float
+
+
+_NUMBERS = GuardRules._fields[2:]
 
 
 @dataclass
@@ -54,28 +56,13 @@ class GuardsConfig:
     price_memory_s: float = 6 * 3600.0
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
-        for name in ("margin_s", "margin_share", "spot_risk", "move_margin", "hint_risk", "price_memory_s"):
-            value = getattr(self, name)
-            if not 0.0 <= value < math.inf:
-                raise WorldError(f"guards.{name} is {value}: expected a number >= 0")
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
+        at_least(self, "guards", 0, *_NUMBERS)
 
     def rules(self) -> GuardRules:
         """For compiled code."""
-        return GuardRules(
-            int(self.safety_net),
-            int(self.gain_test),
-            float(self.margin_s),
-            float(self.margin_share),
-            float(self.spot_risk),
-            float(self.move_margin),
-            float(self.hint_risk),
-            float(self.price_memory_s),
-        )
+        numbers = (float(getattr(self, name)) for name in _NUMBERS)
+        return GuardRules(int(self.safety_net), int(self.gain_test), *numbers)
 
 
 class Facts(NamedTuple):

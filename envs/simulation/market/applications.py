@@ -23,8 +23,7 @@ from envs.simulation.market.billing import (
     work_left_s,
 )
 from envs.simulation.market.compiled import inner
-from envs.simulation.market.draws import EPOCH, uniform
-from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.episodes import Episodes, sync_price
 from envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
 from envs.simulation.market.forecast import asked_after_s, note_launch
 from envs.simulation.market.members import (
@@ -36,8 +35,7 @@ from envs.simulation.market.members import (
     server_is_up,
     settle_idle,
 )
-from envs.simulation.market.quotes import sync_price
-from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
+from envs.simulation.market.state import EPOCH, NEVER, Lanes, Offers, Rules, uniform
 from envs.simulation.round_estimates import ASK_AGAIN_MOST_S, N_TIMES, WEIGHT, note_epoch
 
 

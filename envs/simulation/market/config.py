@@ -3,47 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.world import WorldError
-
-# Checks of settings: what is wrong becomes one line.
-
-
-def require(holds: bool, given: str, expected: str) -> None:
-    """Raise WorldError with both unless `holds`."""
-    if not holds:
-        raise WorldError(f"{given}: expected {expected}")
-
-
-def at_least(config: object, group: str, lowest: float, *labels: str) -> None:
-    """Numbers of a settings object that must not be below `lowest`, nor infinite."""
-    for label in labels:
-        value = getattr(config, label)
-        require(lowest <= value < math.inf, f"{group}.{label} is {value}", f"a number >= {lowest}")
-
-
-def bounds(config: object, group: str, lowest: float, *labels: str) -> None:
-    """Pairs [a, b] of a settings object with lowest <= a <= b."""
-    for label in labels:
-        given: Sequence[float] = getattr(config, label)
-        require(
-            len(given) == 2 and lowest <= given[0] <= given[1] < math.inf,
-            f"{group}.{label} is {list(given)}",
-            f"two bounds [a, b] with {lowest:g} <= a <= b",
-        )
-
-
-def shares(config: object, group: str, *labels: str) -> None:
-    """Numbers of a settings object that must lie in [0, 1]."""
-    for label in labels:
-        value = getattr(config, label)
-        require(0.0 <= value <= 1.0, f"{group}.{label} is {value}", "a share in [0, 1]")
-
+from envs.simulation.world import at_least, bounds, require, shares
 
 # What federated applications of a market world's workload are like.
 
@@ -92,11 +57,7 @@ class ApplicationsConfig:
     budget_usd_hour: list[float] = field(default_factory=lambda: [2.0, 6.0])
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
         require(0.0 < self.share <= 1.0, f"{_GROUP}.share is {self.share}", "a share in (0, 1]")
         shares(self, _GROUP, "deadline", "budget")
         require(
@@ -166,9 +127,9 @@ class OfferConfig:
         )
         require(self.quota >= 1, f"{name} has quota {self.quota}", "at least 1 executor")
         require(self.hetero_factor >= 1, f"{name} has hetero_factor {self.hetero_factor}", "at least 1")
-        require(self.launch_s >= 0, f"{name} has launch_s {self.launch_s}", "seconds >= 0")
-        require(self.notice_s >= 0, f"{name} has notice_s {self.notice_s}", "seconds >= 0")
-        require(self.free_first_s >= 0, f"{name} has free_first_s {self.free_first_s}", "seconds >= 0")
+        for label in ("launch_s", "notice_s", "free_first_s"):
+            value = getattr(self, label)
+            require(value >= 0, f"{name} has {label} {value}", "seconds >= 0")
         for label in ("launch_failure", "notice_missed"):
             value = getattr(self, label)
             require(0.0 <= value <= 1.0, f"{name} has {label} {value}", "a probability in [0, 1]")
@@ -261,11 +222,7 @@ class WorkloadConfig:
         return self.jobs + self.applications.number(self.jobs) * self.applications.clients[1]
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
         require(self.jobs >= 1, f"the workload is empty: workload.jobs is {self.jobs}", "at least 1 job")
         self.arrivals.validate()
         at_least(self, "workload", 1, "arrival_unit_s")
@@ -362,21 +319,13 @@ class MarketConfig:
     traces: str = ""
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
         require(
             all(name in PROVIDERS[1:] for name in self.providers),
             f"market.providers is {list(self.providers)}",
             "names among " + ", ".join(PROVIDERS[1:]),
         )
-        require(
-            0.0 <= self.notice_missed <= 1.0,
-            f"market.notice_missed is {self.notice_missed}",
-            "a probability in [0, 1]",
-        )
+        shares(self, "market", "notice_missed")
         at_least(self, "market", 0, "owned_executors")
         at_least(self, "market", 1, "spot_quota", "on_demand_quota")
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
@@ -398,11 +347,7 @@ class MarketWorldConfig:
     guards: GuardsConfig = field(default_factory=GuardsConfig)
 
     def validate(self) -> None:
-        """Check all parts.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check all parts. Raises WorldError naming the parameter, its value and what is expected."""
         self.workload.validate()
         self.market.validate()
         self.guards.validate()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
-from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.quotes import price_integral, sync_price
+from envs.simulation.market.episodes import Episodes, price_integral, sync_price
 from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.snapshot import Category
 

@@ -18,7 +18,7 @@ from envs.simulation.market.billing import (
     work_left_s,
 )
 from envs.simulation.market.compiled import inner
-from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.episodes import Episodes, mean_price, recent_availability, sync_price
 from envs.simulation.market.forecast import (
     aggregation_s,
     others_usd_hour,
@@ -28,7 +28,6 @@ from envs.simulation.market.forecast import (
 )
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.members import budget_left, has_room, is_member, owes
-from envs.simulation.market.quotes import mean_price, recent_availability, sync_price
 from envs.simulation.market.state import CHARGES_PER_USD, MEAN_STEPS, Lanes, Offers, Rules
 from envs.simulation.snapshot import (
     HISTORY_STEPS,

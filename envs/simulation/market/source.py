@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 
 from envs.simulation.availability import SpellParameters, generate_availability
 from envs.simulation.market import columns as at
-from envs.simulation.market.applications_workload import draw_applications
 from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
-from envs.simulation.market.episodes import EpisodeData
-from envs.simulation.market.quotes import WEEK_S
+from envs.simulation.market.episodes import WEEK_S, EpisodeData
 from envs.simulation.market.state import CHARGES_PER_USD, Offers
-from envs.simulation.market.workload import JobLaw, JobLog, bend_by_hour, draw_arrival_units, draw_jobs
+from envs.simulation.market.workload import (
+    JobLaw,
+    JobLog,
+    bend_by_hour,
+    draw_applications,
+    draw_arrival_units,
+    draw_jobs,
+)
 from envs.simulation.series import Floats, StepSeries
 from envs.simulation.streams import Split, Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError

@@ -10,15 +10,91 @@ from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import advance, show_lane, step_lanes
 from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.episodes import EpisodeData, changes_of, empty_episodes, grow, store
+from envs.simulation.market.episodes import EpisodeData, Episodes, changes_of, empty_episodes, grow, store
 from envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
-from envs.simulation.market.state import CHARGES_PER_USD, N_MARKS, Rules, clear_lane, copy_lanes, empty_lanes
-from envs.simulation.market.timeline import lane_timeline
-from envs.simulation.series import Bools, Floats, Ints
+from envs.simulation.market.state import (
+    CHARGES_PER_USD,
+    N_MARKS,
+    NEVER,
+    Lanes,
+    Offers,
+    Rules,
+    clear_lane,
+    copy_lanes,
+    empty_lanes,
+)
+from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.simulation.snapshot import Category, arrays_of, empty_observation
-from envs.simulation.timeline import Timeline
+from envs.simulation.timeline import Segment, Timeline, used
 from envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
+
+_BILLED = (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING)
+
+
+def lane_timeline(lanes: Lanes, episodes: Episodes, offers: Offers, spec: WorldSpec, lane: int) -> Timeline:
+    """What the log and the present state of a lane tell."""
+    slot = int(lanes.episode_of_lane[lane])
+    now = int(lanes.lane[lane, at.NOW_S])
+    rows = lanes.log[lane, : lanes.lane[lane, at.LOG_N]]
+    stays = []
+    for row in rows[rows[:, at.LOG_KIND] == at.SEGMENT]:
+        job, c, start, end, late = (int(value) for value in row[at.LOG_JOB :])
+        stays.append((job, c, start, end, bool(late)))
+    for job in np.flatnonzero(np.isin(lanes.job[lane, :, at.PHASE], _BILLED)).tolist():
+        start = int(lanes.job[lane, job, at.BILLED_FROM_S])
+        stays.append(
+            (job, int(lanes.job[lane, job, at.OFFER]), start, now, bool(lanes.job[lane, job, at.MISSES] > 0))
+        )
+    segments = tuple(
+        Segment(
+            job=job,
+            cluster=c,
+            start=float(start),
+            end=float(end),
+            executors=int(episodes.job[slot, job, at.EXECUTORS]),
+            category=int(episodes.job[slot, job, at.CATEGORY]),
+            missed=late,
+        )
+        for job, c, start, end, late in sorted(stays, key=lambda stay: (stay[2], stay[0]))
+    )
+    n_offers = spec.n_clusters
+    return Timeline(
+        cluster_names=spec.cluster_names,
+        time_unit="s",
+        end=float(now),
+        segments=segments,
+        capacity=tuple(_capacity(episodes, offers, slot, c, now) for c in range(n_offers)),
+        used=used(segments, n_offers),
+        price_usd_hour=tuple(_price(episodes, slot, c, now) for c in range(n_offers)),
+        misses=_moments(rows, at.MISS),
+        interruptions=_moments(rows, at.INTERRUPTION),
+    )
+
+
+def _moments(
+    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: int
+) -> tuple[tuple[float, int], ...]:
+    chosen = rows[rows[:, at.LOG_KIND] == kind]
+    return tuple((float(row[at.LOG_END_S]), int(row[at.LOG_OFFER])) for row in chosen)
+
+
+def _capacity(episodes: Episodes, offers: Offers, slot: int, c: int, now: int) -> StepSeries:
+    rows = _rows(episodes.up[slot, c])
+    capacity = rows[:, at.UP].astype(np.float64) * float(offers.fixed[c, at.QUOTA])
+    return StepSeries(rows[:, at.SINCE].copy(), capacity).window(0, max(now, 1))
+
+
+def _price(episodes: Episodes, slot: int, c: int, now: int) -> StepSeries:
+    rows = _rows(episodes.price[slot, c])
+    usd = rows[:, at.PRICE].astype(np.float64) / 1e6
+    return StepSeries(rows[:, at.SINCE].copy(), usd).window(0, max(now, 1))
+
+
+def _rows(rows: Ints) -> Ints:
+    """The rows in use: the last of them ends never."""
+    return rows[: int(np.argmax(rows[:, at.UNTIL] == NEVER)) + 1]
+
 
 COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 # Typical magnitudes of a decision's components under cheapest-spot placement.
@@ -224,11 +300,7 @@ class MarketWorld(CompiledWorld):
         self.lanes.lane[lanes, at.LIMIT] = limit
 
     def timeline(self, lane: int = 0) -> Timeline:
-        """What happened in a lane so far.
-
-        Raises:
-            WorldError: unless the world was made with record=True.
-        """
+        """What happened in a lane so far. Raises WorldError unless the world was made with record=True."""
         if not self.record:
             raise WorldError("this world keeps no history: make it with record=True to draw it")
         return lane_timeline(self.lanes, self.episodes, self.offers, self.spec, lane)

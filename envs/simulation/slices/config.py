@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.world import WorldError
+from envs.simulation.world import WorldError, at_least, bounds, require, shares
 
 CHAPTER_5 = "chapter5"
 CHAPTER_4 = "chapter4"
@@ -91,11 +90,7 @@ class WorkloadConfig:
     overhead: float = 0.01
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
         self.arrivals.validate()
         probabilities = (self.general, self.time_critical, self.streaming)
         if min(probabilities) < 0 or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-9):
@@ -103,35 +98,21 @@ class WorkloadConfig:
                 "workload.general, time_critical and streaming are probabilities that sum to 1, got "
                 f"{self.general}, {self.time_critical}, {self.streaming}"
             )
-        lows: tuple[tuple[str, Sequence[float], float], ...] = (
-            ("request", self.request, 1),
-            ("streaming_request", self.streaming_request, 1),
-            ("request_spread", self.request_spread, 0),
-            ("standard", self.standard, 1),
-            ("streaming_standard", self.streaming_standard, 1),
-            ("executions", self.executions, 1),
-            ("period_factor", self.period_factor, 0),
-            ("peak_factor", self.peak_factor, 1),
-            ("expected_hetero", self.expected_hetero, 1),
-            ("sensitivity", self.sensitivity, 0),
-            ("slack", self.slack, 0),
+        bounds(self, "workload", 1, "request", "streaming_request", "standard", "streaming_standard")
+        bounds(self, "workload", 1, "executions", "peak_factor", "expected_hetero")
+        bounds(self, "workload", 0, "request_spread", "period_factor", "sensitivity", "slack")
+        shares(self, "workload", "peak_probability")
+        require(
+            0 <= self.max_peaks <= 4,
+            f"workload.max_peaks is {self.max_peaks}",
+            "0 to 4 (of 10 slots, so that the peak is not the mode)",
         )
-        for name, bounds, lowest in lows:
-            if len(bounds) != 2 or not lowest <= bounds[0] <= bounds[1] < math.inf:
-                raise WorldError(
-                    f"workload.{name} needs two bounds [a, b] with {lowest} <= a <= b, got {list(bounds)}"
-                )
-        if not 0.0 <= self.peak_probability <= 1.0:
-            raise WorldError(f"workload.peak_probability must lie in [0, 1], got {self.peak_probability}")
-        if not 0 <= self.max_peaks <= 4:
-            raise WorldError(
-                f"workload.max_peaks must lie in 0..4 (of 10 slots, so that the peak is not the mode), "
-                f"got {self.max_peaks}"
-            )
-        if not 0.0 <= self.overhead <= 1.0 + self.slack[0]:
-            raise WorldError(f"workload.overhead must lie in [0, 1 + lowest slack], got {self.overhead}")
-        if not self.zeta >= 0.0:
-            raise WorldError(f"workload.zeta must be >= 0, got {self.zeta}")
+        require(
+            0.0 <= self.overhead <= 1.0 + self.slack[0],
+            f"workload.overhead is {self.overhead}",
+            "0 to 1 + the lowest slack",
+        )
+        at_least(self, "workload", 0, "zeta")
 
     def largest_request(self) -> int:
         """Upper bound of the executors one execution can ask for."""
@@ -165,19 +146,11 @@ class ValueConfig:
     eta: float = 0.1
 
     def validate(self) -> None:
-        """Check every parameter.
-
-        Raises:
-            WorldError: one line naming the parameter, its value and what is expected.
-        """
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
         if self.kind not in (CHAPTER_5, CHAPTER_4):
             raise WorldError(f"unknown value.kind {self.kind!r}: expected {CHAPTER_5} or {CHAPTER_4}")
-        if not 0.0 <= self.beta <= 1.0:
-            raise WorldError(f"value.beta must lie in [0, 1], got {self.beta}")
-        if not (1.0 <= self.p_m < math.inf and 1.0 <= self.p_psi < math.inf):
-            raise WorldError(
-                f"value.p_m and value.p_psi must be >= 1 (eq. 5.1), got {self.p_m} and {self.p_psi}"
-            )
+        shares(self, "value", "beta")
+        at_least(self, "value", 1, "p_m", "p_psi")
 
 
 @dataclass
@@ -241,17 +214,13 @@ class SliceWorldConfig:
                 "capacities must be >= 1 and hetero_factors > 0, got "
                 f"{list(self.capacities)} and {list(self.hetero_factors)}"
             )
-        if self.elastic_step < 1 or self.elastic_max < 0 or self.elastic_window < 1:
-            raise WorldError(
-                "elasticity needs elastic_step >= 1, elastic_max >= 0 and elastic_window >= 1, got "
-                f"{self.elastic_step}, {self.elastic_max} and {self.elastic_window}"
-            )
-        if not self.elastic_threshold > 0.0:
-            raise WorldError(f"elastic_threshold must be > 0, got {self.elastic_threshold}")
+        at_least(self, "env", 1, "elastic_step", "elastic_window", "window")
         if self.n_jobs < 1:
             raise WorldError(f"the workload is empty: n_jobs must be >= 1, got {self.n_jobs}")
-        if self.window < 1:
-            raise WorldError(f"window must be >= 1, got {self.window}")
+        at_least(self, "env", 0, "elastic_max")
+        require(
+            self.elastic_threshold > 0, f"env.elastic_threshold is {self.elastic_threshold}", "a number > 0"
+        )
         self.workload.validate()
         self.value.validate()
         if self.workload.largest_request() > min(self.capacities):

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from envs.simulation import columns as col
 from envs.simulation.series import Bools, Floats, Ints, StepSeries
 from envs.simulation.snapshot import Category, arrays_of, empty_observation
-from envs.simulation.spot.job import JobSource, SpotJob
-from envs.simulation.spot.lanes import empty_lanes, load, run_tick, show
+from envs.simulation.spot.lanes import JobSource, SpotJob, empty_lanes, load, run_tick, show
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 

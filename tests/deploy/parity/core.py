@@ -16,11 +16,18 @@ import numpy as np
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import may_move, share_after, work_done_s
-from envs.simulation.market.clock import advance, fill_window, live_instant, next_instant, sample_occupation
+from envs.simulation.market.clock import (
+    advance,
+    catch,
+    fill_window,
+    live_instant,
+    look_at,
+    next_instant,
+    sample_occupation,
+)
+from envs.simulation.market.episodes import sync_availability, sync_price
 from envs.simulation.market.members import is_client
-from envs.simulation.market.net import catch, look_at
 from envs.simulation.market.placement import apply_decision
-from envs.simulation.market.quotes import sync_availability, sync_price
 from envs.simulation.market.state import NEVER, clear_lane
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import Ints

@@ -13,8 +13,8 @@ from deploy.model.transfers import Transfers
 from deploy.runners.base import Printed
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import share_done
+from envs.simulation.market.episodes import recent_availability, sync_price
 from envs.simulation.market.members import is_client
-from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of

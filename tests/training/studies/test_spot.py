@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
-from envs.simulation.spot.job import SpotJob
+from envs.simulation.spot.lanes import SpotJob
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
 from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig

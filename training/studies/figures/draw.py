@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from omegaconf import OmegaConf
 
 from envs.simulation.series import Floats, Ints
-from envs.simulation.slices.metrics import LEAST_COST
+from envs.simulation.slices.world import LEAST_COST
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Timeline
 from training.config import UsageError

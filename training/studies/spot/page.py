@@ -17,7 +17,7 @@ from agents.spot.skynomad import SkyNomadPolicy
 from agents.stored import policy_file
 from envs.simulation.series import Floats
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.spot.job import JobSource, SpotJob
+from envs.simulation.spot.lanes import JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import Split
 from envs.simulation.world import EpisodeKey

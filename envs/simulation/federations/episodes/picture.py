@@ -48,6 +48,10 @@ from envs.simulation.snapshot import (
 class ViewEstimates(RoundEstimates):
     """The estimates of an application that runs; times are on each client's first offer.
 
+    A scheduler sees when its tasks start and deliver; it does not see the simulation's means. Everything here
+    is measured, but for the relative speeds of offers (instance types are compared before anything runs) and,
+    where pre-scheduling has been done (`measured`), the mean times themselves.
+
     Args:
         view: the application, at its beginning.
         measured: whether pre-scheduling has measured the mean times (Brum 2023, section 6.1).

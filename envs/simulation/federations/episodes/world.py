@@ -19,8 +19,8 @@ from envs.simulation.questions import QuestionLane, QuestionWorld
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
 from envs.simulation.streams import episode_sequence
-from envs.simulation.timeline import Segment, Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.timeline import Segment, Timeline, constant, used
+from envs.simulation.world import EpisodeKey
 
 # Where the episodes of a federated world come from.
 
@@ -83,35 +83,22 @@ def timeline_of(world: RoundsWorld, offer_names: tuple[str, ...]) -> Timeline:
         ]
         interruptions += [(float(bill.end_s), bill.offer) for bill in member.bills if bill.by_provider]
     end = max(1, world.now_s)
-    offers = range(len(offer_names))
-    room = StepSeries(np.zeros(1, np.int64), np.full(1, float(len(members))))
     return Timeline(
         cluster_names=offer_names,
         time_unit="s",
         end=float(end),
         segments=tuple(sorted(segments, key=lambda segment: segment.start)),
-        capacity=(room,) * len(offer_names),
-        used=tuple(_used([item for item in segments if item.cluster == offer]) for offer in offers),
-        price_usd_hour=tuple(_price(world, offer, end) for offer in offers),
-        misses=(),
+        capacity=(constant(len(members)),) * len(offer_names),
+        used=used(segments, len(offer_names)),
+        price_usd_hour=tuple(_price(world, offer, end) for offer in range(len(offer_names))),
         interruptions=tuple(sorted(interruptions)),
     )
-
-
-def _used(segments: list[Segment]) -> StepSeries:
-    """Instances held over time."""
-    changes: dict[int, int] = {0: 0}
-    for segment in segments:
-        changes[int(segment.start)] = changes.get(int(segment.start), 0) + 1
-        changes[int(segment.end)] = changes.get(int(segment.end), 0) - 1
-    times = sorted(changes)
-    return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))
 
 
 def _price(world: RoundsWorld, offer: int, end_s: int) -> StepSeries:
     """The price, looked at 200 times; 0 where the application has no such offer."""
     if offer >= len(world.offers):
-        return StepSeries(np.zeros(1, np.int64), np.zeros(1))
+        return constant(0.0)
     times = np.unique(np.linspace(0, end_s, 200).astype(np.int64))
     return StepSeries(times, np.array([world.offers[offer].tariff.usd_hour(int(time)) for time in times]))
 
@@ -202,21 +189,16 @@ class FederatedWorld(QuestionWorld[_Lane]):
         self, source: ApplicationSource, n_lanes: int, time_weight: float = 2.5, measured: bool = False
     ) -> None:
         self.source, self.time_weight, self.measured = source, time_weight, measured
-        spec = WorldSpec(
+        super().__init__(
+            n_lanes,
+            source.offer_names,
+            (time_weight, 1.0),
             name="federated",
-            window=1,
-            n_clusters=source.n_offers,
-            cluster_names=source.offer_names,
             components=COMPONENTS,
-            weights=(time_weight, 1.0),
             scales=(10.0, 10.0),
             metrics=METRICS,
-            higher_is_better=(False,) * len(METRICS),
-            time_unit="s",
-            objective_weights=(time_weight, 1.0),
             federated=True,
         )
-        super().__init__(spec, n_lanes)
 
     def truncated(self, lane: int) -> bool:
         """Whether the finished episode was cut short by the limit of decisions."""

@@ -258,7 +258,7 @@ class EpochTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """One participant. Times are means; each round's own are drawn (`draws.py`).
+    """One participant. Times are means; each round's own are drawn (`draws`).
 
     Attributes:
         name: unique, as tables show it.

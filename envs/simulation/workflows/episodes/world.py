@@ -12,7 +12,6 @@ import numpy as np
 from envs.simulation import columns as col
 from envs.simulation.market.config import PROVIDERS
 from envs.simulation.questions import QuestionLane, QuestionWorld
-from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
@@ -23,11 +22,11 @@ from envs.simulation.snapshot import (
     derive_into,
 )
 from envs.simulation.snapshot import request_beyond as beyond
-from envs.simulation.timeline import Segment, Timeline
+from envs.simulation.timeline import Segment, Timeline, held, used
 from envs.simulation.workflows.episodes.case import Case, CaseSource
 from envs.simulation.workflows.episodes.execution import IDLE, NONE, Asking, Execution, Question
 from envs.simulation.workflows.episodes.options import on_demand_usd
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey
 
 _MARKET = [col.AVAILABLE, col.CAPACITY_NOW, col.PRICE_USD_HOUR, col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S]
 
@@ -197,30 +196,20 @@ def timeline_of(execution: Execution) -> Timeline:
         for step, place, start_s, end_s in ran
         if end_s > start_s
     ]
-    spans = [(one.cluster, one.start, one.end) for one in segments]
-    held = execution.held + [(one.place, one.since_s, now_s) for one in execution.instances]
-    rows = range(len(case.offers))
+    rented = execution.held + [(one.place, one.since_s, now_s) for one in execution.instances]
     return Timeline(
         cluster_names=tuple(offer.name for offer in case.offers),
         time_unit="s",
         end=max(1.0, now_s),
         segments=tuple(sorted(segments, key=lambda segment: segment.start)),
-        capacity=tuple(_number(held, c) for c in rows),
-        used=tuple(_number(spans, c) for c in rows),
+        capacity=tuple(
+            held((start, end, 1) for place, start, end in rented if place == c)
+            for c in range(len(case.offers))
+        ),
+        used=used(segments, len(case.offers)),
         price_usd_hour=tuple(quotes.prices for quotes in case.quotes),
         interruptions=tuple(execution.lost),
     )
-
-
-def _number(spans: list[tuple[int, float, float]], place: int) -> StepSeries:
-    """How many of the (place, start, end) at a place there are, over time."""
-    changes: dict[int, int] = {0: 0}
-    for there, start_s, end_s in spans:
-        if there == place:
-            for time_s, change in ((int(start_s), 1), (int(end_s), -1)):
-                changes[time_s] = changes.get(time_s, 0) + change
-    times = sorted(changes)
-    return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))
 
 
 MISSED_PERCENT = 100.0
@@ -261,20 +250,15 @@ class WorkflowWorld(QuestionWorld[_Lane]):
 
     def __init__(self, source: CaseSource, n_lanes: int) -> None:
         self.source = source
-        spec = WorldSpec(
+        super().__init__(
+            n_lanes,
+            [offer.name for offer in source.offers],
+            (1.0, 1.0),
             name="workflows",
-            window=1,
-            n_clusters=len(source.offers),
-            cluster_names=tuple(offer.name for offer in source.offers),
             components=COMPONENTS,
-            weights=(1.0, 1.0),
             scales=(10.0, 10.0),
             metrics=METRICS,
-            higher_is_better=(False,) * len(METRICS),
-            time_unit="s",
-            objective_weights=(1.0, 1.0),
         )
-        super().__init__(spec, n_lanes)
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode."""
