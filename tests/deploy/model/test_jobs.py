@@ -361,7 +361,7 @@ def test_private_files_along_very_many_ways_take_no_time() -> None:
 
 
 def test_private_data_where_the_job_may_not_run_are_refused() -> None:
-    with pytest.raises(ValidationError, match="step 'sums' may run in n only, where places"):
+    with pytest.raises(ValidationError, match="'sums' may run in n only, where places"):
         workflow(step("sums", "north"), files=PRIVATE, places={"regions": ["s"]})
 
 

@@ -215,14 +215,14 @@ def contents(made_once: Identity) -> dict[Path, bytes]:
 
 def test_only_the_owner_reads_them(made_once: Identity) -> None:
     files = list(contents(made_once))
-    assert len(files) == 6 + 4
+    assert len(files) == 7 + 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE(file.parent.stat().st_mode) for file in files} == {0o700}
 
 
 def test_a_superlink_is_shown_its_own_secrets_and_no_clients(made_once: Identity) -> None:
     shown = {file.name for file in made_once.shown_key.parent.iterdir()}
-    assert shown == {"authority.pem", "superlink.pem", "superlink.key", "control.token"}
+    assert shown == {"authority.pem", "superlink.pem", "superlink.key", "control.token", "runtime.token"}
 
 
 def test_what_a_superlink_does_to_its_copies_is_not_believed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_what_a_superlink_does_to_its_copies_is_not_believed(tmp_path: Path) -> 
     make(made_once)
     before = contents(made_once)
     (tmp_path / "store.key").write_text("the scheduler's")
-    for name in ("authority.pem", "superlink.pem", "superlink.key", "control.token"):
+    for name in ("authority.pem", "superlink.pem", "superlink.key", "control.token", "runtime.token"):
         (tmp_path / "superlink" / name).unlink()
         (tmp_path / "superlink" / name).symlink_to(tmp_path / "store.key")
     assert made_once.token() == before[tmp_path / "keys/control.token"].decode()
