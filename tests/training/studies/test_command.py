@@ -243,5 +243,5 @@ def test_another_version_of_the_code_is_played(tmp_path: Path) -> None:
 
 def test_a_failed_evaluation_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="action mask"):
-        play(EvaluationCache(tmp_path, "v1"), lambda: Fixed(3))
-    assert list(tmp_path.iterdir()) == []
+        play(EvaluationCache(tmp_path / "cache", "v1"), lambda: Fixed(3))
+    assert list((tmp_path / "cache").glob("*")) == []

@@ -208,7 +208,7 @@ def test_what_lacks_its_training_is_named_and_the_others_are_measured(tmp_path: 
     assert begun_experiments(calls) == EXPERIMENTS
     assert calls[-1] == "training/publish.py study=liu2022"
     assert "error: figure_4_4\n" in done.stderr
-    assert "not begun_experiments: figure_4_4 table_4_2\n" in done.stderr
+    assert "not measured: figure_4_4 table_4_2\n" in done.stderr
 
 
 @pytest.mark.parametrize("code", [2, 130])
