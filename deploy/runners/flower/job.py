@@ -364,16 +364,18 @@ class FlowerJob:
             try:
                 status = agent.status()
                 known = {process.process_id: process.state for process in status.processes}
-                # The server's is told of again: that it was started may not have been written down.
-                if mine in known and (name != SERVER or known[mine] != "running"):
+                server = self.server if name == SERVER else None
+                # A running server is told again, as its start may not have been written down.
+                if mine in known and (server is None or known[mine] != "running"):
                     return ""
                 for other, state in known.items():
                     # An earlier attempt on the same instance.
-                    if state == "running" and other.rpartition(".")[0] == mine.rpartition(".")[0]:
+                    earlier = other != mine and other.rpartition(".")[0] == mine.rpartition(".")[0]
+                    if earlier and state == "running":
                         end_process(agent, other)
                 place = f"{status.workdir}/{folder}"
-                if name == SERVER and self.server is not None:
-                    self._start_server(agent, self.server, assignment, place)
+                if server is not None:
+                    self._start_server(agent, server, assignment, place)
                     return ""
                 agent.put_file(f"{folder}/authority.pem", self._identity.authority)
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))

@@ -231,3 +231,36 @@ def test_a_job_says_what_its_server_must_have() -> None:
     clash = json.dumps({"app": "mean", "rounds": 2, "clients": [{"name": "server"}], "server": {}})
     with pytest.raises(ValidationError, match="a client is called 'server'"):
         Flower.model_validate_json(clash)
+
+
+def states(server: ServerStage) -> list[str]:
+    return [one.state for one in server.played.processes[server.address].values()]
+
+
+def test_a_start_that_was_not_written_down_leaves_the_server_running(server: ServerStage) -> None:
+    running(server)
+    job = server.stage.job()
+    job.record.server.seen = False
+    job.save()
+    server.stage.restart()
+    insist(server.stage.begin)
+    insist(partial(server.stage.runner.ensure, server.assignment))
+    server.look()
+    assert server.look().phase is Phase.RUNNING
+    assert states(server) == ["running"]
+    assert len(server.played.list) == 1
+
+
+def test_a_client_may_be_called_server_where_none_is_placed(stage: Stage) -> None:
+    """While its node is starting, looks leave its process alone."""
+    stage.spec = job_spec("mean", 4, {"server": {}})
+    node = Node("i-1", "127.1.0.1", 1, "token", 1, 1.0)
+    key = TaskKey("job", "client-server")
+    assignment = Assignment(key, 1, stage.spec, (node,), str(stage.folder / "work"))
+    insist(partial(stage.runner.ensure, assignment))
+    for _ in range(3):
+        for held in stage.runner._jobs.values():
+            if held.job is not None:
+                held.job._next_look_s = held.job._next_start_s = 0.0
+        assert stage.runner.reports([assignment])[0].phase is Phase.STARTING
+    assert [one.state for one in stage.played.processes[node.address].values()] == ["running"]
