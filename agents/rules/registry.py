@@ -92,7 +92,7 @@ class RuleParameters:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule and what is known of it."""
+    """A rule, its names, its source and where it can decide."""
 
     name: str  # what commands call it
     title: str  # what tables call it

@@ -39,7 +39,7 @@ class Training:
         config: Mapping[str, Value] | None = None,
     ) -> None:
         self._setup = read_setup()
-        # On an instance of its own nobody has made it.
+        # A new instance of a placed server does not have the folder yet.
         self._setup.status_file.parent.mkdir(parents=True, exist_ok=True)
         self._grid = SafeGrid(grid)
         self._initial = initial

@@ -100,7 +100,7 @@ def _gpu(nvml: Any, handle: Any, driver: str) -> GpuStatus:
 
 
 class GpuWatch:
-    """Polls the GPUs in a thread of its own, so that a driver that hangs blocks nobody."""
+    """Polls the GPUs in its own thread, so that a hung driver blocks nothing else."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = Nvml() if nvml is None else nvml

@@ -42,7 +42,7 @@ class Region(Part):
     """One region."""
 
     image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")]  # AMI with Python and this package; see `node`
-    # of every instance. It should let in nobody but its own members and the scheduler.
+    # of every instance; it should admit only its own members and the scheduler
     security_group: Annotated[str, Field(pattern=r"^sg-[0-9a-f]+$")]
     # one for each zone that may be used
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
@@ -58,7 +58,7 @@ class AwsConfig(CloudConfig):
     regions: Annotated[dict[str, Region], Field(min_length=1)]
     instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]
     instance_profile: _Name | None = None  # name of the nodes' instance profile; None: they may call nothing
-    key_name: str | None = None  # SSH key pair; None: nobody can log in
+    key_name: str | None = None  # SSH key pair; None: no SSH login
     disk_gib: Annotated[int, Field(ge=8, le=16384)] = 50  # encrypted root disk (gp3)
     owner: Annotated[str, Field(max_length=256)] = ""  # tag of everything that is rented
     # more tags

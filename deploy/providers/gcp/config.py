@@ -143,7 +143,7 @@ def instance_name(request: LaunchRequest) -> str:
     """At most 63 characters; the same request always gives the same."""
     token = request.client_token
     if _PLAIN.fullmatch(token) is None:
-        # Nobody can read the token back from this: such an instance's end is known only while it is listed.
+        # The token cannot be recovered from this name: its end is seen only while it is listed.
         token = f"h-{_digest(token, 32)}"
     return f"sw-{_digest(request.deployment, 6)}-{_digest(request.offer_id, 6)}-{token}"
 
