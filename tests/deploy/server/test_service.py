@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -235,6 +236,26 @@ def test_a_port_in_use_or_of_another_machine_is_told_in_one_line(capsys: pytest.
     assert told.out == ""
     assert told.err.startswith(f"error: port {port} on 127.0.0.1 is in use: stop what uses it")
     assert told.err.count("\n") == 1
+
+
+def test_no_answer_waits_for_an_acknowledgement() -> None:
+    """Else the body of each waits for that of its headers, which clients delay by 40 ms."""
+
+    async def accepted() -> int:
+        heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            sock = writer.get_extra_info("socket")
+            heard.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = bind("127.0.0.1", 0)
+        async with await asyncio.start_server(note, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.close()
+            return await heard
+
+    assert asyncio.run(accepted()) == 1
 
 
 @pytest.mark.parametrize(
