@@ -41,6 +41,12 @@ QUESTION_RULES = {
     "always_on_demand": QuestionRule(
         "federated", f"{_ROUNDS}.always_on:always_on_demand", "Always on, on demand", "Sinha 2025, Table I"
     ),
+    "dynamic_scheduler": QuestionRule(
+        "federated",
+        f"{_ROUNDS}.dynamic_scheduler:DynamicScheduler",
+        "Dynamic Scheduler",
+        "Brum 2023, Algorithms 1 to 3",
+    ),
     "bag_cost": QuestionRule(
         "bags", "agents.bags.cost:BagCost", "Expected cost of a bag's tasks", "Spotweave, docs/bags.md"
     ),

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from agents.federated.mapping.initial import InfeasibleMappingError
+from agents.federated.rules.dynamic_scheduler import DynamicScheduler
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from agents.federated.schedulers.observing import moved, select_instance
 from envs.federated_data.multi_fedls import load_application, load_clouds
+from envs.simulation import columns as col
 from envs.simulation.federations.model import Federation, Placement
 from envs.simulation.federations.rounds.application import (
     SERVER,
@@ -24,6 +26,7 @@ from envs.simulation.federations.rounds.application import (
 from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
+from envs.simulation.snapshot import Category, Observation, empty_observation
 from tests.federation_cases import quotas_kept, random_federation
 
 
@@ -281,3 +284,52 @@ def test_one_slow_round_is_not_a_degradation() -> None:
 def test_a_move_factor_must_mean_something() -> None:
     with pytest.raises(ValueError, match=r"move_factor is 1\.0"):
         MultiFedLS(til(), move_factor=1.0)
+
+
+def lost(*offers: tuple[float, float, bool]) -> Observation:
+    """A client without an instance, 600 s before the others have delivered, whose instances cost 2 USD an hour.
+
+    `offers`: USD an hour, seconds of its epoch after a launch of 100 s, whether on spot.
+    """
+    seen = empty_observation(1, len(offers), (1,))
+    job, clusters, pairs = seen["jobs"][0, 0], seen["clusters"][0], seen["pairs"][0, 0]
+    job[[col.PRESENT, col.OWES, col.EXECUTIONS]] = 1
+    job[col.CATEGORY] = Category.FEDERATED
+    job[[col.ROUND_LEFT_S, col.ROUND_S]] = 600
+    job[col.OTHERS_USD_HOUR] = 2
+    clusters[:, col.LAUNCH_S] = 100
+    clusters[:, [col.CAPACITY_MAX, col.CAPACITY_NOW]] = 1
+    pairs[:, col.REQUEST] = 1
+    for number, (usd_hour, epoch_s, spot) in enumerate(offers):
+        clusters[number, [col.PRICE_USD_HOUR, col.IS_SPOT]] = usd_hour, spot
+        pairs[number, col.EXECUTION_S] = epoch_s
+    seen["action_mask"][:] = 1
+    return seen
+
+
+def chosen(seen: Observation, alpha: float = 0.5) -> int:
+    return int(DynamicScheduler(alpha).act_batch(seen, np.zeros(1, np.int64))[0])
+
+
+def test_from_an_observation_it_weighs_the_rounds_time_and_cost() -> None:
+    # The round takes 1,000 s at 3 USD an hour or 600 s at 5: 0.833 USD both.
+    assert chosen(lost((1, 900, True), (3, 500, True))) == 1
+    assert chosen(lost((1, 900, True), (3.1, 500, True)), alpha=1) == 0
+    assert chosen(lost((1, 900, True), (30, 500, True)), alpha=0) == 1
+    # 0.833 USD in 1,000 s or 2 USD in 600 s: 0.5 * 0.417 + 0.5 * 1 against 0.5 * 1 + 0.5 * 0.6.
+    assert chosen(lost((1, 900, True), (10, 500, True))) == 0
+    # Faster than the others is worth nothing.
+    assert chosen(lost((1, 500, True), (3, 100, True)), alpha=0.01) == 0
+
+
+def test_from_an_observation_it_keeps_what_runs_and_prefers_spot() -> None:
+    seen = lost((1, 500, True), (0.1, 500, False), (2, 500, True))
+    assert chosen(seen) == 0
+    seen["action_mask"][0, [0, 2]] = 0
+    assert chosen(seen) == 1
+    seen["action_mask"][0, 1] = 0
+    assert chosen(seen) == 3
+    seen["action_mask"][0, 2] = seen["pairs"][0, 0, 2, col.HERE] = 1
+    assert chosen(seen) == 2
+    with pytest.raises(ValueError, match="alpha=1.5: expected 0"):
+        DynamicScheduler(1.5)

@@ -11,11 +11,11 @@ from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import SERVER, Market
 from envs.simulation.federations.rounds.decisions import Answer, Placement, Question
 from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.series import Ints
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation
 
-_OTHER_MARKET_USD_HOUR = 1e6
-"""Added to the price of offers of the other market, which are taken only where there is nothing else."""
+_OTHER_MARKET = 1e6
+"""Added to the value of offers of the other market, which are taken only where there is nothing else."""
 
 
 class AlwaysOn(Policy):
@@ -54,16 +54,19 @@ always_on_demand = partial(AlwaysOn, Market.ON_DEMAND)
 
 def kept_or_cheapest(observations: Observation, spot: bool) -> Ints:
     """(n,) the own offer of a task that has one, else the cheapest valid one of the market, else none."""
-    clusters, pairs = observations["clusters"], observations["pairs"][:, 0]
-    n_offers = clusters.shape[1]
-    valid = observations["action_mask"][:, : n_offers + 1] != 0
-    here = (pairs[..., col.HERE] > 0) & valid[:, :n_offers]
-    is_spot = clusters[..., col.IS_SPOT] > 0
-    price = clusters[..., col.PRICE_USD_HOUR].astype(np.float64)
-    cost = np.where(is_spot == spot, price, price + _OTHER_MARKET_USD_HOUR)
-    cost = np.where(here, -1.0, np.where(valid[:, :n_offers], cost, np.inf))
-    best = cost.argmin(1)
-    found = np.isfinite(cost[np.arange(len(cost)), best])
+    return kept_or_best(observations, spot, observations["clusters"][..., col.PRICE_USD_HOUR].astype(np.float64))
+
+
+def kept_or_best(observations: Observation, spot: bool, value: Floats) -> Ints:
+    """The same, with the offer of the smallest value (n, C), at least 0, instead of the cheapest."""
+    n_offers = value.shape[1]
+    valid = observations["action_mask"][:, :n_offers] != 0
+    here = (observations["pairs"][:, 0, :, col.HERE] > 0) & valid
+    is_spot = observations["clusters"][..., col.IS_SPOT] > 0
+    value = np.where(is_spot == spot, value, value + _OTHER_MARKET)
+    value = np.where(here, -1.0, np.where(valid, value, np.inf))
+    best = value.argmin(1)
+    found = np.isfinite(value[np.arange(len(value)), best])
     return np.asarray(np.where(found, best, n_offers), np.int64)
 
 
