@@ -16,6 +16,7 @@ from flwr.supercore.run import Run
 
 from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.checkpoints import LINK_LOST, Participation, Setup, Status, one_line
+from deploy.fl.epoch import share_of
 
 _OWN_FAULT = (
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION,
@@ -158,7 +159,7 @@ class Round:
             client.owes = False
             client.delivered += 1
             # The clock may have been set back meanwhile.
-            client.last_epoch_s = max(0.0, time.time() - question.asked_s)
+            client.last_epoch_s = max(0.0, time.time() - question.asked_s) / share_of(reply.content)
             client.error = ""
             return
         client.asked_s = None

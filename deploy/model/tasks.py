@@ -104,7 +104,8 @@ class TaskReport:
         details: anything else, for the dashboard.
         next_due_s: streaming: epoch seconds when the data of the first unfinished batch are complete; None
             where not known.
-        execution_saved: streaming: share of that batch that a new attempt would not have to do again.
+        execution_saved: streaming: share of that batch that a new attempt would not have to do again;
+            federated: of the client's epoch.
         saved_region: where what was saved lies; "" where nothing was, or where that is not known.
     """
 

@@ -40,6 +40,16 @@ def known_process(agent: NodeClient, process_id: str) -> ProcessStatus | None:
         return None
 
 
+def file_of(agent: NodeClient, path: str, size: int) -> bytes | None:
+    """The first bytes of a file in a node's working folder; None if there is none. Raises NodeError."""
+    try:
+        return agent.get_file(path, size)
+    except NodeRefused as error:
+        if error.code != UNKNOWN:
+            raise
+        return None
+
+
 def end_process(agent: NodeClient, process_id: str) -> ProcessStatus | None:
     """End a process; None if its node does not know it. Raises RunnerError while it ends, NodeUnreachable."""
     try:

@@ -75,7 +75,8 @@ class Need:
     slack_s: float | None = None  # until its next deadline, negative when late; None without one
     executions_left: int = 1  # batches or rounds left; 1 for others
     period_s: float = 0.0  # between two batches; 0 for others
-    progress: float = 0.0  # share of the work that is done and saved, 0..1
+    # share of the work that is done and saved, 0..1; of a federated client that owes a result: of its epoch
+    progress: float = 0.0
     execution_saved: float = 0.0  # streaming: share of the next batch that is done and saved
     restart_s: float = 0.0  # to set up on fresh instances
     checkpoint_s: float = 0.0  # between two periodic checkpoints; 0 without
@@ -339,7 +340,7 @@ def _federated(task: Task, member: Membership) -> dict[str, object]:
         "kind": "federated",
         "standard_s": member.epoch_s,
         "executions_left": member.rounds_left,
-        "progress": 0.0,
+        "progress": task.execution_saved if member.owes else 0.0,
         "round": Round(
             idle=task.phase is Phase.WAITING,
             is_server=task.key.task == SERVER,

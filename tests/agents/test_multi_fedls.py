@@ -287,7 +287,7 @@ def test_a_move_factor_must_mean_something() -> None:
 
 
 def lost(*offers: tuple[float, float, bool]) -> Observation:
-    """A client without an instance, 600 s before the others have delivered, whose instances cost 2 USD an hour.
+    """A client without an instance, 600 s before the others have delivered, which cost 2 USD an hour.
 
     `offers`: USD an hour, seconds of its epoch after a launch of 100 s, whether on spot.
     """
@@ -331,5 +331,5 @@ def test_from_an_observation_it_keeps_what_runs_and_prefers_spot() -> None:
     assert chosen(seen) == 3
     seen["action_mask"][0, 2] = seen["pairs"][0, 0, 2, col.HERE] = 1
     assert chosen(seen) == 2
-    with pytest.raises(ValueError, match="alpha=1.5: expected 0"):
+    with pytest.raises(ValueError, match=r"alpha=1\.5: expected 0"):
         DynamicScheduler(1.5)

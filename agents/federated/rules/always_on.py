@@ -54,7 +54,9 @@ always_on_demand = partial(AlwaysOn, Market.ON_DEMAND)
 
 def kept_or_cheapest(observations: Observation, spot: bool) -> Ints:
     """(n,) the own offer of a task that has one, else the cheapest valid one of the market, else none."""
-    return kept_or_best(observations, spot, observations["clusters"][..., col.PRICE_USD_HOUR].astype(np.float64))
+    return kept_or_best(
+        observations, spot, observations["clusters"][..., col.PRICE_USD_HOUR].astype(np.float64)
+    )
 
 
 def kept_or_best(observations: Observation, spot: bool, value: Floats) -> Ints:

@@ -18,9 +18,10 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
 from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
+from deploy.runners.flower.epochs import Epochs
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.liveness import Liveness, Silence
+from deploy.runners.flower.liveness import Liveness, Silence, Take
 from deploy.runners.flower.server import PlacedServer
 from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobRecord
 from deploy.runners.flower.superlink import (
@@ -42,7 +43,7 @@ _MAX_STARTS = 5
 _HOPELESS_S = 60.0
 _NODES_S = 10.0
 """Time limit of starting nodes in one step; the next step continues."""
-_BROKERS = "brokers.json"
+_BROKERS, _STATE = "brokers.json", "state"
 
 
 class FlowerJob:
@@ -112,6 +113,7 @@ class FlowerJob:
             inspector,
             self.server,
         )
+        self.epochs = Epochs(folder / "epochs", settings.epoch_most_bytes)
         self.liveness = Liveness(settings, self.work.epoch_s)
         self._silence = Silence()
         self._next_start_s = 0.0
@@ -244,6 +246,18 @@ class FlowerJob:
         name, client = self.client(assignment)
         return self._unstarted.get(name, "") if assignment.attempt == client.attempt else ""
 
+    def taker(self, assignment: Assignment) -> Take | None:
+        """What keeps what an attempt has saved of its epoch, when its node is asked; None for the server."""
+        name, client = self.client(assignment)
+        if client is self.record.server or assignment.attempt != client.attempt:
+            return None
+        below = f"{self._below(name)}/{_STATE}"
+        return lambda agent, ended: self.epochs.take(agent, name, below, last=ended)
+
+    def _below(self, name: str) -> str:
+        """A task's folder below its instance's working folder."""
+        return f"flower/{self.job_id}.{name}"
+
     def participation(self, name: str) -> Participation | None:
         """What the ServerApp of the present run says of a client; None if it says nothing yet."""
         status = self.training.present_status
@@ -358,7 +372,7 @@ class FlowerJob:
     def _start_node(self, assignment: Assignment, name: str) -> str:
         """Start the attempt's SuperNode if it is not known to its node. Returns why it could not."""
         node = assignment.nodes[0]
-        folder = f"flower/{self.job_id}.{name}"
+        folder = self._below(name)
         mine = process_id(assignment)
         with connect(node) as agent:
             try:
@@ -381,6 +395,8 @@ class FlowerJob:
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
                 if self.work.brokers:
                     agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
+                if (own := self.participation(name)) is None or own.owes:
+                    self.epochs.give(agent, name, f"{folder}/{_STATE}")
                 agent.start_process(self._node_process(assignment, name, node.address, place))
             except (NodeError, RunnerError) as error:
                 return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
@@ -416,7 +432,7 @@ class FlowerJob:
                 *("--superlink", self.superlink.address),
                 *("--root-certificates", f"{state}/authority.pem"),
                 *("--auth-supernode-private-key", f"{state}/client.key"),
-                *("--node-config", app.node_config(config, name, f"{state}/state", brokers)),
+                *("--node-config", app.node_config(config, name, f"{state}/{_STATE}", brokers)),
             ),
             env={
                 "OMP_NUM_THREADS": str(assignment.nodes[0].vcpus),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deploy.fl.checkpoints import Participation
@@ -15,6 +16,7 @@ from deploy.runners.workers import Work, WorkerPool, connect, known_process
 # How attempts' processes are on their nodes: asked in threads, and who does not answer holds up no other.
 
 _FAST, _SLOW = 16, 4
+Take = Callable[[NodeClient, bool], None]
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,14 @@ class Probes:
         self._fast, self._slow = WorkerPool("flower-nodes", _FAST), WorkerPool("flower-slow-nodes", _SLOW)
         self._latest: dict[str, Probe] = {}
 
-    def begin(self, assignment: Assignment, process_id: str, *, words: bool) -> Work:
-        """Ask, unless the latest question is still open; `words`: also for its last words while it runs."""
+    def begin(
+        self, assignment: Assignment, process_id: str, *, words: bool, take: Take | None = None
+    ) -> Work:
+        """Ask, unless the latest question is still open.
+
+        `words`: also for its last words while it runs. `take`: what else is done while its node answers; it
+        is told whether the process has ended.
+        """
         name = assignment.attempt_id
         self.latest(assignment)
         if (work := self._fast.pending(name) or self._slow.pending(name)) is not None:
@@ -43,7 +51,7 @@ class Probes:
         before = self._latest.get(name)
         # Nodes that answer must not wait behind those that do not.
         pool = self._slow if before is not None and before.unreachable else self._fast
-        return pool.begin(name, lambda: _ask(assignment, process_id, words=words))
+        return pool.begin(name, lambda: _ask(assignment, process_id, words=words, take=take))
 
     def latest(self, assignment: Assignment) -> Probe | None:
         """The latest answer, None before there is one."""
@@ -64,7 +72,7 @@ class Probes:
         self._latest.pop(attempt_id, None)
 
 
-def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Probe:
+def _ask(assignment: Assignment, process_id: str, *, words: bool, take: Take | None) -> Probe:
     asked_s = time.monotonic()
     try:
         with connect(assignment.nodes[0]) as agent:
@@ -72,6 +80,8 @@ def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Probe:
             if process is None:
                 return Probe(asked_s)
             ended = process.state != "running"
+            if take is not None:
+                take(agent, ended)
             return Probe(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
     except NodeError as error:
         return Probe(asked_s, unreachable=" ".join(str(error).split())[:200])

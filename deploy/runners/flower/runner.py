@@ -292,11 +292,11 @@ class FlowerRunner(AsyncRunner):
         if held is None or held.job is None or held.late or held.job.over or not assignment.nodes:
             return None
         try:
-            words = wants_words(held.job, assignment)
+            words, take = wants_words(held.job, assignment), held.job.taker(assignment)
         except Exception:
             # `_report` says what is wrong.
             return None
-        return self._probes.begin(assignment, process_id(assignment), words=words)
+        return self._probes.begin(assignment, process_id(assignment), words=words, take=take)
 
     def _report(self, assignment: Assignment) -> TaskReport:
         """Report one attempt; errors are confined to it."""
@@ -429,6 +429,9 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         last_execution_s=own.last_epoch_s if own else None,
         delivered=present is not None and not present.owes,
         execution_since_s=present.asked_s if present and present.owes and phase is Phase.RUNNING else None,
+        execution_saved=job.epochs.share(name, completed + 1)
+        if present is not None and present.owes
+        else 0.0,
         details=details,
     )
 

@@ -16,7 +16,7 @@ from deploy.fl.checkpoints import SETUP_VARIABLE
 from deploy.model.jobs import SERVER
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError, NodeRefused
+from deploy.node.client import NodeClient, NodeError
 from deploy.runners.flower.checkpoint_sync import (
     CHECKPOINTS,
     FILES_MOST,
@@ -30,7 +30,7 @@ from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.superlink import QUIET
 from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workers import UNKNOWN, connect
+from deploy.runners.workers import connect, file_of
 from deploy.security.untrusted import unlink_beneath
 
 _KEEP = 2
@@ -148,7 +148,7 @@ class PlacedServer:
     def _take(self, agent: NodeClient) -> None:
         lines = agent.last_log(self._process, _LAST_LINES_BYTES).decode(errors="replace").splitlines()
         self.last_line = lines[-1][:300] if lines else ""
-        content = _file(agent, f"{self.below}/{STATUS}", STATUS_MOST_BYTES)
+        content = file_of(agent, f"{self.below}/{STATUS}", STATUS_MOST_BYTES + 1)
         if content is None or content == self._taken:
             return
         try:
@@ -167,7 +167,7 @@ class PlacedServer:
         here = self._results.names(CHECKPOINTS, FILES_MOST)
         if checkpoints.file_name(number) in here:
             return True
-        content = _file(agent, f"{self.below}/{name}", self._most_bytes)
+        content = file_of(agent, f"{self.below}/{name}", self._most_bytes + 1)
         if content is not None and len(content) > self._most_bytes:
             _log.warning("%s has more than %d bytes: it stays on its instance", name, self._most_bytes)
             return True
@@ -179,13 +179,3 @@ class PlacedServer:
         for old in sorted((one for one in found if one is not None), reverse=True)[_KEEP - 1 :]:
             unlink_beneath(self._workdir, f"{CHECKPOINTS}/{checkpoints.file_name(old)}")
         return True
-
-
-def _file(agent: NodeClient, path: str, most_bytes: int) -> bytes | None:
-    """A file of the instance, or more than `most_bytes` of it; None if there is none. Raises NodeError."""
-    try:
-        return agent.get_file(path, most_bytes + 1)
-    except NodeRefused as error:
-        if error.code != UNKNOWN:
-            raise
-        return None

@@ -16,7 +16,7 @@ from deploy.model.jobs import Flower, FlowerClient, Places, Resources, TaskKey
 from deploy.model.strategies import FedAsync, FedAvg, Strategy
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.decider import Decider
-from deploy.scheduler.needs import Round
+from deploy.scheduler.needs import Round, need_of
 from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.rounds import Look, Membership, Rounds
 from deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
@@ -159,6 +159,20 @@ def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
     assert seen[0].epoch_s == 600
     assert seen[-1].epoch_s == pytest.approx(900, rel=0.25)
     assert seen[-1].rounds_left < seen[0].rounds_left
+
+
+def test_what_a_client_has_saved_of_its_epoch_need_not_be_done_again(tmp_path: Path) -> None:
+    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
+    job = world.store.jobs.get(world.submit(federated(4, A, B, epoch_s=600.0)))
+    about = Membership(True, 0.0, 600.0, 4, 600.0, 0.0, None)
+    stored = replace(world.store.tasks.get(key_of(job.job_id, "b")), execution_saved=0.75)
+
+    def left_s(owes: bool) -> float:
+        member = replace(about, owes=owes)
+        return need_of(job, stored, (), 0.0, world.scheduler.settings, member).left_s(1.0)
+
+    assert left_s(owes=True) == 150.0
+    assert left_s(owes=False) == 600.0, "the next epoch has not begun"
 
 
 OFFER = offer("spot", provider="simulated", launch_s=30.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.fl.checkpoints import Participation
+from deploy.fl.epoch import SAVED, WEIGHTS, Saved
 from deploy.model.jobs import Resources
 from deploy.model.tasks import Phase
 from deploy.runners.base import RunnerError
@@ -227,3 +229,55 @@ def test_a_forgotten_job_leaves_no_secrets(stage: Stage) -> None:
     assert not stage.state.exists()
     assert stage.phases() == LOST
     assert stage.played.starts == 1
+
+
+def save_epoch(stage: Stage, name: str, content: bytes, share: float = 0.5, digest: str = "") -> None:
+    """As its ClientApp does in the first round."""
+    saved = Saved(sha256=digest or hashlib.sha256(content).hexdigest(), round=1, share=share)
+    for file, written in ((WEIGHTS, content), (SAVED, saved.model_dump_json().encode())):
+        stage.played.files[stage.address(name), f"flower/job.{name}/state/{file}"] = written
+
+
+def given_epoch(stage: Stage, name: str) -> bytes | None:
+    """What its next instance has of it."""
+    stage.try_again(name)
+    stage.phases()
+    return stage.played.files.get((stage.address(name), f"flower/job.{name}/state/{WEIGHTS}"))
+
+
+def test_a_client_finds_what_it_has_saved_of_its_epoch_on_its_next_instance(stage: Stage) -> None:
+    stage.until_running()
+    stage.say(run=1, clients={"a": Participation(), "b": Participation()})
+    save_epoch(stage, "a", b"after step 7", share=0.7)
+    assert stage.pass_by(5)["a"].execution_saved == 0.7
+    # Between two looks it saves more, and its process ends: nothing of that is lost.
+    save_epoch(stage, "a", b"after step 8", share=0.8)
+    PlayedNode(stage.address("a")).stop_process("flower.job.client-a.1", 0.0)
+    assert stage.phases()["a"] is Phase.LOST
+    stage.restart()
+    assert {name: one.execution_saved for name, one in stage.reports().items()} == {"a": 0.8, "b": 0.0}
+    assert given_epoch(stage, "a") == b"after step 8"
+    assert given_epoch(stage, "b") is None
+    stage.say(run=1, completed=1, clients={"a": Participation(), "b": Participation()})
+    assert stage.reports()["a"].execution_saved == 0.0, "it is of the round before"
+
+
+@pytest.mark.parametrize("told", [b"", b"{}", b'{"sha256": "../x", "round": 1, "share": 0.5}', b"\xff"])
+def test_an_epoch_that_is_damaged_or_too_large_is_not_kept(stage: Stage, told: bytes) -> None:
+    stage.restart(epoch_most_bytes=10)
+    stage.until_running()
+    save_epoch(stage, "a", b"0123456789-")
+    save_epoch(stage, "b", b"01234", digest=hashlib.sha256(b"later").hexdigest())
+    stage.pass_by(5)
+    stage.played.files[stage.address("b"), f"flower/job.b/state/{SAVED}"] = told
+    assert {report.phase for report in stage.pass_by(5).values()} == {Phase.RUNNING}
+    assert given_epoch(stage, "a") is given_epoch(stage, "b") is None
+
+
+def test_of_a_client_that_has_delivered_no_epoch_is_given(stage: Stage) -> None:
+    stage.until_running()
+    save_epoch(stage, "a", b"after step 7")
+    stage.pass_by(5)
+    stage.say(run=1, completed=0, clients={"a": Participation(owes=False), "b": Participation()})
+    stage.phases()
+    assert given_epoch(stage, "a") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from deploy.fl import checkpoints
+from deploy.fl.epoch import SAVED
 from deploy.jobfile import read_job
 from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
@@ -77,13 +79,17 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
         here.place_all()
         here.wait_for_phase(Phase.RUNNING)
         before = here.node_ids()
-        # One gets a notice in the middle of its epoch, and another instance.
+        # One gets a notice in the middle of its epoch, and another instance, where it goes on.
         drained = here.assignments["client-a"]
+        saved = here.agents["client-a"].workdir / "flower/story.a/state" / SAVED
+        here.wait_for(lambda _: saved.exists())
         here.runner.drain(drained, [drained.nodes[0].instance_id], 30.0)
         here.wait_for(lambda reports: reports["client-a"].phase is Phase.LOST)
         here.stop("client-a")
         here.place("client-a")
         here.wait_for(lambda reports: reports["client-a"].executions_done >= 1)
+        printed = here.runner.log(here.assignments["client-a"], 0, 1 << 20).content.decode()
+        assert re.search(r"trained a node \d+, steps after [1-9]", printed), printed
         # The other's instance ends without a notice; it would count as online for a minute.
         here.agents["client-b"].destroy()
         here.place("client-b")

@@ -6,7 +6,9 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from deploy.fl.client import checkpointing_client_app
+from deploy.fl.epoch import Epoch
 
+STEPS = 20
 app = checkpointing_client_app()
 
 
@@ -18,7 +20,10 @@ def train(message: Message, context: Context) -> Message:
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
         raise ValueError("no data\nhere")
-    time.sleep(float(context.run_config["epoch-s"]))
+    epoch = Epoch(message, context, STEPS, every_s=0.2)
+    for done in range(epoch.done + 1, STEPS + 1):
+        time.sleep(float(context.run_config["epoch-s"]) / STEPS)
+        epoch.save(done, lambda: epoch.arrays)
     weights = message.content.array_records["arrays"]["weights"].numpy()
     target = float(context.node_config["target"])
     content = RecordDict(
@@ -27,5 +32,6 @@ def train(message: Message, context: Context) -> Message:
             "metrics": MetricRecord({"num-examples": int(context.node_config["examples"])}),
         }
     )
-    print(f"trained {context.node_config['client-name']} node {context.node_id}", flush=True)
+    name = context.node_config["client-name"]
+    print(f"trained {name} node {context.node_id}, steps after {epoch.done}", flush=True)
     return Message(content, reply_to=message)

@@ -1,0 +1,80 @@
+"""What clients have saved of their epochs: taken from their nodes, given to their next ones."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from pathlib import Path
+
+from deploy.fl.epoch import SAVED, WEIGHTS, Saved
+from deploy.node.client import NodeClient, NodeRefused
+from deploy.runners.workers import file_of
+from spotweave.files import write_private
+
+_log = logging.getLogger(__name__)
+_EVERY_S = 5.0
+_SAVED_BYTES = 1024
+
+
+class Epochs:
+    """The saved epochs of one job. The weights are the client's: they are copied and never decoded here.
+
+    Args:
+        folder: where they are kept, of this job alone.
+        most_bytes: larger ones are not kept.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder, self._most_bytes = folder, most_bytes
+        self._kept: dict[str, Saved | None] = {}
+        self._refused: dict[str, str] = {}
+        """By client: digest of the latest that was too large."""
+        self._asked_s: dict[str, float] = {}
+
+    def share(self, name: str, number: int) -> float:
+        """The share of a client's epoch of a round that another instance would not have to do again."""
+        kept = self._of(name)
+        return kept.share if kept is not None and kept.round == number else 0.0
+
+    def take(self, agent: NodeClient, name: str, below: str, *, last: bool) -> None:
+        """Keep what a client has newly saved in its state folder `below`, now and then.
+
+        `last`: its process has ended, so now. Raises NodeUnreachable.
+        """
+        if not last and time.monotonic() - self._asked_s.get(name, -_EVERY_S) < _EVERY_S:
+            return
+        self._asked_s[name] = time.monotonic()
+        try:
+            self._take(agent, name, below)
+        # A ValueError: what is there is nothing that `Epoch` has written.
+        except (NodeRefused, OSError, ValueError) as error:
+            line = " ".join(str(error).split())[:200]
+            _log.warning("what client %s has saved of its epoch is not kept: %s", name, line)
+
+    def give(self, agent: NodeClient, name: str, below: str) -> None:
+        """Put what is kept of a client into its new process's state folder. Raises NodeError, OSError."""
+        if (kept := self._of(name)) is not None:
+            agent.put_file(f"{below}/{WEIGHTS}", (self._folder / f"{name}.npz").read_bytes())
+            agent.put_file(f"{below}/{SAVED}", kept.model_dump_json().encode())
+
+    def _take(self, agent: NodeClient, name: str, below: str) -> None:
+        told = file_of(agent, f"{below}/{SAVED}", _SAVED_BYTES)
+        saved = None if told is None else Saved.model_validate_json(told)
+        if saved is None or saved == self._of(name) or saved.sha256 == self._refused.get(name):
+            return
+        content = file_of(agent, f"{below}/{WEIGHTS}", self._most_bytes + 1)
+        if content is not None and len(content) > self._most_bytes:
+            self._refused[name] = saved.sha256
+            raise ValueError(f"it has more than {self._most_bytes} bytes")
+        # Else a later one has taken its place meanwhile, which the next look takes.
+        if content is not None and hashlib.sha256(content).hexdigest() == saved.sha256:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            write_private(self._folder / f"{name}.npz", content)
+            saved.save(self._folder / f"{name}.json")
+            self._kept[name] = saved
+
+    def _of(self, name: str) -> Saved | None:
+        if name not in self._kept:
+            self._kept[name] = Saved.load_whole(self._folder / f"{name}.json")
+        return self._kept[name]

@@ -1,0 +1,129 @@
+"""A client's part of a round that was interrupted goes on from what was saved of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from deploy.fl.client import checkpointing_client_app
+from deploy.fl.epoch import SAVED, WEIGHTS, Epoch, Saved, share_of
+from deploy.fl.records import from_record, to_record
+from tests.deploy.fl.fake_grid import context
+
+STEPS = 10
+
+
+class Interrupted(BaseException):
+    """The process ends here."""
+
+
+def asked(weight: float = 0.0, number: int = 2) -> Message:
+    content = RecordDict(
+        {"arrays": to_record({"w": np.array([weight])}), "config": ConfigRecord({"server-round": number})}
+    )
+    return Message(content, 1, "train")
+
+
+def adding(
+    steps_done: list[int], ends_after: int = STEPS, every_s: float = 0.0, steps: int = STEPS
+) -> ClientApp:
+    """Each step adds 1 to the weight; its process ends after `ends_after` of them."""
+    app = checkpointing_client_app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        epoch = Epoch(message, context, steps, every_s)
+        weight = np.array(from_record(epoch.arrays)["w"])
+        for done in range(epoch.done + 1, steps + 1):
+            if len(steps_done) == ends_after:
+                raise Interrupted
+            weight = weight + 1.0
+            steps_done.append(done)
+            epoch.save(done, partial(to_record, {"w": weight}))
+        return Message(RecordDict({"arrays": to_record({"w": weight})}), reply_to=message)
+
+    return app
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Callable[[], Context]:
+    return lambda: context(1, {"spotweave-state": str(tmp_path)})
+
+
+def weight(answer: Message) -> float:
+    found: ArrayRecord = answer.content.array_records["arrays"]
+    return float(from_record(found)["w"][0])
+
+
+def interrupted(node: Callable[[], Context], after: int, **options: float) -> None:
+    with pytest.raises(Interrupted):
+        adding([], after, **options)(asked(), node())
+
+
+def test_it_goes_on_from_the_latest_step_that_was_saved(node: Callable[[], Context]) -> None:
+    interrupted(node, 7)
+    steps: list[int] = []
+    answer = adding(steps)(asked(), node())
+    assert steps == [8, 9, 10]
+    assert weight(answer) == 10.0
+    assert share_of(answer.content) == pytest.approx(0.3), "so that three steps are not taken for an epoch"
+
+
+def test_it_tells_of_what_it_has_saved(node: Callable[[], Context], tmp_path: Path) -> None:
+    interrupted(node, 7)
+    saved = Saved.load(tmp_path / SAVED)
+    assert saved is not None
+    assert (saved.round, saved.share) == (2, 0.7)
+    assert saved.sha256 == hashlib.sha256((tmp_path / WEIGHTS).read_bytes()).hexdigest()
+
+
+def test_an_epoch_that_nothing_interrupts_is_whole(node: Callable[[], Context]) -> None:
+    answer = adding([])(asked(), node())
+    assert (weight(answer), share_of(answer.content)) == (10.0, 1.0)
+    # What was saved of it is of no use any more.
+    steps: list[int] = []
+    assert weight(adding(steps)(asked(10.0, number=3), node())) == 20.0
+    assert steps[0] == 1
+
+
+def test_of_another_question_nothing_counts(node: Callable[[], Context]) -> None:
+    interrupted(node, 7)
+    other_weights: list[int] = []
+    adding(other_weights)(asked(1.0), node())
+    interrupted(node, 7)
+    other_length: list[int] = []
+    adding(other_length, 12, steps=12)(asked(), node())
+    assert other_weights[0] == other_length[0] == 1
+
+
+def test_a_damaged_file_counts_for_nothing(node: Callable[[], Context], tmp_path: Path) -> None:
+    interrupted(node, 7)
+    content = (tmp_path / WEIGHTS).read_bytes()
+    (tmp_path / WEIGHTS).write_bytes(content[:-1])
+    steps: list[int] = []
+    adding(steps)(asked(), node())
+    assert steps[0] == 1
+
+
+def test_it_is_not_saved_more_often_than_asked_for(node: Callable[[], Context], tmp_path: Path) -> None:
+    interrupted(node, 7, every_s=3600.0)
+    assert not (tmp_path / WEIGHTS).exists()
+
+
+def test_outside_of_spotweave_nothing_is_saved() -> None:
+    assert weight(adding([])(asked(), context(1))) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("said", "share"), [(0.3, 0.3), (-1.0, 0.01), (7.0, 1.0), ("half", 1.0), (True, 1.0)]
+)
+def test_a_share_is_one(said: float | str, share: float) -> None:
+    content = RecordDict({"spotweave-epoch": ConfigRecord({"share": said})})
+    assert share_of(content) == share
