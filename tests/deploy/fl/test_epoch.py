@@ -62,9 +62,9 @@ def weight(answer: Message) -> float:
     return float(from_record(found)["w"][0])
 
 
-def interrupted(node: Callable[[], Context], after: int, **options: float) -> None:
+def interrupted(node: Callable[[], Context], after: int, every_s: float = 0.0) -> None:
     with pytest.raises(Interrupted):
-        adding([], after, **options)(asked(), node())
+        adding([], after, every_s)(asked(), node())
 
 
 def test_it_goes_on_from_the_latest_step_that_was_saved(node: Callable[[], Context]) -> None:
