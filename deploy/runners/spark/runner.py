@@ -293,6 +293,10 @@ class SparkRunner:
         saved = progress if phase is Phase.SUCCEEDED else 0.0
         if isinstance(work, SparkStreaming) and batches is not None and phase is not Phase.SUCCEEDED:
             progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
+        next_due_s = None
+        if isinstance(work, SparkStreaming) and batches is not None and batches.triggered_s is not None:
+            # Its data had come when the next was to be triggered, and wait since: also while it has no place.
+            next_due_s = batches.triggered_s + work.period_s
         details = {"log": str(driver_log(assignment))}
         if application is not None:
             if not phase.ended:
@@ -312,6 +316,7 @@ class SparkRunner:
             executions_done=batches.done if batches else 0,
             misses=batches.misses if batches else 0,
             last_execution_s=batches.latest_s if batches else None,
+            next_due_s=next_due_s,
             details=details,
         )
 

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
 from deploy.statefile import StateFile
@@ -45,6 +45,7 @@ class _Durations(_Part):
 class _Progress(_Part):
     id: Annotated[str, Field(max_length=200)]
     batch: Annotated[int, Field(alias="batchId", ge=0, lt=1 << 53)]
+    timestamp: AwareDatetime  # of its trigger
     durations: Annotated[_Durations, Field(alias="durationMs")]
 
 
@@ -59,6 +60,7 @@ class Batches(StateFile):
     done: int = 0  # of all its queries. A batch that a new attempt had to repeat counts once.
     misses: int = 0  # those that took longer than the deadline
     latest_s: float | None = None  # from the trigger of the latest to its end; None before one
+    triggered_s: float | None = None  # epoch seconds of that trigger
     # number of the newest batch of each query, by the query's id, which its checkpoint keeps
     newest: dict[str, int] = Field(default_factory=dict)
     # bytes read of each event log, by its path below the folder
@@ -146,6 +148,7 @@ class BatchLog:
         batches.newest[query] = progress.batch
         batches.done += 1
         batches.latest_s = progress.durations.trigger / 1000
+        batches.triggered_s = progress.timestamp.timestamp()
         batches.misses += batches.latest_s > self._deadline_s
 
     def _remove_old(self, logs: list[str], batches: Batches) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agents.rules.appraisal import appraise
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import InstanceState
-from deploy.model.jobs import Flower, FlowerClient, Places, Resources, TaskKey
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkStreaming, TaskKey
 from deploy.model.strategies import FedAsync, FedAvg, Strategy
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.decider import Decider
@@ -159,6 +159,22 @@ def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
     assert seen[0].epoch_s == 600
     assert seen[-1].epoch_s == pytest.approx(900, rel=0.25)
     assert seen[-1].rounds_left < seen[0].rounds_left
+
+
+def test_a_stream_without_a_place_falls_behind(tmp_path: Path) -> None:
+    """Else it would wait for ever, as nothing about it changes."""
+    world = TrainingWorld(tmp_path, cheap_and_sure())
+    work = SparkStreaming(script="x.py", period_s=60.0, batch_deadline_s=50.0, batches=9)
+    job = world.store.jobs.get(world.submit(JobSpec(name="stream", work=work)))
+    told = replace(world.store.tasks.get(TaskKey(job.job_id, "main")), executions_done=2, next_due_s=1000.0)
+
+    def after(now_s: float) -> tuple[float | None, int, int]:
+        found = need_of(job, told, (), now_s, world.scheduler.settings)
+        return found.slack_s, found.backlog, found.misses
+
+    assert after(970.0) == (80.0, 0, 0)
+    assert after(1055.0) == (-5.0, 1, 1)
+    assert after(1600.0) == (-550.0, 7, 7), "all seven that are left"
 
 
 def test_what_a_client_has_saved_of_its_epoch_need_not_be_done_again(tmp_path: Path) -> None:

@@ -236,6 +236,7 @@ PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressE
 def progress(batch: int, duration_ms: int, query: str = "q", work: bool = True) -> str:
     durations = {"triggerExecution": duration_ms} | ({"addBatch": duration_ms // 2} if work else {})
     found = {"id": query, "runId": "r", "name": None, "batchId": batch, "durationMs": durations}
+    found["timestamp"] = f"1970-01-01T00:{batch:02}:00.000Z"
     return json.dumps({"Event": PROGRESS, "progress": found}) + "\n"
 
 
@@ -254,13 +255,13 @@ def write(log: BatchLog, text: str, attempt: int = 1, file: int = 1, app: str = 
 
 def test_nothing_is_known_before_the_first_batch(log: BatchLog) -> None:
     batches = log.read()
-    assert (batches.done, batches.misses, batches.latest_s) == (0, 0, None)
+    assert (batches.done, batches.misses, batches.latest_s, batches.triggered_s) == (0, 0, None, None)
 
 
 def test_a_batch_over_its_deadline_is_a_miss_and_one_on_it_is_not(log: BatchLog) -> None:
     write(log, progress(0, 2001) + progress(1, 2000) + progress(2, 400))
     batches = log.read()
-    assert (batches.done, batches.misses, batches.latest_s) == (3, 1, 0.4)
+    assert (batches.done, batches.misses, batches.latest_s, batches.triggered_s) == (3, 1, 0.4, 120.0)
 
 
 def test_what_was_counted_survives_a_restart_and_is_not_counted_again(log: BatchLog, tmp_path: Path) -> None:
@@ -348,6 +349,7 @@ HOSTILE = [
     progress(5, -1).rstrip(),
     progress(5, 100).rstrip().replace('"addBatch": 50', '"addBatch": "x"'),
     progress(5, 100).rstrip().replace('"triggerExecution": 100', '"triggerExecution": NaN'),
+    progress(5, 100).rstrip().replace("1970-01-01T00:05:00.000Z", "soon"),
     progress(5, 100).rstrip().replace("100", "1" * 5000),
     progress(5, 100, query="q" * 1000).rstrip(),
     "[" * 100_000 + PROGRESS,

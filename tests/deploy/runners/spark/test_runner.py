@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,8 @@ with open(os.path.join(folder, "events_1_app"), "w") as file:
     for batch in range(first, first + 2):
         durations = {{"addBatch": 1, "triggerExecution": 1500 if batch % 2 else 500}}
         event = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
-        progress = {{"id": "q", "batchId": batch, "durationMs": durations}}
+        at = f"2026-11-28T10:0{{batch}}:00.000Z"
+        progress = {{"id": "q", "batchId": batch, "durationMs": durations, "timestamp": at}}
         file.write(json.dumps({{"Event": event, "progress": progress}}) + "\\n")
 time.sleep(600)
 """
@@ -262,6 +264,8 @@ time.sleep(600)
     wait_until(lambda: world.report(first).executions_done == 2)
     found = world.report(first)
     assert (found.misses, found.last_execution_s, found.progress, found.saved) == (1, 1.5, 0.5, 0.5)
+    # The third was to be triggered a period after the second, at 10:01.
+    assert found.next_due_s == datetime(2026, 11, 28, 10, 1, 1, tzinfo=UTC).timestamp()
     world.stop(first)
     # when another attempt under a new scheduler goes on,
     world.restart()
