@@ -48,6 +48,8 @@ class Actions:
         self._settings, self._retries = settings, retries
         self._cooldowns = retries.cooldowns
         self._skewed: set[str] = set()
+        self._listed: dict[str, Sequence[InstanceReport] | ProviderError] = {}
+        """By provider: what it has, as asked in this pass and since its latest launch; or why it did not say."""
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,
@@ -59,6 +61,7 @@ class Actions:
 
     def act(self, now_s: float) -> None:
         """Everything that is due; what fails waits longer each time."""
+        self._listed.clear()
         # Starts wait for nodes, however many of them: they come last, so that nothing waits behind them.
         starts = (IntentKind.START,)
         others = tuple(kind for kind in IntentKind if kind not in starts)
@@ -72,6 +75,7 @@ class Actions:
 
     def end_again(self, now_s: float) -> None:
         """Ends of instances that were refused before, before the calls of a look use up what is allowed."""
+        self._listed.clear()
         for intent in self._store.intents.due(now_s, kinds=(IntentKind.TERMINATE,)):
             if intent.attempts:
                 self._try(intent, now_s)
@@ -153,11 +157,12 @@ class Actions:
             max_price_usd_hour=instance.max_price_usd_hour,
         )
         provider = self._providers[instance.offer.provider]
+        self._listed.pop(instance.offer.provider, None)
         try:
             report = provider.launch(request)
         except (CapacityError, QuotaError, RefusedError) as error:
             # An earlier try may have launched it without our hearing of that; what this pass made had none.
-            earlier = None if intent.created_s == now_s else self._launched(provider, instance)
+            earlier = None if intent.created_s == now_s else self._launched(instance)
             if earlier is None:
                 self._refused(intent, instance, task, error, now_s)
                 return
@@ -188,10 +193,21 @@ class Actions:
         data: dict[str, Json] = {"provider": provider, "reason": said}
         self._store.events.add("clock.differs", now_s, data, key=instance.key)
 
-    def _launched(self, provider: Provider, instance: Instance) -> InstanceReport | None:
-        """What its provider has of an instance, whoever knows of it; None if it was never launched."""
-        reports = provider.describe(self._store.deployment_id)
-        return next((one for one in reports if one.client_token == instance.client_token), None)
+    def _launched(self, instance: Instance) -> InstanceReport | None:
+        """What its provider has of an instance, whoever knows of it; None if it was never launched.
+
+        The provider is asked once for all: a call each would use up what it allows, so that none ever ends.
+        """
+        name = instance.offer.provider
+        if name not in self._listed:
+            try:
+                self._listed[name] = self._providers[name].describe(self._store.deployment_id)
+            except ProviderError as error:
+                self._listed[name] = error
+        found = self._listed[name]
+        if isinstance(found, ProviderError):
+            raise found
+        return next((one for one in found if one.client_token == instance.client_token), None)
 
     def _refused(
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
@@ -229,12 +245,16 @@ class Actions:
         provider_id = instance.provider_id
         if provider_id is None:
             # Perhaps it was launched and we were killed before we knew.
-            report = self._launched(provider, instance)
-            if report is None:
-                with self._store.transaction():
+            report = self._launched(instance)
+            with self._store.transaction():
+                if report is None:
                     self._store.instances.ended(instance.instance_id, now_s)
                     self._store.intents.done(intent.intent_id, now_s)
-                return
+                    return
+                # Should the next call be refused, it need not be looked for again. That it has ended is for
+                # the next look to tell.
+                if report.state is not InstanceState.TERMINATED:
+                    self._store.instances.report(instance.instance_id, report, now_s)
             provider_id = report.instance_id
         provider.terminate([provider_id])
         with self._store.transaction():

@@ -86,6 +86,38 @@ def test_an_end_that_was_refused_does_not_wait_behind_looks(world: World) -> Non
     assert world.cloud.live() == []
 
 
+def test_launches_of_which_nothing_was_heard_are_looked_for_together(world: World) -> None:
+    """One call is allowed in each pass: a look for each of a hundred would take a hundred passes, or for ever."""
+    describe, launch = world.provider.describe, world.provider.launch
+    calls = 0
+
+    def look(deployment: str) -> Sequence[InstanceReport]:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise ThrottledError("too many requests")
+        return describe(deployment)
+
+    def unheard(request: LaunchRequest) -> InstanceReport:
+        if world.cloud.launches == 0:
+            launch(request)
+        raise ProviderError("time-out")
+
+    world.provider.describe = look  # type: ignore[method-assign]
+    world.provider.launch = unheard  # type: ignore[method-assign]
+    calls = 1
+    jobs = [world.submit(batch(f"job{number}", instances=4)) for number in range(3)]
+    world.go(10.0)
+    for job in jobs:
+        world.cancel(job)
+    for _ in range(4):
+        calls = 0
+        world.go(10.0)
+    assert world.store.intents.pending() == []
+    assert world.cloud.live() == []
+    assert world.cloud.launches == 1
+
+
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.SUCCEEDED])
 def test_the_end_of_a_job_is_that_of_every_attempt_and_instance(tmp_path: Path, state: JobState) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
