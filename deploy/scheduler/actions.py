@@ -49,7 +49,7 @@ class Actions:
         self._cooldowns = retries.cooldowns
         self._skewed: set[str] = set()
         self._listed: dict[str, Sequence[InstanceReport] | ProviderError] = {}
-        """By provider: what it has, as asked in this pass and since its latest launch; or why it did not say."""
+        """By provider: what it has, asked in this pass after its latest launch; or why it did not say."""
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,

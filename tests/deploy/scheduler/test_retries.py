@@ -87,7 +87,7 @@ def test_an_end_that_was_refused_does_not_wait_behind_looks(world: World) -> Non
 
 
 def test_launches_of_which_nothing_was_heard_are_looked_for_together(world: World) -> None:
-    """One call is allowed in each pass: a look for each of a hundred would take a hundred passes, or for ever."""
+    """One call is allowed in each pass: a look for each of them would take as many passes, or for ever."""
     describe, launch = world.provider.describe, world.provider.launch
     calls = 0
 
