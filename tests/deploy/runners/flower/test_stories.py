@@ -61,7 +61,7 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         status = here.status()
         accuracy = [status.history[number]["accuracy"] for number in (1, 2, 3)]
         assert accuracy[2] > accuracy[0] > 0.2
-        assert accuracy[2] > 0.7
+        assert accuracy[2] > 0.6
         assert {report.executions_done for report in reports.values()} == {3}
         assert all(report.last_execution_s for report in reports.values())
         for task in here.assignments:
