@@ -12,6 +12,7 @@ from deploy.billing import CHARGES_PER_USD, usd
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
 from deploy.model.transfers import Transfers
+from deploy.providers.base import ProviderError
 from deploy.scheduler.guards import Budgets
 from deploy.scheduler.placing import of_start, place
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer
@@ -118,6 +119,24 @@ def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) ->
     assert budgets.spent == ""
     budgets.take(spot, other)
     assert budgets.spent == "the deployment's budget of 0.014 USD is spent"
+
+
+def test_what_was_asked_for_is_promised_also_where_it_was_not_heard_of(tmp_path: Path) -> None:
+    far = SimulatedOffer(offer("far", "on_demand", provider="simulated", region="far"))
+    here = world(tmp_path, far)
+
+    def unheard(request: LaunchRequest) -> None:
+        raise ProviderError("time-out")
+
+    here.before_launches(unheard)
+    job_id = here.submit(batch("two", instances=2, profile=INPUT, budget_usd=5.0))
+    here.go(10.0)
+    assert len(here.store.instances.of_job(job_id)) == 2
+    budgets = Budgets(here.store, here.settings)
+    budgets.count(here.clock.now())
+    budgets.know([here.store.jobs.get(job_id)])
+    # The minimum of a minute of both at 1 USD/h, and 10 GB from home at 2 cents.
+    assert 5.0 - budgets.left_of(job_id) == pytest.approx(2 * 60 / 3600 + 10 * 0.02)
 
 
 def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +16,15 @@ from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import LaunchRequest, Market, Offer
 from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
 from deploy.providers.base import CapacityError
-from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
+from deploy.model.tasks import Phase
+from deploy.scheduler.guards import (
+    Guards,
+    Standing,
+    mean_usd_hour,
+    pays_nowhere,
+    standing_of,
+    starts_nowhere,
+)
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
@@ -197,6 +206,65 @@ def test_several_instances_cost_several_times_as_much() -> None:
     assert three.cost_usd == pytest.approx(3 * moved(0.5).cost_usd)
 
 
+def test_how_a_running_task_stands() -> None:
+    def held(launched_s: float | None, *, rebalance: bool = False, notice_s: float | None = None) -> Any:
+        place = replace(SPOT, billing_minimum_s=60.0)
+        return SimpleNamespace(offer=place, launched_s=launched_s, rebalance=rebalance, notice_s=notice_s)
+
+    def stands(*instances: Any, phase: Phase = Phase.RUNNING, saved: float = 0.5) -> Standing:
+        task: Any = SimpleNamespace(phase=phase, progress=0.75, saved=saved)
+        return standing_of(task, instances, 1000.0)
+
+    # The younger one has run for 30 s of the 60 that are paid in any case.
+    assert stands(held(970.0), held(950.0)) == Standing(unsaved=0.25, minimum_left_s=30.0, hinted=False)
+    assert stands(held(None)).minimum_left_s == 60.0, "it was only asked for"
+    assert stands(held(900.0)).minimum_left_s == 0.0
+    assert stands(held(970.0), saved=0.8).unsaved == 0.0
+    assert stands(held(970.0), phase=Phase.STARTING).unsaved == 0.0
+    assert stands(held(970.0), held(970.0, rebalance=True)).hinted
+    assert stands(held(970.0), held(970.0, notice_s=1100.0)).hinted
+
+
+@pytest.mark.parametrize("chosen", ["spot", None])
+def test_why_the_net_overrules_a_choice_is_said(chosen: str | None) -> None:
+    late = need(kind="deadline", slack_s=456.0)
+    row = observe(snapshot_of(OFFERS, [late], {}, Occupancy()), [late], 1, GUARDS.rules).row(0)
+    said = GUARDS.bound(row, late, chosen, OFFERS).overruled
+    why = "the deadline is in 456 s and on-demand capacity needs 360 s: no more time for "
+    assert said == why + (chosen or "waiting")
+
+
+@pytest.mark.parametrize(
+    ("changes", "usd", "leaves"),
+    [
+        pytest.param({}, 0.001, True, id="no round is paid"),
+        pytest.param({}, 1.0, False, id="one is"),
+        pytest.param({"here": "spot"}, 0.001, False, id="it has a place"),
+        pytest.param({"executions_left": 0}, 0.001, False, id="it has delivered all"),
+        pytest.param(
+            {"places": Places(regions=("elsewhere",))}, 0.001, False, id="it may go nowhere in any case"
+        ),
+        pytest.param({}, None, False, id="it has no budget"),
+    ],
+)
+def test_a_client_leaves_whose_budget_pays_nowhere(
+    changes: dict[str, Any], usd: float | None, leaves: bool
+) -> None:
+    client = need(kind="federated", round=Round(budget_left_usd=usd), **changes)
+    why = "its budget leaves 0.0010 USD, which pays no further round anywhere"
+    assert pays_nowhere(client, OFFERS) == (why if leaves else "")
+
+
+def test_a_job_whose_budget_pays_one_start_just_so_starts() -> None:
+    least_usd = need().start_usd(SPOT)
+    assert starts_nowhere(need(budget_left_usd=least_usd), [SPOT]) == ""
+    why = f"its budget leaves {0.9 * least_usd:.4f} USD, which pays no further start anywhere"
+    assert starts_nowhere(need(budget_left_usd=0.9 * least_usd), [SPOT]) == why
+    assert starts_nowhere(need(budget_left_usd=least_usd), [SURE, SPOT]) == ""
+    nowhere = need(budget_left_usd=0.0, places=Places(regions=("elsewhere",)))
+    assert starts_nowhere(nowhere, OFFERS) == ""
+
+
 def test_a_mean_price_weighs_each_price_by_its_time(store: Store) -> None:
     quoted = offer("spot", price_usd_hour=0.5)
     with store.transaction():
@@ -205,6 +273,9 @@ def test_a_mean_price_weighs_each_price_by_its_time(store: Store) -> None:
     assert mean_usd_hour(quoted, store.prices, 8000.0, 20_000.0) == pytest.approx(3200 / 8000)
     assert mean_usd_hour(quoted, store.prices, 8000.0, 4000.0) == pytest.approx(0.5)
     assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
+    # Of no time at all the mean is the price of now, of a second the one that was seen.
+    assert mean_usd_hour(quoted, store.prices, 0.0, 4000.0) == 0.5
+    assert mean_usd_hour(quoted, store.prices, 1.0, 4000.0) == pytest.approx(0.2)
 
 
 def swinging(

@@ -84,7 +84,8 @@ def test_the_same_is_not_intended_twice_at_once(store: Store) -> None:
         store.intents.failed(first.intent_id, "refused", NOW)
         again = store.intents.add(IntentKind.TERMINATE, "i1", {"n": 3}, NOW + 2)
     assert len({first.intent_id, other.intent_id, again.intent_id}) == 3
-    assert store.intents.get(first.intent_id).attempts == 1
+    refused = store.intents.get(first.intent_id)
+    assert (refused.attempts, refused.ended_s, refused.error) == (1, NOW, "refused")
     assert store.intents.counts() == {IntentState.PENDING: 2, IntentState.DONE: 0, IntentState.FAILED: 1}
 
 
