@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import LaunchRequest, Market, Offer
 from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
-from deploy.providers.base import CapacityError
 from deploy.model.tasks import Phase
+from deploy.providers.base import CapacityError
 from deploy.scheduler.guards import (
     Guards,
     Standing,
