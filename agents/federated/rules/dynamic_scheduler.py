@@ -8,7 +8,7 @@ from agents.federated.cost import RoundParameters, weigh
 from agents.federated.rules.always_on import kept_or_best
 from agents.policy import Policy
 from envs.simulation import columns as col
-from envs.simulation.series import Ints
+from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation
 
 
@@ -45,9 +45,10 @@ class DynamicScheduler(Policy):
         own_usd_hour = clusters[..., col.PRICE_USD_HOUR] * pairs[:, 0, :, col.REQUEST]
         all_usd_hour = jobs[:, :1, col.OTHERS_USD_HOUR] + own_usd_hour
         usd = all_usd_hour * round_s / 3600 + pairs[:, 0, :, col.EGRESS_USD]
-        valid = choices.valid[:, :-1]
-        most_usd, most_s = (np.where(valid, of, 0.0).max(1, keepdims=True) for of in (usd, round_s))
-        value = self._alpha * usd / np.maximum(most_usd, 1e-9) + (1 - self._alpha) * round_s / np.maximum(
-            most_s, 1e-9
-        )
+
+        def of_the_most(amount: Floats) -> Floats:
+            most = np.where(choices.valid[:, :-1], amount, 0.0).max(1, keepdims=True)
+            return np.asarray(amount / np.maximum(most, 1e-9))
+
+        value = self._alpha * of_the_most(usd) + (1 - self._alpha) * of_the_most(round_s)
         return kept_or_best(observations, spot=True, value=value)
