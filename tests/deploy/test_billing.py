@@ -89,6 +89,12 @@ def test_a_running_instance_costs_as_if_it_were_ended_now() -> None:
     assert amounts == [Decimal("0.06"), Decimal("0.06"), Decimal("0.061")]
 
 
+def test_bills_are_added_and_taken_apart_part_by_part() -> None:
+    one, other = Bill(1, 20, 300, 4000, 50_000), Bill(2, 30, 400, 5000, 60_000)
+    assert one + other == Bill(3, 50, 700, 9000, 110_000)
+    assert one + other - other == one
+
+
 def test_midnight_utc_parts_a_bill() -> None:
     before = datetime(2026, 2, 28, 23, 59, 40, tzinfo=UTC).timestamp()
     made = bill_by_day(usage(90, (0, 3.6), (50, 7.2), launched_s=before), NOON)
