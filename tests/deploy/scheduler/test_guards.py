@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import LaunchRequest, Market, Offer
-from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkStreaming, TaskKey
+from deploy.model.jobs import (
+    Flower,
+    FlowerClient,
+    JobSpec,
+    JobState,
+    Places,
+    Resources,
+    SparkStreaming,
+    TaskKey,
+)
 from deploy.model.tasks import Phase
 from deploy.providers.base import CapacityError
 from deploy.scheduler.guards import (
@@ -24,6 +33,7 @@ from deploy.scheduler.guards import (
     pays_nowhere,
     standing_of,
     starts_nowhere,
+    too_few,
 )
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.settings import SchedulerSettings
@@ -253,6 +263,38 @@ def test_a_client_leaves_whose_budget_pays_nowhere(
     client = need(kind="federated", round=Round(budget_left_usd=usd), **changes)
     why = "its budget leaves 0.0010 USD, which pays no further round anywhere"
     assert pays_nowhere(client, OFFERS) == (why if leaves else "")
+
+
+@pytest.mark.parametrize(
+    ("quorum", "gone", "needed"),
+    [
+        (None, "", 0),
+        (None, "ab", 0),
+        (None, "abc", 1),
+        ("0", "abc", 1),
+        ("1", "ab", 0),
+        ("2", "ab", 2),
+        ("9", "", 0),
+        ("9", "ab", 9),
+        ("most", "ab", 0),
+    ],
+)
+def test_a_training_ends_when_fewer_are_left_than_its_quorum(
+    quorum: str | None, gone: str, needed: int
+) -> None:
+    clients = tuple(FlowerClient(name=name) for name in "abc")
+    run_config = {} if quorum is None else {"quorum": quorum}
+    work = Flower(kind="flower", app="x", rounds=9, clients=clients, run_config=run_config)
+    job: Any = SimpleNamespace(spec=SimpleNamespace(work=work))
+    tasks: Any = [
+        SimpleNamespace(
+            key=TaskKey("job", f"client-{name}"), phase=Phase.LEFT if name in gone else Phase.RUNNING
+        )
+        for name in "abc"
+    ]
+    why = f"{3 - len(gone)} of 3 clients are left, {needed} are needed: "
+    why += f"the budget of {', '.join(gone)} is spent; raise it or lower the quorum"
+    assert too_few(job, tasks) == (why if needed else "")
 
 
 def test_a_job_whose_budget_pays_one_start_just_so_starts() -> None:

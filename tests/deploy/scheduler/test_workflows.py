@@ -453,7 +453,7 @@ def test_a_client_whose_budget_is_spent_leaves_and_the_others_go_on(tmp_path: Pa
     assert left.phase is Phase.LEFT
     assert "budget" in left.message
     (event,) = world.events("task.left")
-    assert event.task == "client-a"
+    assert (event.task, event.data) == ("client-a", {"reason": "its budget of 0.12 USD is spent"})
     asked_s = [one.requested_s for one in world.store.instances.of_job(job) if one.key.task == "client-a"]
     assert max(asked_s) <= event.time_s
     assert world.trainings[job].done == 5
