@@ -54,15 +54,17 @@ def after_rounds(*rounds: int) -> object:
 @pytest.mark.nightly
 def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
     spec = read_job(ROOT / "examples/federated_mnist.yaml")
+    # Whatever the order of the batches (ten tried), the fourth round is above 0.7; the third is not.
+    spec = spec.model_copy(update={"work": spec.work.model_copy(update={"rounds": 4})})
     with world(tmp_path, spec, EXAMPLE) as here:
         here.runner.check(spec, str(here.workdir))
         here.place_all()
         reports = here.wait_for_phase(Phase.SUCCEEDED)
         status = here.status()
-        accuracy = [status.history[number]["accuracy"] for number in (1, 2, 3)]
-        assert accuracy[2] > accuracy[0] > 0.2
-        assert accuracy[2] > 0.6
-        assert {report.executions_done for report in reports.values()} == {3}
+        accuracy = [status.history[number]["accuracy"] for number in (1, 2, 3, 4)]
+        assert accuracy[3] > accuracy[0] > 0.2
+        assert accuracy[3] > 0.7
+        assert {report.executions_done for report in reports.values()} == {4}
         assert all(report.last_execution_s for report in reports.values())
         for task in here.assignments:
             here.stop(task)
@@ -136,7 +138,7 @@ def test_a_server_killed_ten_times_repeats_a_round_each_time_at_most(tmp_path: P
         here.place_all()
 
         def while_clients_are_replaced(rounds: int, reports: Mapping[str, TaskReport]) -> bool:
-            # As the scheduler does: of a client that Flower has asked twice, the second answer can get stuck.
+            # As the scheduler does: Flower can lose the second answer of a client that it has asked twice.
             for task in ("client-a", "client-b"):
                 if reports[task].phase is Phase.LOST:
                     assert "it hangs" in reports[task].message
