@@ -86,32 +86,32 @@ def test_an_end_that_was_refused_does_not_wait_behind_looks(world: World) -> Non
     assert world.cloud.live() == []
 
 
-def test_launches_of_which_nothing_was_heard_are_looked_for_together(world: World) -> None:
-    """One call is allowed in each pass: a look for each of them would take as many passes, or for ever."""
-    describe, launch = world.provider.describe, world.provider.launch
-    calls = 0
+class Limited(SimulatedProvider):
+    """Answers no launch, of which only the first has an effect; lists instances once per pass."""
 
-    def look(deployment: str) -> Sequence[InstanceReport]:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            raise ThrottledError("too many requests")
-        return describe(deployment)
+    lists = 0
 
-    def unheard(request: LaunchRequest) -> InstanceReport:
-        if world.cloud.launches == 0:
-            launch(request)
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        if self.cloud.launches == 0:
+            super().launch(request)
         raise ProviderError("time-out")
 
-    world.provider.describe = look  # type: ignore[method-assign]
-    world.provider.launch = unheard  # type: ignore[method-assign]
-    calls = 1
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        self.lists += 1
+        if self.lists > 1:
+            raise ThrottledError("too many requests")
+        return super().describe(deployment)
+
+
+def test_launches_with_an_unknown_outcome_are_looked_up_in_one_call(world: World) -> None:
+    limited = Limited(world.cloud)
+    world.rents_from(limited)
     jobs = [world.submit(batch(f"job{number}", instances=4)) for number in range(3)]
     world.go(10.0)
     for job in jobs:
         world.cancel(job)
     for _ in range(4):
-        calls = 0
+        limited.lists = 0
         world.go(10.0)
     assert world.store.intents.pending() == []
     assert world.cloud.live() == []
