@@ -18,7 +18,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from deploy.fl import checkpoints
 from deploy.fl.asynchronous.updates import send_update
 from deploy.fl.checkpoints import STATE_KEY, Checkpoint
-from deploy.fl.epoch import told
+from deploy.fl.epoch import with_share
 from deploy.fl.records import from_record, to_record
 
 QUERY = "query.checkpoint"
@@ -34,7 +34,7 @@ def checkpointing_client_app() -> ClientApp:
 def _keep(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     if message.metadata.message_type == "train" and message.has_content():
         _remember(message.content, context)
-    return told(call_next(message, context), context)
+    return with_share(call_next(message, context), context)
 
 
 def _remember(content: RecordDict, context: Context) -> None:

@@ -1,8 +1,7 @@
-"""A client's part of a round in pieces, so that an interruption costs the latest of them and not the whole.
+"""Checkpoints within an epoch: an interrupted client resumes from its latest one (Sinha 2025, section III-D).
 
-FedCostAware (Sinha 2025, section III-D): an interrupted client goes on from its latest checkpoint. What is
-saved lies in the client's state folder; the runner copies it to the scheduler's machine and to the client's
-next instance (`deploy.runners.flower.epochs`).
+They are saved in the client's state folder. The runner copies them to the scheduler's machine and from there
+to the client's next instance (`deploy.runners.flower.epochs`).
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ from deploy.statefile import StateFile
 from spotweave.files import write_private
 
 WEIGHTS, SAVED = "epoch.npz", "epoch.json"
-"""In a client's state folder: weights in the midst of an epoch, and a `Saved` that tells of them."""
+"""In a client's state folder: the checkpoint, and a `Saved` that describes it."""
 KEY = "spotweave-epoch"
-"""A record of the client's answer: the share of its epoch that it trained since it was asked."""
+"""Name of the record in which an answer says what share of the epoch was trained for it."""
 _LEAST_SHARE = 0.01
 
 
 class Saved(StateFile):
-    """What a client says of the weights that it has saved."""
+    """What a client says about its checkpoint."""
 
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the file
-    round: Count  # of the round's number
+    round: Count  # number of the round that it trains for
     share: Annotated[float, Field(ge=0, le=1)]  # of its epoch that is done
 
 
 class Epoch:
-    """One client's part of a round: what is to be done, and how to save what is done.
+    """A client's training for one round, resumed where an interruption ended it.
 
-    What was saved counts only if the same is asked again: with the same weights, for as many steps.
+    It resumes only if the server asks for the same again: the same weights, and as many steps.
 
     Args:
-        message: that asks for it.
+        message: the server's request to train.
         context: of the ClientApp.
-        steps: how many it has, such as batches. Their order must be the same after an interruption: draw it
-            from the round's number, `message.content["config"]["server-round"]`.
-        every_s: seconds between two saves.
+        steps: length of the epoch, for instance in batches. Their order must not change after an
+            interruption: seed it with the round's number, `message.content["config"]["server-round"]`.
+        every_s: seconds between two checkpoints.
 
     Attributes:
-        done: steps that are in `arrays`.
-        arrays: weights to go on from.
+        done: steps that `arrays` has been trained for.
+        arrays: weights to start from.
     """
 
     def __init__(self, message: Message, context: Context, steps: int, every_s: float = 10.0) -> None:
@@ -70,7 +69,7 @@ class Epoch:
         context.state.config_records[KEY] = ConfigRecord({"share": 1.0 - self.done / max(1, steps)})
 
     def save(self, done: int, arrays: Callable[[], ArrayRecord]) -> None:
-        """So many steps are done; `arrays` gives the weights after them, and is called when a save is due."""
+        """Save a checkpoint after `done` steps if one is due; only then is `arrays` called for weights."""
         if self._folder is None or done >= self._steps or time.monotonic() - self._saved_s < self._every_s:
             return
         # The number of a checkpoint counts steps here, not rounds.
@@ -82,8 +81,8 @@ class Epoch:
         self._saved_s = time.monotonic()
 
 
-def told(answer: Message, context: Context) -> Message:
-    """An answer with the share of the epoch that was trained for it, where the ClientApp made an `Epoch`."""
+def with_share(answer: Message, context: Context) -> Message:
+    """Add to an answer what share of the epoch was trained for it, if the ClientApp used an `Epoch`."""
     record = context.state.config_records.pop(KEY, None)
     if record is not None and answer.has_content():
         answer.content.config_records[KEY] = record
@@ -91,7 +90,7 @@ def told(answer: Message, context: Context) -> Message:
 
 
 def share_of(content: RecordDict) -> float:
-    """The share of an epoch, in (0, 1], that was trained for an answer; 1 where it does not say."""
+    """Share of an epoch, in (0, 1], that was trained for an answer; 1 if it does not say."""
     share = content.config_records.get(KEY, ConfigRecord()).get("share", 1.0)
     return min(1.0, max(_LEAST_SHARE, share)) if isinstance(share, float) else 1.0
 

@@ -49,7 +49,7 @@ class Actions:
         self._cooldowns = retries.cooldowns
         self._skewed: set[str] = set()
         self._listed: dict[str, Sequence[InstanceReport] | ProviderError] = {}
-        """By provider: what it has, asked in this pass after its latest launch; or why it did not say."""
+        """By provider: its instances as listed in this pass, or the error; forgotten at each launch."""
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,
@@ -194,9 +194,10 @@ class Actions:
         self._store.events.add("clock.differs", now_s, data, key=instance.key)
 
     def _launched(self, instance: Instance) -> InstanceReport | None:
-        """What its provider has of an instance, whoever knows of it; None if it was never launched.
+        """The provider's report of an instance; None if it was never launched.
 
-        The provider is asked once for all: a call each would use up what it allows, so that none ever ends.
+        Instances are listed once per pass: one call for each would exhaust a low rate limit, and none of them
+        would ever be ended.
         """
         name = instance.offer.provider
         if name not in self._listed:
@@ -251,8 +252,8 @@ class Actions:
                     self._store.instances.ended(instance.instance_id, now_s)
                     self._store.intents.done(intent.intent_id, now_s)
                     return
-                # Should the next call be refused, it need not be looked for again. That it has ended is for
-                # the next look to tell.
+                # If the next call is refused, the retry needs no list. An end is left to the next look, which
+                # also writes its event.
                 if report.state is not InstanceState.TERMINATED:
                     self._store.instances.report(instance.instance_id, report, now_s)
             provider_id = report.instance_id

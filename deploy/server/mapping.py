@@ -1,7 +1,7 @@
 """The initial mapping of a training whose server is placed too: the exact model of Multi-FedLS (Brum 2023).
 
-Made when it is submitted, from offers as they are then. It binds nobody: the policy decides when tasks are
-placed, and `spotweave explain` shows both. Messages are left out: they pass the SuperLink in any case.
+It is computed at submission from the current offers and only shown: the policy decides where tasks run, and
+`spotweave explain` lists both. Messages are left out: they pass the SuperLink in any case.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError, OverflowError) as error:
         raise ListenError(f"cannot listen on {host!r}: there is no such address on this machine") from error
-    # asyncio sends without delay (TCP_NODELAY) on sockets that say TCP and no others: without, the body of
-    # each answer waits 40 ms for the acknowledgement of its headers.
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is given. Without it the body of each answer
+    # waits up to 40 ms for the client to acknowledge the headers.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

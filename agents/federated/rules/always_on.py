@@ -60,7 +60,7 @@ def kept_or_cheapest(observations: Observation, spot: bool) -> Ints:
 
 
 def kept_or_best(observations: Observation, spot: bool, value: Floats) -> Ints:
-    """The same, with the offer of the smallest value (n, C), at least 0, instead of the cheapest."""
+    """As `kept_or_cheapest`, but by the smallest `value` (n, C) >= 0 instead of the price."""
     n_offers = value.shape[1]
     valid = observations["action_mask"][:, :n_offers] != 0
     here = (observations["pairs"][:, 0, :, col.HERE] > 0) & valid

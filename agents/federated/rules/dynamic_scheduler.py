@@ -13,13 +13,12 @@ from envs.simulation.snapshot import Observation
 
 
 class DynamicScheduler(Policy):
-    """A task that has lost its instance goes where the round's time and cost, weighed, are the smallest.
+    """Replaces a lost instance by the offer with the least weighted time and cost of the round.
 
-    Algorithm 1 gives the round's time with the task on each offer, Algorithm 2 what all instances cost in
-    that time, and Algorithm 3 takes the smallest `alpha * cost / most cost + (1 - alpha) * time / most time`.
-    The most are those of the offers at hand. Instances stay on between rounds, and on demand is taken only
-    where there is no spot offer. An offer that it was revoked on is left out as long as the market or the
-    scheduler says that it is unavailable, as in Table 7.15, not for good.
+    Algorithm 1 gives the time of the round with the task on each offer, Algorithm 2 what all instances cost
+    meanwhile, and Algorithm 3 takes the smallest `alpha * cost / max cost + (1 - alpha) * time / max time`,
+    the maxima being those of the current offers. Instances stay on between rounds; on demand is used only if
+    no spot offer is left. A revoked offer may be taken again as soon as it is available, as in Table 7.15.
 
     Args:
         alpha: weight of cost against time, 0 to 1.
@@ -46,9 +45,9 @@ class DynamicScheduler(Policy):
         all_usd_hour = jobs[:, :1, col.OTHERS_USD_HOUR] + own_usd_hour
         usd = all_usd_hour * round_s / 3600 + pairs[:, 0, :, col.EGRESS_USD]
 
-        def of_the_most(amount: Floats) -> Floats:
-            most = np.where(choices.valid[:, :-1], amount, 0.0).max(1, keepdims=True)
-            return np.asarray(amount / np.maximum(most, 1e-9))
+        def scaled(amount: Floats) -> Floats:
+            largest = np.where(choices.valid[:, :-1], amount, 0.0).max(1, keepdims=True)
+            return np.asarray(amount / np.maximum(largest, 1e-9))
 
-        value = self._alpha * of_the_most(usd) + (1 - self._alpha) * of_the_most(round_s)
+        value = self._alpha * scaled(usd) + (1 - self._alpha) * scaled(round_s)
         return kept_or_best(observations, spot=True, value=value)

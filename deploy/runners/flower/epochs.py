@@ -1,4 +1,4 @@
-"""What clients have saved of their epochs: taken from their nodes, given to their next ones."""
+"""Checkpoints within epochs, copied from a client's node to its next one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SAVED_BYTES = 1024
 
 
 class Epochs:
-    """The saved epochs of one job. The weights are the client's: they are copied and never decoded here.
+    """Those of one job. A client may write anything into them: they are copied, never decoded.
 
     Args:
-        folder: where they are kept, of this job alone.
+        folder: where they are kept; this job's alone.
         most_bytes: larger ones are not kept.
     """
 
@@ -29,31 +29,31 @@ class Epochs:
         self._folder, self._most_bytes = folder, most_bytes
         self._kept: dict[str, Saved | None] = {}
         self._refused: dict[str, str] = {}
-        """By client: digest of the latest that was too large."""
+        """By client: SHA-256 of the latest one that was too large."""
         self._asked_s: dict[str, float] = {}
 
     def share(self, name: str, number: int) -> float:
-        """The share of a client's epoch of a round that another instance would not have to do again."""
+        """Share of a client's epoch in round `number` that its next instance need not repeat."""
         kept = self._of(name)
         return kept.share if kept is not None and kept.round == number else 0.0
 
     def take(self, agent: NodeClient, name: str, below: str, *, last: bool) -> None:
-        """Keep what a client has newly saved in its state folder `below`, now and then.
+        """Copy a client's new checkpoint from its state folder `below`, at most every 5 s.
 
-        `last`: its process has ended, so now. Raises NodeUnreachable.
+        `last`: its process has ended, so copy now. Raises NodeUnreachable.
         """
         if not last and time.monotonic() - self._asked_s.get(name, -_EVERY_S) < _EVERY_S:
             return
         self._asked_s[name] = time.monotonic()
         try:
             self._take(agent, name, below)
-        # A ValueError: what is there is nothing that `Epoch` has written.
+        # ValueError: `Epoch` has not written what is there.
         except (NodeRefused, OSError, ValueError) as error:
             line = " ".join(str(error).split())[:200]
-            _log.warning("what client %s has saved of its epoch is not kept: %s", name, line)
+            _log.warning("the checkpoint of client %s is not kept: %s", name, line)
 
     def give(self, agent: NodeClient, name: str, below: str) -> None:
-        """Put what is kept of a client into its new process's state folder. Raises NodeError, OSError."""
+        """Put a client's checkpoint into the state folder of its new process. Raises NodeError, OSError."""
         if (kept := self._of(name)) is not None:
             agent.put_file(f"{below}/{WEIGHTS}", (self._folder / f"{name}.npz").read_bytes())
             agent.put_file(f"{below}/{SAVED}", kept.model_dump_json().encode())
@@ -67,7 +67,7 @@ class Epochs:
         if content is not None and len(content) > self._most_bytes:
             self._refused[name] = saved.sha256
             raise ValueError(f"it has more than {self._most_bytes} bytes")
-        # Else a later one has taken its place meanwhile, which the next look takes.
+        # Otherwise a newer one has just replaced it; the next look takes that.
         if content is not None and hashlib.sha256(content).hexdigest() == saved.sha256:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             write_private(self._folder / f"{name}.npz", content)

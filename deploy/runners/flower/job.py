@@ -247,7 +247,7 @@ class FlowerJob:
         return self._unstarted.get(name, "") if assignment.attempt == client.attempt else ""
 
     def taker(self, assignment: Assignment) -> Take | None:
-        """What keeps what an attempt has saved of its epoch, when its node is asked; None for the server."""
+        """Copies an attempt's checkpoint while its node is asked; None for the server."""
         name, client = self.client(assignment)
         if client is self.record.server or assignment.attempt != client.attempt:
             return None

@@ -41,8 +41,8 @@ class Probes:
     ) -> Work:
         """Ask, unless the latest question is still open.
 
-        `words`: also for its last words while it runs. `take`: what else is done while its node answers; it
-        is told whether the process has ended.
+        `words`: also for its last words while it runs. `take`: called while the node answers, with whether
+        the process has ended.
         """
         name = assignment.attempt_id
         self.latest(assignment)

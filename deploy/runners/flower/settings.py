@@ -25,7 +25,7 @@ class FlowerSettings:
     # where each round's weights are kept besides this machine; None: nowhere
     checkpoints: Objects | None = None
     checkpoint_most_bytes: int = 1 << 30  # a larger checkpoint is kept on this machine only
-    # what a client saves of an epoch is not kept if it is larger: it passes through the scheduler's memory
+    # larger checkpoints within epochs are not kept: they pass through the scheduler's memory
     epoch_most_bytes: int = 256 << 20
     reports_within_s: float = 3.0  # a look at all jobs waits so long for those that are slow to answer
     # a node whose agent does not answer, or whose SuperNode is offline, for so long is given up. Flower

@@ -295,7 +295,7 @@ class SparkRunner:
             progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
         next_due_s = None
         if isinstance(work, SparkStreaming) and batches is not None and batches.triggered_s is not None:
-            # Its data had come when the next was to be triggered, and wait since: also while it has no place.
+            # The next batch's data are complete at the next trigger, whether the job runs then or not.
             next_due_s = batches.triggered_s + work.period_s
         details = {"log": str(driver_log(assignment))}
         if application is not None:

@@ -1,4 +1,4 @@
-"""A client's part of a round that was interrupted goes on from what was saved of it."""
+"""An interrupted client resumes its epoch from its latest checkpoint."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def interrupted(node: Callable[[], Context], after: int, every_s: float = 0.0) -
         adding([], after, every_s)(asked(), node())
 
 
-def test_it_goes_on_from_the_latest_step_that_was_saved(node: Callable[[], Context]) -> None:
+def test_it_resumes_after_the_latest_saved_step(node: Callable[[], Context]) -> None:
     interrupted(node, 7)
     steps: list[int] = []
     answer = adding(steps)(asked(), node())
     assert steps == [8, 9, 10]
     assert weight(answer) == 10.0
-    assert share_of(answer.content) == pytest.approx(0.3), "so that three steps are not taken for an epoch"
+    assert share_of(answer.content) == pytest.approx(0.3), "three steps are no whole epoch"
 
 
-def test_it_tells_of_what_it_has_saved(node: Callable[[], Context], tmp_path: Path) -> None:
+def test_each_checkpoint_is_described(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7)
     saved = Saved.load(tmp_path / SAVED)
     assert saved is not None
@@ -84,16 +84,16 @@ def test_it_tells_of_what_it_has_saved(node: Callable[[], Context], tmp_path: Pa
     assert saved.sha256 == hashlib.sha256((tmp_path / WEIGHTS).read_bytes()).hexdigest()
 
 
-def test_an_epoch_that_nothing_interrupts_is_whole(node: Callable[[], Context]) -> None:
+def test_an_uninterrupted_epoch_is_whole(node: Callable[[], Context]) -> None:
     answer = adding([])(asked(), node())
     assert (weight(answer), share_of(answer.content)) == (10.0, 1.0)
-    # What was saved of it is of no use any more.
+    # Its checkpoints do not count for the next round.
     steps: list[int] = []
     assert weight(adding(steps)(asked(10.0, number=3), node())) == 20.0
     assert steps[0] == 1
 
 
-def test_of_another_question_nothing_counts(node: Callable[[], Context]) -> None:
+def test_a_checkpoint_of_other_weights_or_lengths_is_ignored(node: Callable[[], Context]) -> None:
     interrupted(node, 7)
     other_weights: list[int] = []
     adding(other_weights)(asked(1.0), node())
@@ -103,7 +103,7 @@ def test_of_another_question_nothing_counts(node: Callable[[], Context]) -> None
     assert other_weights[0] == other_length[0] == 1
 
 
-def test_a_damaged_file_counts_for_nothing(node: Callable[[], Context], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_ignored(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7)
     content = (tmp_path / WEIGHTS).read_bytes()
     (tmp_path / WEIGHTS).write_bytes(content[:-1])
@@ -112,7 +112,7 @@ def test_a_damaged_file_counts_for_nothing(node: Callable[[], Context], tmp_path
     assert steps[0] == 1
 
 
-def test_it_is_not_saved_more_often_than_asked_for(node: Callable[[], Context], tmp_path: Path) -> None:
+def test_it_is_saved_no_more_often_than_asked_for(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7, every_s=3600.0)
     assert not (tmp_path / WEIGHTS).exists()
 

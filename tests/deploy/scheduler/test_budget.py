@@ -121,7 +121,7 @@ def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) ->
     assert budgets.spent == "the deployment's budget of 0.014 USD is spent"
 
 
-def test_what_was_asked_for_is_promised_also_where_it_was_not_heard_of(tmp_path: Path) -> None:
+def test_launches_with_an_unknown_outcome_count_against_the_budget(tmp_path: Path) -> None:
     far = SimulatedOffer(offer("far", "on_demand", provider="simulated", region="far"))
     here = world(tmp_path, far)
 

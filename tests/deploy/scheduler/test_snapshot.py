@@ -162,7 +162,7 @@ def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_a_place_falls_behind(tmp_path: Path) -> None:
-    """Else it would wait for ever, as nothing about it changes."""
+    """Otherwise waiting would cost nothing, and it could wait for ever."""
     world = TrainingWorld(tmp_path, cheap_and_sure())
     work = SparkStreaming(script="x.py", period_s=60.0, batch_deadline_s=50.0, batches=9)
     job = world.store.jobs.get(world.submit(JobSpec(name="stream", work=work)))
@@ -177,7 +177,7 @@ def test_a_stream_without_a_place_falls_behind(tmp_path: Path) -> None:
     assert after(1600.0) == (-550.0, 7, 7), "all seven that are left"
 
 
-def test_what_a_client_has_saved_of_its_epoch_need_not_be_done_again(tmp_path: Path) -> None:
+def test_a_client_need_not_repeat_what_it_has_saved_of_its_epoch(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
     job = world.store.jobs.get(world.submit(federated(4, A, B, epoch_s=600.0)))
     about = Membership(True, 0.0, 600.0, 4, 600.0, 0.0, None)

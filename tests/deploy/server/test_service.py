@@ -238,8 +238,8 @@ def test_a_port_in_use_or_of_another_machine_is_told_in_one_line(capsys: pytest.
     assert told.err.count("\n") == 1
 
 
-def test_no_answer_waits_for_an_acknowledgement() -> None:
-    """Else the body of each waits for that of its headers, which clients delay by 40 ms."""
+def test_connections_send_without_delay() -> None:
+    """Otherwise each answer's body waits for the client to acknowledge its headers."""
 
     async def accepted() -> int:
         heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -239,18 +239,18 @@ def save_epoch(stage: Stage, name: str, content: bytes, share: float = 0.5, dige
 
 
 def given_epoch(stage: Stage, name: str) -> bytes | None:
-    """What its next instance has of it."""
+    """The weights that the client's next instance gets."""
     stage.try_again(name)
     stage.phases()
     return stage.played.files.get((stage.address(name), f"flower/job.{name}/state/{WEIGHTS}"))
 
 
-def test_a_client_finds_what_it_has_saved_of_its_epoch_on_its_next_instance(stage: Stage) -> None:
+def test_a_clients_checkpoint_is_on_its_next_instance(stage: Stage) -> None:
     stage.until_running()
     stage.say(run=1, clients={"a": Participation(), "b": Participation()})
     save_epoch(stage, "a", b"after step 7", share=0.7)
     assert stage.pass_by(5)["a"].execution_saved == 0.7
-    # Between two looks it saves more, and its process ends: nothing of that is lost.
+    # It saves once more between two looks, just before its process ends.
     save_epoch(stage, "a", b"after step 8", share=0.8)
     PlayedNode(stage.address("a")).stop_process("flower.job.client-a.1", 0.0)
     assert stage.phases()["a"] is Phase.LOST
@@ -263,7 +263,7 @@ def test_a_client_finds_what_it_has_saved_of_its_epoch_on_its_next_instance(stag
 
 
 @pytest.mark.parametrize("told", [b"", b"{}", b'{"sha256": "../x", "round": 1, "share": 0.5}', b"\xff"])
-def test_an_epoch_that_is_damaged_or_too_large_is_not_kept(stage: Stage, told: bytes) -> None:
+def test_a_damaged_or_too_large_checkpoint_is_not_kept(stage: Stage, told: bytes) -> None:
     stage.restart(epoch_most_bytes=10)
     stage.until_running()
     save_epoch(stage, "a", b"0123456789-")
@@ -274,7 +274,7 @@ def test_an_epoch_that_is_damaged_or_too_large_is_not_kept(stage: Stage, told: b
     assert given_epoch(stage, "a") is given_epoch(stage, "b") is None
 
 
-def test_of_a_client_that_has_delivered_no_epoch_is_given(stage: Stage) -> None:
+def test_a_client_that_has_delivered_gets_no_checkpoint(stage: Stage) -> None:
     stage.until_running()
     save_epoch(stage, "a", b"after step 7")
     stage.pass_by(5)
