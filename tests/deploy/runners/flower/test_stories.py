@@ -54,7 +54,7 @@ def after_rounds(*rounds: int) -> object:
 @pytest.mark.nightly
 def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
     spec = read_job(ROOT / "examples/federated_mnist.yaml")
-    # Whatever the order of the batches (ten tried), the fourth round is above 0.7; the third is not.
+    # Whatever the order of the batches (nine tried), the fourth round is above 0.7; the third is not.
     spec = spec.model_copy(update={"work": spec.work.model_copy(update={"rounds": 4})})
     with world(tmp_path, spec, EXAMPLE) as here:
         here.runner.check(spec, str(here.workdir))
