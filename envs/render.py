@@ -109,7 +109,9 @@ def draw_gantt(
     FigureCanvasAgg(figure)
     # Room for the names at the left: a letter of size 8 is about 6 pixels wide.
     left = min(0.3, (24 + 6.2 * max(map(len, timeline.cluster_names))) / size_px[0])
-    axes = figure.add_axes((left, 0.09, 0.93 - left, 0.80))
+    # The time axis, its numbers and its name are 52 pixels high.
+    bottom = max(0.09, 52 / size_px[1])
+    axes = figure.add_axes((left, bottom, 0.93 - left, 0.89 - bottom))
     per_unit, unit = (3600.0, "hours") if timeline.time_unit == "s" else (1.0, f"{timeline.time_unit}s")
 
     shown = _bands_to_show(timeline)

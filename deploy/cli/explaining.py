@@ -22,10 +22,14 @@ def state(job: Mapping[str, Any]) -> str:
     return f"{job['state']}: {job['reason']}" if job["reason"] else str(job["state"])
 
 
+def _late_batches(number: int) -> str:
+    return f"{number} batch{'' if number == 1 else 'es'} late"
+
+
 def deadline(job: Mapping[str, Any]) -> str:
     """What has become, or may become, of a job's deadline, or of its batches'."""
     if job["deadline_s"] is None:
-        return f"{job['misses']} batches late" if job["misses"] else "-"
+        return _late_batches(job["misses"]) if job["misses"] else "-"
     left_s = job["deadline_s"] - (job["ended_s"] or time.time())
     if job["state"] == "cancelled":
         return "-"
@@ -152,7 +156,7 @@ def _task(task: Mapping[str, Any]) -> str:
     if task["progress"]:
         parts.append(f"{100 * task['progress']:.0f} % done")
     if task["misses"]:
-        parts.append(f"{task['misses']} batch deadlines missed")
+        parts.append(_late_batches(task["misses"]))
     if task["message"]:
         parts.append(task["message"])
     return ", ".join(parts)

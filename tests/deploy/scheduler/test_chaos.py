@@ -63,6 +63,11 @@ def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], No
     def set_back() -> None:
         world.own.behind_s = rng.uniform(0.0, 60.0)
 
+    def go_blind() -> None:
+        # Not again while it is blind: after an hour its cloud has forgotten when what it missed ended.
+        if world.blind_until_s <= world.clock.now():
+            world.go_blind(rng.uniform(10.0, 900.0))
+
     def cancel() -> None:
         live = world.store.jobs.live()
         if live:
@@ -78,7 +83,7 @@ def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], No
         "another scheduler starts": world.second_scheduler,
         "a job is cancelled": cancel,
         "a machine that nobody asked for": world.stray_machine,
-        "the cloud says nothing": lambda: world.go_blind(rng.uniform(10.0, 900.0)),
+        "the cloud says nothing": go_blind,
     }
 
 

@@ -47,17 +47,18 @@ def counting(rounds: int, strategy: dict[str, Any]) -> JobSpec:
 @pytest.mark.nightly
 def test_three_clients_and_two_brokers_learn_to_read_digits(tmp_path: Path) -> None:
     spec = read_job(ROOT / "examples/fed_suda.yaml")
+    # Which clients a version is made of depends on their speed here: in ten versions, each has been in several.
+    versions = 10
+    spec = spec.model_copy(update={"work": spec.work.model_copy(update={"rounds": versions})})
     with world(tmp_path, spec, EXAMPLE) as here:
         here.runner.check(spec, str(here.workdir))
         here.place_all()
         reports = here.wait_for_phase(Phase.SUCCEEDED)
         status = here.status()
         assert status.finished
-        accuracy = [status.history[number]["accuracy"] for number in range(1, 7)]
-        assert accuracy[5] > accuracy[0]
-        assert accuracy[5] > 0.6
+        assert status.history[versions]["accuracy"] > max(0.6, status.history[1]["accuracy"])
         assert {found["updates"] for found in status.history.values()} == {3.0}
-        assert {report.executions_done for report in reports.values()} == {6}
+        assert {report.executions_done for report in reports.values()} == {versions}
         # No update has come to the server.
         assert not (here.workdir / "flower/updates").exists()
         for task in here.assignments:
