@@ -47,7 +47,7 @@ def counting(rounds: int, strategy: dict[str, Any]) -> JobSpec:
 @pytest.mark.nightly
 def test_three_clients_and_two_brokers_learn_to_read_digits(tmp_path: Path) -> None:
     spec = read_job(ROOT / "examples/fed_suda.yaml")
-    # Which clients a version is made of depends on their speed here: in ten versions, each has been in several.
+    # Which clients a version is made of depends on their speed here: in ten, each has been in several.
     versions = 10
     spec = spec.model_copy(update={"work": spec.work.model_copy(update={"rounds": versions})})
     with world(tmp_path, spec, EXAMPLE) as here:
