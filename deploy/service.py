@@ -34,11 +34,12 @@ from deploy.providers.base import ProviderError
 from deploy.pruning import Pruning
 from deploy.runners.bag.runner import BagRunner
 from deploy.runners.bag.task import BagSettings
-from deploy.runners.base import Printed, Runner, RunnerError
+from deploy.runners.base import Printed, Runner, RunnerError, StartingError
 from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workers import PATIENCE_S
 from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
 from deploy.scheduler.chooser import Policies
@@ -208,6 +209,8 @@ class Service:
         for runner in self.runners:
             try:
                 runner.start()
+            except StartingError as error:
+                log.info("a runner starts", progress=str(error))
             except RunnerError as error:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
         pruning = Pruning(self.store, self.config.jobs_folder, self.clock)
@@ -323,7 +326,7 @@ def make_runners(
         limits=limits,
     )
     return [
-        SparkRunner(spark),
+        SparkRunner(spark, PATIENCE_S),
         WorkflowRunner(WorkflowSettings(state=state / "workflow", spark=spark, data=data or {})),
         FlowerRunner(
             FlowerSettings(

@@ -13,6 +13,10 @@ class RunnerError(Exception):
     """A runner's own service (master, SuperLink, node agent) cannot be used now; trying again may help."""
 
 
+class StartingError(RunnerError):
+    """A runner's own service is coming up; nothing has failed, ask again."""
+
+
 class Printed(NamedTuple):
     """Part of what an attempt has printed."""
 
@@ -39,10 +43,13 @@ class Runner(Protocol):
         """
 
     def start(self) -> None:
-        """Bring up the services that all jobs share (idempotent). Raises RunnerError."""
+        """Bring up the services that all jobs share (idempotent). Raises RunnerError, StartingError."""
 
     def ensure(self, assignment: Assignment) -> None:
-        """Make this attempt run on these nodes; if it does already, do nothing. Raises RunnerError."""
+        """Make this attempt run on these nodes; if it does already, do nothing.
+
+        Raises RunnerError if it cannot, StartingError if that is not known yet.
+        """
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """One report for each of these attempts, in their order; what cannot be asked now is LOST only when

@@ -93,7 +93,7 @@ def _log_bytes(agent: NodeClient, process_id: str) -> int:
 
 
 _log = logging.getLogger(__name__)
-_PATIENCE_S, _REFILL = 3.0, 0.2
+PATIENCE_S, REFILL = 3.0, 0.2
 
 
 class Work:
@@ -210,7 +210,7 @@ class AsyncRunner:
     def __init__(self, name: str, threads: int, folder: Path) -> None:
         self._folder = folder
         self._acts = WorkerPool(name, threads)
-        self._patience = Patience(_PATIENCE_S, _REFILL)
+        self._patience = Patience(PATIENCE_S, REFILL)
         self._lock = threading.Lock()
         self._locks: dict[tuple[str, str], threading.Lock] = {}
 

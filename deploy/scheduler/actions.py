@@ -14,7 +14,7 @@ from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
-from deploy.runners.base import Runner, RunnerError
+from deploy.runners.base import Runner, RunnerError, StartingError
 from deploy.scheduler.observer import assignment_of
 from deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
 from deploy.scheduler.retries import Retries, attempt_id, end, requeue
@@ -273,7 +273,12 @@ class Actions:
             self._done(intent, now_s)
             return
         instances = self._store.instances.named(task.instances)
-        self._runners[job.spec.work.kind].ensure(assignment_of(job, task, instances))
+        try:
+            self._runners[job.spec.work.kind].ensure(assignment_of(job, task, instances))
+        except StartingError as error:
+            # No try is spent: the intent stays due.
+            log.info("a start waits for its runner", progress=str(error))
+            return
         with self._store.transaction():
             self._store.intents.done(intent.intent_id, now_s)
             data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}

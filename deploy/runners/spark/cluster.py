@@ -20,11 +20,11 @@ import httpx
 from deploy.model.tasks import Node
 from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
-from deploy.runners.base import RunnerError
+from deploy.runners.base import RunnerError, StartingError
 from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.attempts import last_error
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.runners.workers import UNKNOWN, connect, known_process
+from deploy.runners.workers import REFILL, UNKNOWN, Patience, WorkerPool, connect, known_process
 from deploy.security.sandbox import Box
 from deploy.security.untrusted import remove_tree
 from spotweave.files import write_private
@@ -55,13 +55,15 @@ class Master:
     `rest.key` of its folder. The runner itself starts drivers directly (see runner.py).
     """
 
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: SparkSettings, patience_s: float) -> None:
         self._settings = settings
         self._folder = settings.state.resolve() / "master"
         # All that its process may see of the folder: drivers talk to it, and some of them may be hostile.
         self._own = self._folder / "own"
         self._process = Detached(self._folder)
         self._lock = threading.Lock()
+        self._starts = WorkerPool("spark-master", 1)
+        self._patience = Patience(patience_s, REFILL)
 
     @property
     def url(self) -> str:
@@ -84,9 +86,16 @@ class Master:
         return (self._folder / "secret").read_text()
 
     def start(self, home: SparkHome) -> None:
-        """Bring it up and wait until it works (idempotent). Raises RunnerError."""
-        if self.state() == "ALIVE":
+        """Bring it up (idempotent). Raises StartingError while it is not, RunnerError if it cannot be."""
+        if self._starts.pending("start") is None and self.state() == "ALIVE":
             return
+        work = self._starts.begin("start", lambda: self._bring_up(home))
+        if not self._patience.wait(work):
+            raise StartingError(f"the Spark master is starting, {work.took_s:.0f} s so far; see {self._log}")
+        self._starts.collect("start")
+        work.future.result()
+
+    def _bring_up(self, home: SparkHome) -> None:
         with self._lock:
             for left in reversed(range(_PORT_TRIES)):
                 self._launch(home)

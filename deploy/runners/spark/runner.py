@@ -44,11 +44,15 @@ class SparkRunner:
     """Runs jobs of the kinds spark-batch and spark-streaming. Safe to use from several threads.
 
     All state is in `settings.state`, in the launchers' folders there, in the node agents and in Spark itself.
+
+    Args:
+        settings: of the cluster.
+        patience_s: how long callers wait together for the master to come up; then StartingError tells them.
     """
 
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: SparkSettings, patience_s: float = 300.0) -> None:
         self._settings = settings
-        self._master = Master(settings)
+        self._master = Master(settings, patience_s)
         self._workers = Workers(self._master, settings)
         self._attempts = Attempts(settings.state / "jobs")
         self._outcomes = Outcomes(self._attempts, self._workers)
@@ -68,7 +72,7 @@ class SparkRunner:
         find_spark()
 
     def start(self) -> None:
-        """Bring the master up. Raises RunnerError."""
+        """Bring the master up. Raises RunnerError, StartingError."""
         try:
             home = find_spark()
         except ValueError as error:
@@ -77,7 +81,10 @@ class SparkRunner:
         self._master.start(home)
 
     def ensure(self, assignment: Assignment) -> None:
-        """Start workers on the nodes and then the driver, unless they are there. Raises RunnerError."""
+        """Start workers on the nodes and then the driver, unless they are there.
+
+        Raises RunnerError, StartingError.
+        """
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             if attempt.verdict is not None or attempt.driver.running() or attempt.driver.result() is not None:

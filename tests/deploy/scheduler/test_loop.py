@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import FlowerClient, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
-from deploy.runners.base import RunnerError
+from deploy.runners.base import RunnerError, StartingError
 from deploy.scheduler.policies import MARKET_COMPONENTS
 from deploy.scheduler.retries import end_job
 from deploy.store.decisions import Mode
@@ -292,6 +293,22 @@ def test_an_instance_shown_after_it_was_given_up_is_paid(world: World, taken: bo
     found = "instance.ended" if taken else "instance.found"
     assert kinds(world, job).count(found) == 1
     assert world.events("instance.orphan_ended") == []
+
+
+def test_a_runner_that_comes_up_slowly_costs_no_attempt(world: World) -> None:
+    job, real = world.submit(batch()), world.runner.ensure
+    asked_s: list[float] = []
+
+    def ensure(assignment: Assignment) -> None:
+        asked_s.append(world.clock.now())
+        if asked_s[-1] < asked_s[0] + 200.0:
+            raise StartingError("its master is starting")
+        real(assignment)
+
+    world.runner.ensure = ensure  # type: ignore[method-assign]
+    world.ends_well(job)
+    assert world.store.tasks.of_job(job)[0].attempt == 1
+    assert {later - earlier for earlier, later in pairwise(asked_s)} == {world.settings.period_s}
 
 
 @pytest.mark.real

@@ -63,6 +63,8 @@ if kind == "Worker":
 option = dict(zip(arguments[::2], arguments[1::2]))
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
+        while os.path.exists(os.environ["SPARK_HOME"] + "/silent"):
+            time.sleep(0.05)
         try:
             with open(os.environ["SPARK_HOME"] + "/workers.json") as file:
                 workers = json.load(file)

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
-from deploy.runners.base import RunnerError
+from deploy.runners.base import RunnerError, StartingError
 from deploy.runners.detached import Limits
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.cluster import process_id
@@ -182,6 +182,22 @@ def test_a_driver_whose_launcher_is_killed_is_lost_and_never_started_again(world
     SparkRunner(world.settings).ensure(assignment)
     assert world.driver_pid() == pid
     assert world.outcome(assignment) == (Phase.LOST, "the driver and its launcher were killed")
+    assert world.runs() == "x"
+
+
+def test_a_master_that_says_nothing_holds_up_nobody(world: World) -> None:
+    silent = world.home.path / "silent"
+    silent.touch()
+    hurried = SparkRunner(world.settings, patience_s=0.2)
+    assignment = world.attempt(RUNS)
+    for ask in (hurried.start, lambda: hurried.ensure(assignment)):
+        began_s = time.monotonic()
+        with pytest.raises(StartingError, match="the Spark master is starting"):
+            ask()
+        assert time.monotonic() - began_s < 5.0
+    silent.unlink()
+    insist(lambda: hurried.ensure(assignment))
+    assert world.outcome(assignment) == (Phase.SUCCEEDED, "")
     assert world.runs() == "x"
 
 
