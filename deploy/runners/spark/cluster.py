@@ -87,7 +87,13 @@ class Master:
 
     def start(self, home: SparkHome) -> None:
         """Bring it up (idempotent). Raises StartingError while it is not, RunnerError if it cannot be."""
-        if self._starts.pending("start") is None and self.state() == "ALIVE":
+        earlier = self._starts.pending("start")
+        if earlier is not None and earlier.future.done():
+            # Nobody has waited for its end, which may be long ago.
+            self._starts.collect("start")
+            earlier.future.result()
+            earlier = None
+        if earlier is None and self.state() == "ALIVE":
             return
         work = self._starts.begin("start", lambda: self._bring_up(home))
         if not self._patience.wait(work):

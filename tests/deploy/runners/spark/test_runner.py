@@ -196,7 +196,13 @@ def test_a_master_that_says_nothing_holds_up_nobody(world: World) -> None:
             ask()
         assert time.monotonic() - began_s < 5.0
     silent.unlink()
+    wait_until(lambda: hurried._master.state() == "ALIVE")
+    master = world.settings.state / "master" / "process.json"
+    os.kill(json.loads(master.read_bytes())["pid"], signal.SIGKILL)
+    wait_until(lambda: hurried._master.state() is None)
+    # That it once came up says nothing of now.
     insist(lambda: hurried.ensure(assignment))
+    assert hurried._master.state() == "ALIVE"
     assert world.outcome(assignment) == (Phase.SUCCEEDED, "")
     assert world.runs() == "x"
 
