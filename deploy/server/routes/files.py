@@ -109,7 +109,8 @@ def _log(
     attempt = attempts if attempt is None else attempt
     if attempt > attempts:
         raise Refusal(
-            HTTPStatus.NOT_FOUND, f"{name} of job {job_id} has had {attempts} attempts, not {attempt}"
+            HTTPStatus.NOT_FOUND,
+            f"{name} of job {job_id} has had no attempt {attempt}: its latest is {attempts}",
         )
     content, end = b"", 0
     if attempt:

@@ -128,7 +128,7 @@ def test_logs_are_printed_whole_or_by_their_end(service: Service, job_id: str) -
     begin(service, job_id, b"one\ntwo\n\x1b[2J")
     assert out(spotweave("logs", job_id)) == "one\ntwo\n␛[2J"
     assert out(spotweave("logs", job_id, "--tail", "2")) == "two\n␛[2J"
-    assert "has had 1 attempts, not 3" in refusal(spotweave("logs", job_id, "--attempt", "3"))
+    assert "has had no attempt 3: its latest is 1" in refusal(spotweave("logs", job_id, "--attempt", "3"))
     assert "it has main" in refusal(spotweave("logs", job_id, "--task", "other"))
 
 

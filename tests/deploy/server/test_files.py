@@ -99,7 +99,7 @@ def test_nothing_in_a_log_is_obeyed_by_a_terminal(service: Service) -> None:
     [
         ("?task=other", 404, "it has main"),
         ("?task=Not%20A%20Task", 422, "task"),
-        ("?attempt=2", 404, "has had 1 attempts, not 2"),
+        ("?attempt=2", 404, "has had no attempt 2: its latest is 1"),
         ("?attempt=0", 422, "attempt"),
         ("?tail=100000", 422, "tail"),
         ("?after=-1", 422, "after"),
