@@ -89,7 +89,7 @@ class Master:
         """Bring it up (idempotent). Raises StartingError while it is not, RunnerError if it cannot be."""
         earlier = self._starts.pending("start")
         if earlier is not None and earlier.future.done():
-            # Nobody has waited for its end, which may be long ago.
+            # It finished after its callers had stopped waiting; the master may have died since.
             self._starts.collect("start")
             earlier.future.result()
             earlier = None

@@ -64,7 +64,7 @@ def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], No
         world.own.behind_s = rng.uniform(0.0, 60.0)
 
     def go_blind() -> None:
-        # Not again while it is blind: after an hour its cloud has forgotten when what it missed ended.
+        # One silence at a time: the cloud reports ended instances for an hour only.
         if world.blind_until_s <= world.clock.now():
             world.go_blind(rng.uniform(10.0, 900.0))
 

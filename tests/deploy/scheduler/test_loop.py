@@ -295,7 +295,9 @@ def test_an_instance_shown_after_it_was_given_up_is_paid(world: World, taken: bo
     assert world.events("instance.orphan_ended") == []
 
 
-def test_a_runner_that_comes_up_slowly_costs_no_attempt(world: World) -> None:
+def test_a_runner_that_comes_up_slowly_costs_no_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, real = world.submit(batch()), world.runner.ensure
     asked_s: list[float] = []
 
@@ -305,7 +307,7 @@ def test_a_runner_that_comes_up_slowly_costs_no_attempt(world: World) -> None:
             raise StartingError("its master is starting")
         real(assignment)
 
-    world.runner.ensure = ensure  # type: ignore[method-assign]
+    monkeypatch.setattr(world.runner, "ensure", ensure)
     world.ends_well(job)
     assert world.store.tasks.of_job(job)[0].attempt == 1
     assert {later - earlier for earlier, later in pairwise(asked_s)} == {world.settings.period_s}

@@ -185,7 +185,7 @@ def test_a_driver_whose_launcher_is_killed_is_lost_and_never_started_again(world
     assert world.runs() == "x"
 
 
-def test_a_master_that_says_nothing_holds_up_nobody(world: World) -> None:
+def test_an_unresponsive_master_blocks_no_caller(world: World) -> None:
     silent = world.home.path / "silent"
     silent.touch()
     hurried = SparkRunner(world.settings, patience_s=0.2)
@@ -200,7 +200,7 @@ def test_a_master_that_says_nothing_holds_up_nobody(world: World) -> None:
     master = world.settings.state / "master" / "process.json"
     os.kill(json.loads(master.read_bytes())["pid"], signal.SIGKILL)
     wait_until(lambda: hurried._master.state() is None)
-    # That it once came up says nothing of now.
+    # A start that succeeded before the master died must not count.
     insist(lambda: hurried.ensure(assignment))
     assert hurried._master.state() == "ALIVE"
     assert world.outcome(assignment) == (Phase.SUCCEEDED, "")
