@@ -25,7 +25,7 @@ from deploy.model.transfers import Transfers
 from deploy.providers.gcp import listing
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.emulator.traces import START_S, trace
+from tests.deploy.emulator.transport import START_S, trace
 from tests.deploy.emulator.worlds import (
     CLOUDS,
     HOUR_S,

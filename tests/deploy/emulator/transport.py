@@ -1,11 +1,12 @@
-"""boto3 without a network: its requests go straight into the application."""
+"""The clouds' clients without a network, and recordings made by hand for pools of any cloud."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import boto3
 import requests
@@ -14,18 +15,29 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
 from moto.core.botocore_stubber import MockRawResponse
 from requests.adapters import BaseAdapter
+from werkzeug.test import Client, TestResponse
 
 from deploy.emulator.faults import LostAnswerError
 from deploy.providers.gcp.clients import Clients
+from tests.envs.traces_cases import write_trace
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import WSGIApplication
+
+START_S = 1_750_000_000
+URL = "http://emulator.invalid"
+
+
+def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
+    """A recording of (seconds, available, price); the last row says where it ends."""
+    lines = ["time_s,available,price_usd_hour", *(f"{at},{up},{price}" for at, up, price in rows)]
+    return write_trace(folder / name, "\n".join(lines) + "\n", tick_s=None).name
 
 
 def in_process(
     app: WSGIApplication, access_key: str = "AKIAEMULATED00000000", region: str = "us-east-1"
 ) -> boto3.Session:
-    """A session all of whose clients talk to an application in this process.
+    """A session of boto3, all of whose clients talk to an application in this process.
 
     Args:
         app: of an emulator.
@@ -35,85 +47,22 @@ def in_process(
     session = boto3.Session(
         aws_access_key_id=access_key, aws_secret_access_key="not-a-secret", region_name=region
     )
-    session.events.register_first("before-send", _Transport(app).send)
+
+    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        try:
+            answer = _ask(app, request)
+        except LostAnswerError as error:
+            raise ConnectionClosedError(endpoint_url=request.url) from error
+        return AWSResponse(
+            request.url, answer.status_code, dict(answer.headers), MockRawResponse(answer.data)
+        )
+
+    session.events.register_first("before-send", send)
     return session
 
 
-class _Transport:
-    """Answers botocore's `before-send`, in the place of HTTP."""
-
-    def __init__(self, app: WSGIApplication) -> None:
-        self._app = app
-
-    def send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        status, headers = 0, {}
-
-        def start_response(line: str, given: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            nonlocal status, headers
-            status, headers = int(line.split(" ", 1)[0]), dict(given)
-
-        try:
-            environ = environ_of(str(request.method), request.url, dict(request.headers), _body(request))
-            content = b"".join(self._app(environ, start_response))
-        except LostAnswerError as error:
-            raise ConnectionClosedError(endpoint_url=request.url) from error
-        return AWSResponse(request.url, status, headers, MockRawResponse(content))
-
-
-def _body(request: AWSPreparedRequest) -> bytes:
-    body = request.body or b""
-    content: bytes | str = body.read() if hasattr(body, "read") else body
-    return content.encode() if isinstance(content, str) else content
-
-
-def environ_of(method: str, url: str, headers: Mapping[str, Any], body: bytes) -> WSGIEnvironment:
-    """What a server makes of a request."""
-    parts = urlsplit(url)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": parts.path or "/",
-        "RAW_URI": f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}",
-        "QUERY_STRING": parts.query,
-        "SERVER_NAME": parts.hostname or "localhost",
-        "SERVER_PORT": str(parts.port or (443 if parts.scheme == "https" else 80)),
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.url_scheme": parts.scheme,
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": io.StringIO(),
-        "wsgi.version": (1, 0),
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        "HTTP_HOST": parts.netloc,
-    }
-    for name, value in headers.items():
-        if name.lower() == "transfer-encoding":
-            # The body is whole here.
-            continue
-        key = name.upper().replace("-", "_")
-        text = value.decode() if isinstance(value, bytes) else str(value)
-        environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = text
-    environ["CONTENT_LENGTH"] = str(len(body))
-    return environ
-
-
-# Google's clients without a network: their requests go straight into the application.
-
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
-
-URL = "http://emulator.invalid"
-
-
 class InProcess(Clients):
-    """Clients that talk to an application in this process.
-
-    Args:
-        app: of an emulator.
-    """
+    """Google's clients, which talk to an application in this process."""
 
     def __init__(self, app: WSGIApplication) -> None:
         super().__init__(URL)
@@ -143,23 +92,35 @@ class _Adapter(BaseAdapter):
         self._app = app
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
-        body: Any = request.body or b""
-        content = body.encode() if isinstance(body, str) else body
-        environ = environ_of(str(request.method), str(request.url), request.headers, content)
-        environ["PATH_INFO"] = unquote(environ["PATH_INFO"])
-        answer = requests.Response()
-        answer.request, answer.url = request, str(request.url)
-
-        def start_response(line: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            answer.status_code = int(line.split(" ", 1)[0])
-            answer.headers.update(headers)
-
         try:
-            answered = b"".join(self._app(environ, start_response))
+            told = _ask(self._app, request)
         except LostAnswerError as error:
             raise requests.ConnectionError("Remote end closed connection without response") from error
-        answer.raw = urllib3.HTTPResponse(io.BytesIO(answered), answer.headers, preload_content=False)
+        answer = requests.Response()
+        answer.request, answer.url, answer.status_code = request, str(request.url), told.status_code
+        answer.headers.update(told.headers)
+        answer.raw = urllib3.HTTPResponse(io.BytesIO(told.data), answer.headers, preload_content=False)
         return answer
 
     def close(self) -> None:
         pass
+
+
+def _ask(app: WSGIApplication, request: AWSPreparedRequest | requests.PreparedRequest) -> TestResponse:
+    """The answer of an application that runs here. Raises LostAnswerError."""
+    body: Any = request.body or b""
+    given: Mapping[str, Any] = request.headers
+    # The body is whole here.
+    headers = {
+        name: value.decode() if isinstance(value, bytes) else str(value)
+        for name, value in given.items()
+        if name.lower() != "transfer-encoding"
+    }
+    url = urlsplit(str(request.url))
+    return Client(app, use_cookies=False).open(
+        url.geturl(),
+        base_url=f"{url.scheme}://{url.netloc}",
+        method=str(request.method),
+        headers=headers,
+        data=body.read() if hasattr(body, "read") else body,
+    )

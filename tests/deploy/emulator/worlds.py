@@ -44,8 +44,7 @@ from deploy.store.decisions import Mode
 from deploy.store.store import Store
 from tests.deploy.emulator.aws.conftest import IMAGE as AWS_IMAGE
 from tests.deploy.emulator.aws.conftest import region, renting
-from tests.deploy.emulator.traces import START_S
-from tests.deploy.emulator.transport import InProcess, in_process
+from tests.deploy.emulator.transport import START_S, InProcess, in_process
 from tests.deploy.providers.gcp.project import IMAGE, PROJECT, TYPE, prices
 from tests.deploy.scheduler.worlds import World
 

@@ -26,9 +26,9 @@ from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
 from deploy.providers.local.records import Record, StateFolder, instance_id
 from deploy.yamlfile import ConfigError
-from tests.deploy.emulator.traces import write
 from tests.deploy.node.agents import ROOT, alive, command, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
+from tests.envs.traces_cases import write_trace
 
 pytestmark = pytest.mark.real
 
@@ -42,8 +42,8 @@ class LocalWorld:
     open_offer, closed_offer, price_usd_hour = OPEN, CLOSED, 0.3
 
     def __init__(self, folder: Path) -> None:
-        write(folder / "za", "time_s,available\n0,1\n1000,0\n2000,1\n", tick_s=None)
-        write(folder / "zb", "time_s,available\n0,0\n1000,0\n", tick_s=None)
+        write_trace(folder / "za", "time_s,available\n0,1\n1000,0\n2000,1\n", tick_s=None)
+        write_trace(folder / "zb", "time_s,available\n0,0\n1000,0\n", tick_s=None)
         spot = {"instance_type": "small", "market": "spot", "price_usd_hour": 0.3, "quota": 2}
         self.folder = folder
         self.clients = ExitStack()
@@ -229,7 +229,7 @@ def test_a_missed_notice_is_only_an_end(world: LocalWorld) -> None:
 
 
 def test_spot_ends_above_its_limit_and_on_demand_never(world: LocalWorld) -> None:
-    write(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
+    write_trace(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
     provider = world.local()
     asked = [request(OPEN), replace(request(OPEN), max_price_usd_hour=0.4), request(FIRM)]
     any_price, limited, firm = (world.known(provider.launch(one).instance_id).fate for one in asked)

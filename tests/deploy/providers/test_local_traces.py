@@ -1,4 +1,4 @@
-"""The local provider's recordings, also those that ship: by hand, and against the trainer's reader."""
+"""The local provider's recordings, also those that ship: by hand, and against the bundle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from deploy.providers import local
 from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.traces import RecordedMarket, load_recording
 from envs.traces.bundle import load_bundle
-from envs.traces.format import load_trace
 from envs.traces.storage import TraceError
-from tests.deploy.emulator.traces import write
+from tests.envs.traces_cases import write_trace
 
 DAY_S = 86400.0
 FOLDER = Path(local.__file__ or "").parent / "recorded"
@@ -85,51 +84,30 @@ def test_history_agrees_with_looking_at_every_spell(lengths: list[int], first: b
         assert all(up)
 
 
-@pytest.mark.parametrize("polarity", ["available", "unavailable"])
-def test_the_trainer_reads_the_same(tmp_path: Path, polarity: str) -> None:
-    rows = "time_s,available,price_usd_hour\n0,1,0.5\n100,0,0.6\n200,1,0.7\n300,1,0.8\n"
-    folder = write(tmp_path / "t", rows, polarity=polarity)
-    ours, theirs = load_recording(folder, None), load_trace(folder).offer_trace()
-    assert ours.length_s == 400
-    for at in (0, 50, 100, 199, 200, 300, 399):
-        assert ours.available(at) == bool(theirs.availability.at(at))
-        assert ours.price_usd_hour(at) == theirs.price_usd_hour.at(at)
+def test_a_list_of_ticks_goes_on_for_one_more(tmp_path: Path) -> None:
+    rows = "time_s,available,price_usd_hour\n0,0,0.5\n100,1,0.6\n200,0,0.7\n"
+    recording = load_recording(write_trace(tmp_path / "t", rows, tick_s=100, polarity="unavailable"), None)
+    assert recording == RecordedMarket((0.0, 100.0, 200.0), (True, False, True), (0.5, 0.6, 0.7), 300.0)
 
 
 def test_a_list_of_changes_ends_at_its_last_row(tmp_path: Path) -> None:
-    folder = write(tmp_path / "t", "time_s,available\n0,1\n60,0\n90,1\n", tick_s=None)
+    folder = write_trace(tmp_path / "t", "time_s,available\n0,1\n60,0\n90,1\n", tick_s=None)
     recording = load_recording(folder, 0.25)
     assert recording == RecordedMarket((0.0, 60.0), (True, False), (0.25, 0.25), 90.0)
 
 
-@pytest.mark.parametrize(
-    ("rows", "about", "says"),
-    [
-        ("time_s,available\n0,1\n", {"polarity": None}, "polarity"),
-        ("time_s,available\n0,2\n", {}, "line 2: available '2': expected 0 or 1"),
-        ("time_s,price_usd_hour\n0,-1\n", {}, "line 2: price -1.0"),
-        ("time_s,available\n", {}, "is empty"),
-    ],
-)
-def test_a_bad_recording_is_one_line(tmp_path: Path, rows: str, about: dict[str, object], says: str) -> None:
-    with pytest.raises(TraceError) as caught:
-        load_recording(write(tmp_path / "t", rows, **about), 1.0)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_prices_must_come_from_somewhere(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="price_usd_hour"):
-        load_recording(write(tmp_path / "t", "time_s,available\n0,1\n"), None)
+        load_recording(write_trace(tmp_path / "t", "time_s,available\n0,1\n"), None)
 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_recordings_that_ship_are_the_bundles(zone: str) -> None:
     theirs = load_bundle().offer_trace("aws", zone[:-1], zone, "p3.2xlarge", "spot")
-    ours, checked = load_recording(FOLDER / zone, None), load_trace(FOLDER / zone).offer_trace()
+    ours = load_recording(FOLDER / zone, None)
     assert ours.length_s == 3937790
     for at in range(0, 3937790, 6007):
-        assert ours.available(at) == bool(theirs.availability.at(at)) == bool(checked.availability.at(at))
+        assert ours.available(at) == bool(theirs.availability.at(at))
         assert ours.price_usd_hour(at) == pytest.approx(theirs.price_usd_hour.at(at), abs=5e-5)
 
 

@@ -14,8 +14,7 @@ from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.emulator.aws.wire import group_of, subnet_of
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
-from tests.deploy.emulator.traces import START_S, trace
-from tests.deploy.emulator.transport import in_process
+from tests.deploy.emulator.transport import START_S, in_process, trace
 
 IMAGE = "ami-0123456789abcdef0"
 TYPE, ZONE = "g4dn.xlarge", "us-east-1a"

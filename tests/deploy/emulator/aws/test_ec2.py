@@ -24,7 +24,7 @@ from deploy.emulator.server import Server, serve
 from deploy.providers.aws.check import check
 from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
-from tests.deploy.emulator.traces import START_S
+from tests.deploy.emulator.transport import START_S
 
 Make = Callable[..., Cloud]
 Recorded = Callable[..., Cloud]

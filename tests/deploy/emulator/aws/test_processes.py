@@ -36,7 +36,7 @@ from deploy.providers.config import Finding
 from deploy.providers.userdata import user_data
 from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
-from tests.deploy.emulator.traces import START_S
+from tests.deploy.emulator.transport import START_S
 from tests.deploy.node.agents import ROOT, wait_until
 from tests.deploy.node.test_join import NODE_TOKEN, services
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
