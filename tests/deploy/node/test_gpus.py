@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,32 +40,29 @@ OFFER = "local/local/box/owned"
 
 
 def test_the_driver_tells_model_memory_driver_and_use() -> None:
-    seen = Nvml(FakeNvml).look()
-    (gpu,) = seen.gpus
+    (gpu,) = Nvml(FakeNvml).look().gpus
     assert (gpu.name, gpu.memory_gib, gpu.driver, gpu.busy) == ("Tesla T4", 15.0, "570.86", 0.25)
     assert (gpu.uuid, gpu.minor, gpu.used_gib) == ("GPU-0", 0, 1.0)
-    assert str(seen) == "1 Tesla T4"
+
+
+def without_the_package() -> Any:
+    raise ImportError("No module named 'pynvml'")
 
 
 @pytest.mark.parametrize(
-    ("fake", "told"),
+    ("load", "told"),
     [
-        (FakeNvml(missing=True), "no GPU (no working NVIDIA driver: NVML Shared Library Not Found)"),
-        (FakeNvml([]), "no GPU"),
-        (FakeNvml([FakeGpu(fault=NVMLError("GPU is lost")), FakeGpu()]), "1 Tesla T4 (GPU 0: GPU is lost)"),
-        (FakeNvml([FakeGpu(fault=NoPermissionError("not yours")), FakeGpu()]), "1 Tesla T4"),
-        (FakeNvml([FakeGpu(busy=NotSupportedError("not told"))]), "1 Tesla T4"),
+        (FakeNvml, "1 Tesla T4"),
+        (without_the_package, "no GPU (nvidia-ml-py is not installed: pip install 'spotweave[gpu]')"),
+        (lambda: FakeNvml(missing=True), "no GPU (no working NVIDIA driver: NVML Shared Library Not Found)"),
+        (lambda: FakeNvml([]), "no GPU"),
+        (lambda: FakeNvml([FakeGpu(fault=NVMLError("lost")), FakeGpu()]), "1 Tesla T4 (GPU 0: lost)"),
+        (lambda: FakeNvml([FakeGpu(fault=NoPermissionError("not yours")), FakeGpu()]), "1 Tesla T4"),
+        (lambda: FakeNvml([FakeGpu(busy=NotSupportedError("not told"))]), "1 Tesla T4"),
     ],
 )
-def test_what_does_not_work_is_no_gpu_and_is_said(fake: FakeNvml, told: str) -> None:
-    assert str(Nvml(lambda: fake).look()) == told
-
-
-def test_a_machine_without_the_package_says_what_to_install() -> None:
-    def load() -> Any:
-        raise ImportError("No module named 'pynvml'")
-
-    assert "pip install 'spotweave[gpu]'" in Nvml(load).look().problem
+def test_what_does_not_work_is_no_gpu_and_is_said(load: Callable[[], Any], told: str) -> None:
+    assert str(Nvml(load).look()) == told
 
 
 def test_a_driver_that_comes_back_is_found_and_loaded_once() -> None:
@@ -204,12 +202,6 @@ def test_a_model_without_a_number_is_refused(tmp_path: Path) -> None:
 # Sandboxes, with files in the place of devices.
 
 
-def boxed(folder: Path, devices: tuple[Path, ...]) -> list[str]:
-    sandbox = Sandbox(Mode.SYSTEMD, folder, numbers=(61184, 61200))
-    box = Box("b", "b", (folder / "own",), folder / "tmp", devices=devices)
-    return sandbox._systemd(folder, box, 61184, 61185)
-
-
 def test_systemd_is_told_of_the_granted_devices_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +213,8 @@ def test_systemd_is_told_of_the_granted_devices_alone(
     granted = device_files([1, 7])
     assert [path.name for path in granted] == ["nvidia1", "nvidiactl", "nvidia-uvm"]
     assert device_files([]) == ()
-    words = boxed(tmp_path, granted)
+    box = Box("b", "b", (tmp_path / "own",), tmp_path / "tmp", devices=granted)
+    words = Sandbox(Mode.SYSTEMD, tmp_path, numbers=(61184, 61200))._systemd(tmp_path, box, 61184, 61185)
     assert "--property=PrivateDevices=yes" in words
     allowed = [word for word in words if "DeviceAllow" in word]
     assert allowed == [f"--property=DeviceAllow={path} rw" for path in granted]

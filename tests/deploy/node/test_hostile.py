@@ -89,11 +89,14 @@ def test_what_forks_and_exits_for_ever_is_caught(agent: AgentProcess, tmp_path: 
 
 
 @pytest.mark.real
-def test_a_command_that_cannot_start_does_not_blind_the_agent_for_ends(agent: AgentProcess) -> None:
+def test_a_command_that_cannot_start_is_refused_and_blinds_nobody_for_ends(agent: AgentProcess) -> None:
     agent.client.start_process(shell("sleeper", "sleep 1000"))
-    for number in range(30):
-        with pytest.raises(NodeRefused):
-            agent.client.start_process(ProcessSpec(process_id=f"p{number}", argv=("no-such-command",)))
+    for _ in range(30):
+        with pytest.raises(NodeRefused, match="no-such-command: No such file") as caught:
+            agent.client.start_process(ProcessSpec(process_id="short", argv=("no-such-command",)))
+        assert caught.value.code == 422
+    assert len(agent.client.status().processes) == 1
+    # Its id stays free.
     agent.client.start_process(shell("short", "exit 6"))
     wait_until(lambda: agent.client.process("short").exit_code == 6)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -32,52 +30,40 @@ from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 NODE_TOKEN = "n" * 32
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """The metadata service and the scheduler in one."""
+@contextmanager
+def listening(handler: type[QuietHandler]) -> Iterator[Listener]:
+    made = Listener("127.0.0.1", 0, handler)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()
+
+
+class MetadataAndScheduler(QuietHandler):
+    """Answers joins with the server's `codes` first; its `asked` has their bodies."""
 
     server: Any
 
-    def do_PUT(self) -> None:
-        self._send(200, b"imds-token")
+    def do_PUT(self) -> None:  # noqa: N802
+        self.send(200, b"imds-token")
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         found = {"instance-id": b"i-0123456789abcdef0", "local-ipv4": b"127.0.0.9"}
-        self._send(200, found[self.path.rpartition("/")[2]])
+        self.send(200, found[self.path.rpartition("/")[2]])
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
         if self.server.codes:
-            self._send(self.server.codes.pop(0), b"{}")
+            self.send(self.server.codes.pop(0), b"{}")
         elif body["join_token"] == join_token(NODE_TOKEN, body["client_token"]):
-            self._send(200, json.dumps({"node_token": NODE_TOKEN}).encode())
+            self.send(200, json.dumps({"node_token": NODE_TOKEN}).encode())
         else:
-            self._send(403, b'{"error": "no"}')
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def _send(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@contextmanager
-def services(codes: list[int]) -> Iterator[Any]:
-    """They answer joins with these codes first; `asked` has the bodies."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.asked, server.codes = [], codes
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+            self.send(403, b'{"error": "no"}')
 
 
 Services = Callable[..., Any]
@@ -89,9 +75,11 @@ def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     with ExitStack() as opened:
 
         def make(codes: list[int], token: str = join_token(NODE_TOKEN, "launch-1")) -> Any:
-            server = opened.enter_context(services(codes))
-            monkeypatch.setenv(VARIABLES["ec2"], server.url)
-            content = {"scheduler_url": server.url, "port": 7070, "workdir": str(tmp_path / "work")}
+            server: Any = opened.enter_context(listening(MetadataAndScheduler))
+            server.asked, server.codes = [], codes
+            url = f"http://127.0.0.1:{server.port}"
+            monkeypatch.setenv(VARIABLES["ec2"], url)
+            content = {"scheduler_url": url, "port": 7070, "workdir": str(tmp_path / "work")}
             content |= {"client_token": "launch-1", "join_token": token}
             return server, JoinConfig.model_validate(content)
 
@@ -231,20 +219,6 @@ class Trusting(QuietHandler):
         self.send(200, b"here")
 
 
-@contextmanager
-def listening(context: ssl.SSLContext | None = None) -> Iterator[Listener]:
-    handler: type[BaseHTTPRequestHandler] = Trusting
-    made = Listener("127.0.0.1", 0, handler, context)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
-
-
 def connect(made: Listener, said: bytes = b"", host: str = "127.0.0.1") -> socket.socket:
     opened = socket.create_connection(("127.0.0.1", made.port), timeout=30, source_address=(host, 0))
     opened.sendall(said)
@@ -285,7 +259,7 @@ def test_plain_http_is_not_spoken(agent: AgentProcess) -> None:
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nX: y"])
 def test_a_request_not_whole_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(server, "STRANGER_S", 0.3)
-    with listening() as made, connect(made, said) as slow:
+    with listening(Trusting) as made, connect(made, said) as slow:
         began_s = time.monotonic()
         stop = threading.Event()
 
@@ -306,7 +280,7 @@ def test_a_request_not_whole_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 def test_the_oldest_stranger_makes_room_and_who_is_trusted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 3)
-    with listening() as made, ExitStack() as held:
+    with listening(Trusting) as made, ExitStack() as held:
         trusted = held.enter_context(connect(made, b"GET /trusted HTTP/1.1\r\nHost: h\r\n\r\n"))
         wait_until(lambda: not all(about.stranger for about in made._open.values()))
         old, young = (held.enter_context(connect(made)) for _ in range(2))
@@ -322,7 +296,7 @@ def test_the_oldest_stranger_makes_room_and_who_is_trusted_stays(monkeypatch: py
 
 def test_one_address_takes_no_room_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 2)
-    with listening() as made, ExitStack() as held:
+    with listening(Trusting) as made, ExitStack() as held:
         other = held.enter_context(connect(made, host="127.0.0.2"))
         wait_until(lambda: len(made._open) == 1)
         crowd = [held.enter_context(connect(made)) for _ in range(5)]
@@ -333,7 +307,7 @@ def test_one_address_takes_no_room_of_another(monkeypatch: pytest.MonkeyPatch) -
 
 def test_where_all_are_trusted_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MOST", 1)
-    with listening() as made, connect(made, b"GET /trusted HTTP/1.1\r\nHost: h\r\n\r\n") as trusted:
+    with listening(Trusting) as made, connect(made, b"GET /trusted HTTP/1.1\r\nHost: h\r\n\r\n") as trusted:
         wait_until(lambda: [about.stranger for about in made._open.values()] == [False])
         with connect(made, GET) as refused:
             assert closed(refused)
