@@ -117,22 +117,10 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
     assert after == store.tasks.get(MAIN)
     with store.transaction():
         store.tasks.begin(MAIN, ["i5"], NOW + 65)
+        assert store.tasks.report(TaskReport(MAIN, 4, Phase.RUNNING, progress=0.5), NOW + 69)
+        assert store.tasks.get(MAIN).losses == 2, "it has saved nothing yet"
         assert store.tasks.report(TaskReport(MAIN, 4, Phase.RUNNING, 0.5, 0.3), NOW + 70)
     assert (store.tasks.get(MAIN).losses, store.tasks.get(MAIN).failures) == (0, 0), "it saved something"
-
-
-def test_only_what_an_attempt_saved_makes_earlier_losses_forgotten(store: Store) -> None:
-    add_job(store)
-    with store.transaction():
-        for losses in (1, 2):
-            store.tasks.begin(MAIN, ["i1"], NOW)
-            assert store.tasks.requeue(MAIN, NOW, lost=True).losses == losses
-        store.tasks.begin(MAIN, ["i1"], NOW)
-        assert store.tasks.report(TaskReport(MAIN, 3, Phase.RUNNING, progress=0.5), NOW)
-        assert store.tasks.get(MAIN).losses == 2
-        assert store.tasks.report(TaskReport(MAIN, 3, Phase.RUNNING, progress=0.5, saved=0.1), NOW)
-        assert store.tasks.get(MAIN).losses == 0
-        assert store.tasks.requeue(MAIN, NOW, lost=True).losses == 1
 
 
 def test_reports_of_other_attempts_and_after_the_end_are_not_kept(store: Store) -> None:

@@ -464,14 +464,6 @@ def test_sums_are_of_all_tasks(store: Store) -> None:
     assert store.gantt.sums(["fl"]) == {"fl": Sums(tasks=2, tasks_done=0, progress=0.25, misses=3)}
 
 
-def test_waiting_jobs_come_from_the_oldest_on_and_others_from_the_newest_on(store: Store) -> None:
-    for k in range(3):
-        add_job(store, f"wait-{k}", submitted_s=NOW + k)
-        add_job(store, f"run-{k}", submitted_s=NOW + k, state=JobState.RUNNING)
-    assert [job.job_id for job in store.gantt.jobs(JobState.PENDING, 2)] == ["wait-0", "wait-1"]
-    assert [job.job_id for job in store.gantt.jobs(JobState.RUNNING, 2)] == ["run-2", "run-1"]
-
-
 def test_used_and_newest_instances_are_the_live_ones(store: Store) -> None:
     attempts(store)
     request(store, "i4", now_s=NOW + 400)
