@@ -8,12 +8,11 @@ import ssl
 import stat
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.security.keys import DeploymentKey, SecurityError
@@ -70,9 +69,6 @@ def test_a_client_that_trusts_the_pair_connects_and_another_does_not(pair: TlsFi
         finally:
             server.join()
     assert said == [b"hello"]
-
-
-def test_nothing_older_than_tls_1_2_is_spoken(pair: TlsFiles) -> None:
     assert pair.server_context().minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
@@ -126,13 +122,10 @@ BEYOND = ["0.0.0.0", "::", "", "10.0.0.1", "192.168.1.1", "::ffff:10.0.0.1", "sp
 BEYOND += ["localhost.evil", "127.1"]
 
 
-def test_which_hosts_only_this_machine_reaches() -> None:
+def test_hosts_that_only_this_machine_reaches_need_nothing() -> None:
     assert [host for host in LOOPBACK + BEYOND if is_loopback(host)] == LOOPBACK
-
-
-@pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_needs_nothing(host: str) -> None:
-    listen_allowed(host, has_tokens=False, has_tls=False)
+    for host in LOOPBACK:
+        listen_allowed(host, has_tokens=False, has_tls=False)
 
 
 @pytest.mark.parametrize("host", BEYOND)
@@ -213,24 +206,13 @@ def test_another_secret_learns_nothing_of_a_token(tokens: AccessTokens) -> None:
         assert text not in str(caught.value)
 
 
-@pytest.mark.real
-@given(st.data())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_changed_token_is_taken(tokens: AccessTokens, data: st.DataObject) -> None:
-    text = data.draw(st.text() | st.from_regex(r"spw_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", fullmatch=True))
-    with pytest.raises(TokenError, match="not known here"):
-        tokens.check(text, NOW)
-    made = tokens.list()[0] if tokens.list() else tokens.create("x", Role.VIEWER, NOW).record
-    with pytest.raises(TokenError, match="not known here"):
-        tokens.check(f"spw_{made.token_id}_{text[-43:]}", NOW)
-
-
 def test_every_character_of_a_token_counts(tokens: AccessTokens) -> None:
     text = tokens.create("x", Role.VIEWER, NOW).text
     one_changed = [text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :] for at in range(len(text))]
     others = [text + "\n", " " + text, text[:-1], text + "A", "Bearer " + text, text.upper()]
+    others += ["", "spw_", "\N{SNOWMAN}", text[:-1] + "\udc80", text[:17] + "\0" * 43, text.replace("_", "-")]
     for changed in one_changed + others:
-        with pytest.raises(TokenError):
+        with pytest.raises(TokenError, match="not known here"):
             tokens.check(changed, NOW)
     tokens.check(text, NOW)
 
@@ -305,16 +287,12 @@ def test_a_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> No
     path = tmp_path / "key"
     with pytest.raises(SecurityError, match="cannot read the key file"):
         DeploymentKey.load(path)
+    with pytest.raises(SecurityError, match=r"\Acannot write .*nowhere.*\Z"):
+        DeploymentKey.load(tmp_path / "nowhere" / "key", create=True)
     made = DeploymentKey.load(path, create=True)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert DeploymentKey.load(path).mark == DeploymentKey.load(path, create=True).mark == made.mark
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_several_that_make_it_at_once_have_the_same(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        keys = list(pool.map(lambda _: DeploymentKey.load(tmp_path / "key", create=True), range(8)))
-    assert len({key.mark for key in keys}) == 1
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
@@ -357,12 +335,6 @@ def test_any_changed_byte_is_noticed(position: int) -> None:
         KEY.unseal(bytes(sealed), "i1")
 
 
-def test_a_file_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SecurityError, match=r"cannot write .*nowhere") as caught:
-        DeploymentKey.load(tmp_path / "nowhere" / "key", create=True)
-    assert "\n" not in str(caught.value)
-
-
 def test_of_two_who_make_a_key_at_once_both_use_the_first_ones(tmp_path: Path) -> None:
     path = tmp_path / "key"
 
@@ -373,5 +345,4 @@ def test_of_two_who_make_a_key_at_once_both_use_the_first_ones(tmp_path: Path) -
             return False
 
     first = DeploymentKey.load(path, create=True)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert DeploymentKey.load(Late(path), create=True).mark == first.mark
