@@ -163,16 +163,6 @@ def test_a_killed_server_uses_each_update_once(
     assert json.loads(kept(folder / "checkpoints").state)["counts"] == [6, 3]
 
 
-def test_what_waits_when_the_server_dies_is_used_by_the_next(folder: Path) -> None:
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=1)
-    with pytest.raises(Killed):
-        train(counting([[1, 2]]), 0.0, 0.0)
-    assert len(list((folder / "updates").glob("*.npz"))) == 2
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=1, run=2)
-    # One more makes three. All were sent at the scale 1: p = fre = 1/2 before anything is used.
-    assert train(counting([[1]]), 0.0, 0.0) == pytest.approx([4 / 3, 2 / 3])
-
-
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [

@@ -128,19 +128,6 @@ def test_the_server_gets_the_weighted_mean_and_no_more(hale: Brokers) -> None:
         assert all((shard.values != whole).all() for shard in shards)
 
 
-def test_each_update_is_used_once_in_the_order_of_arrival(hale: Brokers) -> None:
-    """All of weight 1 or 3; the third and fourth wait for the second version, at staleness 1."""
-    server = hale.server()
-    for client, value in ((1, 2.0), (2, 4.0), (1, 6.0), (2, 10.0)):
-        hale.send(client, 0, [value, 0.0])
-    np.testing.assert_allclose(model_of(server), [3.0, 0.0], atol=1e-9)
-    server.settle()
-    np.testing.assert_allclose(model_of(server), [11.0, 0.0], atol=1e-9)
-    server.settle()
-    assert server.step() is None
-    assert hale.held() == [[], []]
-
-
 @pytest.mark.parametrize("dead", [[0], [1], [0, 1]])
 @pytest.mark.parametrize("when", ["before the list", "after the list", "before the success message"])
 def test_killed_brokers_lose_nothing_and_use_nothing_twice(hale: Brokers, dead: list[int], when: str) -> None:
@@ -169,19 +156,10 @@ def test_killed_brokers_lose_nothing_and_use_nothing_twice(hale: Brokers, dead: 
         die()
     hale_version_1 = hale.server(1, [3.0, 0.0])
     assert hale_version_1.step() is None
+    assert hale.held() == [[], []]
     for client, value in ((1, 6.0), (2, 10.0)):
         hale.send(client, 1, [value, 0.0])
     np.testing.assert_allclose(model_of(hale_version_1), [11.0, 0.0], atol=1e-9)
-
-
-def test_a_server_that_died_after_its_checkpoint_does_not_use_updates_again(hale: Brokers) -> None:
-    server = hale.server()
-    for client in (1, 2):
-        hale.send(client, 0, [1.0, 1.0])
-    model_of(server)
-    # It kept version 1 and was killed before it could say so.
-    assert hale.server(1, [1.0, 1.0]).step() is None
-    assert hale.held() == [[], []]
 
 
 def test_an_update_of_which_a_shard_is_missing_is_given_up(tmp_path: Path) -> None:

@@ -67,21 +67,17 @@ def interrupted(node: Callable[[], Context], after: int, every_s: float = 0.0) -
         adding([], after, every_s)(asked(), node())
 
 
-def test_it_resumes_after_the_latest_saved_step(node: Callable[[], Context]) -> None:
-    interrupted(node, 7)
-    steps: list[int] = []
-    answer = adding(steps)(asked(), node())
-    assert steps == [8, 9, 10]
-    assert weight(answer) == 10.0
-    assert share_of(answer.content) == pytest.approx(0.3), "three steps are no whole epoch"
-
-
-def test_each_checkpoint_is_described(node: Callable[[], Context], tmp_path: Path) -> None:
+def test_it_resumes_after_the_latest_saved_step(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7)
     saved = Saved.load(tmp_path / SAVED)
     assert saved is not None
     assert (saved.round, saved.share) == (2, 0.7)
     assert saved.sha256 == hashlib.sha256((tmp_path / WEIGHTS).read_bytes()).hexdigest()
+    steps: list[int] = []
+    answer = adding(steps)(asked(), node())
+    assert steps == [8, 9, 10]
+    assert weight(answer) == 10.0
+    assert share_of(answer.content) == pytest.approx(0.3), "three steps are no whole epoch"
 
 
 def test_an_uninterrupted_epoch_is_whole(node: Callable[[], Context]) -> None:
@@ -93,23 +89,20 @@ def test_an_uninterrupted_epoch_is_whole(node: Callable[[], Context]) -> None:
     assert steps[0] == 1
 
 
-def test_a_checkpoint_of_other_weights_or_lengths_is_ignored(node: Callable[[], Context]) -> None:
+def test_a_damaged_checkpoint_and_one_of_other_weights_or_lengths_are_ignored(
+    node: Callable[[], Context], tmp_path: Path
+) -> None:
     interrupted(node, 7)
     other_weights: list[int] = []
     adding(other_weights)(asked(1.0), node())
     interrupted(node, 7)
     other_length: list[int] = []
     adding(other_length, 12, steps=12)(asked(), node())
-    assert other_weights[0] == other_length[0] == 1
-
-
-def test_a_damaged_checkpoint_is_ignored(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7)
-    content = (tmp_path / WEIGHTS).read_bytes()
-    (tmp_path / WEIGHTS).write_bytes(content[:-1])
-    steps: list[int] = []
-    adding(steps)(asked(), node())
-    assert steps[0] == 1
+    (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-1])
+    damaged: list[int] = []
+    adding(damaged)(asked(), node())
+    assert other_weights[0] == other_length[0] == damaged[0] == 1
 
 
 def test_it_is_saved_no_more_often_than_asked_for(node: Callable[[], Context], tmp_path: Path) -> None:
