@@ -88,17 +88,14 @@ def test_files_that_are_missing_or_something_else(pair: TlsFiles, tmp_path: Path
     refused(other, pair.key, "holds no certificate: expected PEM")
     refused(pair.certificate, other, "holds no private key: expected PEM")
     refused(pair.certificate, pair.certificate, "holds no private key: expected PEM")
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    encryption = serialization.BestAvailableEncryption(b"geheim")
+    other.write_bytes(key.private_bytes(pem, pkcs8, encryption))
+    refused(pair.certificate, other, "has a password: expected one without")
     (tmp_path / "another").mkdir()
     another = self_signed(tmp_path / "another", time.time())
     refused(pair.certificate, another.key, "does not belong to the certificate")
-
-
-def test_a_key_with_a_password(pair: TlsFiles) -> None:
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
-    encryption = serialization.BestAvailableEncryption(b"geheim")
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    pair.key.write_bytes(key.private_bytes(pem, pkcs8, encryption))
-    refused(pair.certificate, pair.key, "has a password: expected one without")
 
 
 def test_before_and_after_its_time(pair: TlsFiles) -> None:
