@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -18,6 +18,7 @@ from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.checkpoints import LINK_LOST, Participation, Setup, Status, one_line
 from deploy.fl.epoch import share_of
 
+T = TypeVar("T")
 _OWN_FAULT = (
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION,
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
@@ -247,33 +248,28 @@ class SafeGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Nodes that are online."""
-        try:
-            return list(self._inner.get_node_ids())
-        except Exception as error:
-            raise SuperLinkLost(error) from error
+        return _answered(self._inner.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send."""
-        try:
-            return list(self._inner.push_messages(messages))
-        except Exception as error:
-            raise SuperLinkLost(error) from error
+        return _answered(lambda: self._inner.push_messages(messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Receive."""
-        try:
-            return list(self._inner.pull_messages(message_ids))
-        except Exception as error:
-            raise SuperLinkLost(error) from error
+        return _answered(lambda: self._inner.pull_messages(message_ids))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send and wait."""
-        try:
-            return list(self._inner.send_and_receive(messages, timeout=timeout))
-        except Exception as error:
-            raise SuperLinkLost(error) from error
+        return _answered(lambda: self._inner.send_and_receive(messages, timeout=timeout))
+
+
+def _answered(ask: Callable[[], Iterable[T]]) -> list[T]:
+    try:
+        return list(ask())
+    except Exception as error:
+        raise SuperLinkLost(error) from error
 
 
 class RoundGrid(SafeGrid):

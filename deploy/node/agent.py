@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -16,11 +17,11 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
+from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig
 from deploy.node.gpus import VISIBLE, GpuWatch, Seen
 from deploy.node.metadata import Watcher, service
 from deploy.node.processes import Processes
-from deploy.node.server import AgentServer
+from deploy.node.server import AgentServer, shown
 from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
@@ -59,7 +60,12 @@ class Agent:
         except OSError as error:
             raise ConfigError(f"another agent runs in {self.workdir}: end it first") from error
         procfs.adopt_orphans()
-        context = server_context(config, self._folder)
+        try:
+            context = shown(config.certificate, config.key, self._folder / "tls.pem")
+        except ssl.SSLError as error:
+            raise ConfigError(f"certificate and key: expected a pair in PEM: {error.reason}") from error
+        except OSError as error:
+            raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
         try:
             self._server = AgentServer(str(config.address), config.port, self, context)
         except OSError as error:

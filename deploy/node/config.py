@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import stat
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
 
 from deploy.yamlfile import ConfigError, terse_mistake
-from spotweave.files import write_private
 
 STATE_FOLDER = ".agent"  # inside the working folder; not reachable through the files endpoint
 STATUS_FILE = "status.json"
@@ -59,21 +57,3 @@ def load_config(path: Path) -> AgentConfig:
         return AgentConfig.model_validate_json(content)
     except ValidationError as error:
         raise ConfigError(f"{path}: {terse_mistake(error)}") from error
-
-
-def server_context(config: AgentConfig, folder: Path) -> ssl.SSLContext:
-    """TLS context of the agent's listener. Raises ConfigError."""
-    try:
-        # The standard library takes a key from a file only.
-        pair = folder / "tls.pem"
-        write_private(pair, f"{config.key}\n{config.certificate}\n")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # Every request has a connection of its own.
-        context.num_tickets = 0
-        context.load_cert_chain(pair)
-    except ssl.SSLError as error:
-        raise ConfigError(f"certificate and key: expected a pair in PEM: {error.reason}") from error
-    except OSError as error:
-        raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
-    return context

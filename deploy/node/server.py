@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -26,6 +27,7 @@ from deploy.node.files import PathError, inside, receive
 from deploy.node.processes import DrainingError, StartError, TooManyError
 from deploy.security.untrusted import open_beneath
 from deploy.yamlfile import terse_mistake
+from spotweave.files import write_private
 
 if TYPE_CHECKING:
     from deploy.node.agent import Agent
@@ -159,6 +161,18 @@ class Listener(ThreadingHTTPServer):
         with suppress(OSError):
             # Not the method of an SSLSocket: that is not for two threads.
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def shown(certificate: str, key: str, place: Path) -> ssl.SSLContext:
+    """TLS context of who shows this pair (PEM), which `place` keeps. Raises OSError, ssl.SSLError."""
+    # The standard library takes a key from a file only.
+    write_private(place, f"{key}\n{certificate}\n")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Every request has a connection of its own.
+    context.num_tickets = 0
+    context.load_cert_chain(place)
+    return context
 
 
 class QuietHandler(BaseHTTPRequestHandler):

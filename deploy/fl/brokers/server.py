@@ -6,9 +6,7 @@ import hmac
 import json
 import logging
 import re
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,8 +26,7 @@ from deploy.fl.brokers.messages import (
     UnwantedError,
     broker,
 )
-from deploy.node.server import Listener, QuietHandler
-from spotweave.files import write_private
+from deploy.node.server import Listener, QuietHandler, shown
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3
@@ -56,7 +53,9 @@ class BrokerServer(Listener):
         self.organizer = (
             Organizer(self.broker, others, settings.incomplete_s) if settings.number == 0 else None
         )
-        super().__init__(settings.host, settings.port, _Handler, _context(settings))
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        context = shown(settings.certificate, settings.key, settings.folder / "tls.pem")
+        super().__init__(settings.host, settings.port, _Handler, context)
 
 
 class _Handler(QuietHandler):
@@ -176,14 +175,3 @@ def _prepared(organizer: Organizer, version: int) -> Prepared:
         return Prepared()
     mean = sum(staleness) / len(staleness)
     return Prepared(updates=len(staleness), staleness_mean=mean, staleness_most=max(staleness))
-
-
-def _context(settings: BrokerSettings) -> ssl.SSLContext:
-    """TLS context; Python reads keys from files only."""
-    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    place: Path = settings.folder / "tls.pem"
-    write_private(place, settings.key + settings.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(place)
-    return context
