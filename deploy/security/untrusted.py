@@ -18,7 +18,7 @@ class UnsafePathError(OSError):
     """A pipe, a device or a file of several names where a plain file was expected; one line."""
 
 
-def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
+def open_beneath(folder: Path, path: str, flags: int) -> int:
     """Open a plain file below a folder, without following any link on the way; closed on exec.
 
     The folder is trusted, up to and with its own name; the path is relative, without "..". Raises
@@ -27,7 +27,7 @@ def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
     """
     with _parent(folder, path) as (at, name):
         # A pipe without a writer would be waited for.
-        handle = _open(name, flags | os.O_NONBLOCK, mode, at)
+        handle = _open(name, flags | os.O_NONBLOCK, at)
     found = os.fstat(handle)
     # A second name may be that of somebody else's file.
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -57,7 +57,7 @@ def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in folders:
-            below = _open(part, os.O_RDONLY | os.O_DIRECTORY, 0, at)
+            below = _open(part, os.O_RDONLY | os.O_DIRECTORY, at)
             os.close(at)
             at = below
         yield at, name
@@ -65,8 +65,8 @@ def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
         os.close(at)
 
 
-def _open(name: str, flags: int, mode: int, at: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+def _open(name: str, flags: int, at: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
 
 
 def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: int) -> None:
@@ -103,7 +103,7 @@ def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: 
 
 def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
     try:
-        handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, 0, at)
+        handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, at)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise UnsafePathError(f"{shown} is a link, or no file") from error

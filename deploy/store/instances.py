@@ -293,14 +293,17 @@ class Instances:
         self._write(instance_id, {"notice_s": notice, "rebalance": hint})
         return True
 
-    def ended(self, instance_id: str, ended_s: float, *, by_provider: bool = False) -> bool:
-        """Book the end of an instance and charge it. False if that was known. Raises NotFoundError."""
+    def ended(self, instance_id: str, ended_s: float) -> bool:
+        """Book an end that its provider did not bring about, and charge the instance.
+
+        False if that was known. Raises NotFoundError.
+        """
         known = self.get(instance_id)
         if known.state is InstanceState.TERMINATED:
             return False
         if known.launched_s is not None:
             ended_s = max(known.launched_s, ended_s)
-        self._write(instance_id, {"state": _GONE, "ended_s": ended_s, "by_provider": by_provider})
+        self._write(instance_id, {"state": _GONE, "ended_s": ended_s})
         write_charges(self._database.writing, instance_id)
         return True
 

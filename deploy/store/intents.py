@@ -73,7 +73,6 @@ class Intents:
         payload: Mapping[str, Json],
         now_s: float,
         *,
-        not_before_s: float = 0.0,
         decision_id: int | None = None,
     ) -> Intent:
         """Intend something; if the same is pending for the same target, that intent is returned unchanged."""
@@ -89,7 +88,7 @@ class Intents:
                 state=IntentState.PENDING.value,
                 payload=dict(payload),
                 target=target,
-                not_before_s=not_before_s,
+                not_before_s=0.0,
                 error="",
                 created_s=now_s,
                 decision_id=decision_id,

@@ -214,8 +214,7 @@ def test_states_never_go_back_whatever_order_reports_come_in(store: Store) -> No
 
 def test_an_end_that_is_known_stays_as_it_was(store: Store) -> None:
     rent(store, launched_s=NOW)
-    with store.transaction():
-        assert store.instances.ended("i1", NOW + 100, by_provider=True)
+    report(store, state=InstanceState.TERMINATED, ended_s=NOW + 100, by_provider=True)
     paid = store.costs.of_job("j1", NOW + 900)
     with store.transaction():
         assert not store.instances.ended("i1", NOW + 500)

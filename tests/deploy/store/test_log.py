@@ -92,8 +92,10 @@ def test_the_same_is_not_intended_twice_at_once(store: Store) -> None:
 def test_a_retry_waits_for_its_time(store: Store) -> None:
     with store.transaction():
         one = store.intents.add(IntentKind.LAUNCH, "i1", {}, NOW)
-        two = store.intents.add(IntentKind.LAUNCH, "i2", {}, NOW, not_before_s=NOW + 5)
+        two = store.intents.add(IntentKind.LAUNCH, "i2", {}, NOW)
+        assert store.intents.due(NOW) == [one, two]
         assert store.intents.retry(one.intent_id, "no capacity", NOW + 10)
+        assert store.intents.retry(two.intent_id, "no capacity", NOW + 5)
     assert store.intents.due(NOW + 4) == []
     assert [intent.intent_id for intent in store.intents.due(NOW + 5)] == [two.intent_id]
     assert [intent.target for intent in store.intents.due(NOW + 10)] == ["i1", "i2"]
@@ -418,24 +420,18 @@ def test_instances_that_were_asked_for_together_are_one_span(store: Store) -> No
     ]
 
 
-def test_a_span_is_open_until_the_last_instance_has_ended(store: Store) -> None:
+def test_a_span_ends_with_its_last_instance_and_what_we_end_is_no_interruption(store: Store) -> None:
     for name in ("i1", "i2"):
         rent(store, name)
     report(store, "i1", GONE, ended_s=NOW + 50, by_provider=True)
     (span,) = store.gantt.spans(["j1"], 10, 100)
-    assert span.ended_s is None
-    assert span.ready_s is None
-    assert span.interruptions == (NOW + 50,)
-
-
-def test_an_instance_that_we_end_is_no_interruption_and_one_that_was_refused_never_ran(store: Store) -> None:
-    rent(store, "i1")
-    report(store, "i1", GONE, ended_s=NOW + 90)
-    request(store, "i2", now_s=NOW + 100)
+    assert (span.ended_s, span.ready_s, span.interruptions) == (None, None, (NOW + 50,))
+    report(store, "i2", GONE, ended_s=NOW + 90)
+    request(store, "refused", now_s=NOW + 100)
     with store.transaction():
-        store.instances.ended("i2", NOW + 105)
+        store.instances.ended("refused", NOW + 105)
     ran, refused = store.gantt.spans(["j1"], 10, 100)
-    assert (ran.interruptions, ran.ended_s) == ((), NOW + 90)
+    assert (ran.interruptions, ran.ended_s) == ((NOW + 50,), NOW + 90)
     assert (refused.launched_s, refused.ended_s) == (None, NOW + 105)
 
 
