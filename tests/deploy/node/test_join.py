@@ -66,6 +66,15 @@ class MetadataAndScheduler(QuietHandler):
             self.send(403, b'{"error": "no"}')
 
 
+@contextmanager
+def services(codes: list[int]) -> Iterator[Any]:
+    """Both, with their address as `url`."""
+    server: Any
+    with listening(MetadataAndScheduler) as server:
+        server.asked, server.codes, server.url = [], codes, f"http://127.0.0.1:{server.port}"
+        yield server
+
+
 Services = Callable[..., Any]
 
 
@@ -75,11 +84,9 @@ def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     with ExitStack() as opened:
 
         def make(codes: list[int], token: str = join_token(NODE_TOKEN, "launch-1")) -> Any:
-            server: Any = opened.enter_context(listening(MetadataAndScheduler))
-            server.asked, server.codes = [], codes
-            url = f"http://127.0.0.1:{server.port}"
-            monkeypatch.setenv(VARIABLES["ec2"], url)
-            content = {"scheduler_url": url, "port": 7070, "workdir": str(tmp_path / "work")}
+            server = opened.enter_context(services(codes))
+            monkeypatch.setenv(VARIABLES["ec2"], server.url)
+            content = {"scheduler_url": server.url, "port": 7070, "workdir": str(tmp_path / "work")}
             content |= {"client_token": "launch-1", "join_token": token}
             return server, JoinConfig.model_validate(content)
 
