@@ -1,4 +1,4 @@
-"""The package of examples/package, when it is installed, does what docs/extending.md says."""
+"""The package of examples/package does what docs/extending.md says; what cannot be used is one line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from agents import registry
+from spotweave.plugins import PluginError, plugins
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+from training.config import register_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -38,7 +44,6 @@ def install(files: dict[str, str], folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    (folder / "my_package" / "__init__.py").touch()
     metadata = folder / f"{project['name']}-{project['version']}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
@@ -47,6 +52,11 @@ def install(files: dict[str, str], folder: Path) -> None:
         for group, points in project["entry-points"].items()
     )
     (metadata / "entry_points.txt").write_text("\n".join(groups))
+
+
+def naming(group: str, point: str) -> str:
+    """The pyproject.toml of a package with one entry point."""
+    return f'[project]\nname = "mine"\nversion = "1"\n[project.entry-points."{group}"]\n{point}\n'
 
 
 def run(commands: str, package: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -107,8 +117,51 @@ def test_every_section_has_an_example() -> None:
     ],
 )
 def test_a_bad_entry_point_is_named(group: str, point: str, command: str, told: str, tmp_path: Path) -> None:
-    project = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."{group}"]\n{point}\n'
-    install({"pyproject.toml": project, "my_package/x.py": ""}, tmp_path)
+    install({"pyproject.toml": naming(group, point)}, tmp_path)
     done = run(f'python -c "{command}"', tmp_path, tmp_path)
     assert done.returncode != 0
     assert told in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of packages that this process finds, too."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    for cached in (registry.agents, register_schemas):
+        cached.cache_clear()
+    yield folder
+    for cached in (registry.agents, register_schemas):
+        cached.cache_clear()
+
+
+@pytest.mark.real
+def test_an_agent_trains_and_is_loaded_by_its_name(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    project = naming("spotweave.agents", "pair_only = 'pair_only:AGENT'")
+    install({"pyproject.toml": project, "pair_only.py": FILES["my_package/pair_only.py"]}, site)
+    monkeypatch.chdir(tmp_path)
+    words = ("agent=pair_only", "agent.hidden_size=5", *TINY_TRAINER, "trainer.test_episodes=2", "out=run")
+    command = Command(monkeypatch, capsys)
+    outcome = command("+env=multicluster", *TINY_WORLD["multicluster"], *words, "device=cpu")
+    assert outcome.code == 0, outcome.err
+    assert "pair_only" in outcome.out  # the table at the end, of the checkpoint loaded again
+    mistyped = command("+env=multicluster", "agent=pair_only", "agent.hiden_size=5")
+    assert "unknown key agent.hiden_size" in mistyped.mistake
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ("rl_fc = 'mine:THING'", "the name is taken"),
+        ("mine = 'nowhere:THING'", "cannot be loaded: ModuleNotFoundError"),
+        ("mine = 'mine:THING'", "is of type int: expected Agent"),
+    ],
+)
+def test_an_agent_that_cannot_be_used_is_one_line(site: Path, point: str, message: str) -> None:
+    install({"pyproject.toml": naming("spotweave.agents", point), "mine.py": "THING = 3\n"}, site)
+    with pytest.raises(PluginError, match=message) as caught:
+        plugins(registry.GROUP, registry.Agent, registry.OURS)
+    assert "\n" not in str(caught.value)
