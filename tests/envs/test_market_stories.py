@@ -7,7 +7,6 @@ decisions; None is "none for now".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -100,37 +99,6 @@ def test_a_bill_is_at_least_a_minute_per_executor_on_gcp_of_interrupted_instance
     check(play(world, (0, 0)), on_demand_usd=3 * 60 / HOUR)
 
 
-def test_a_bill_is_the_integral_of_the_price() -> None:
-    prices = {0: series((0, 1.0), (600, 2.5), (1800, 0.4))}
-    world = story([one_job(executors=2)], [POOL], prices=prices)
-    check(play(world, (0, 0)), on_demand_usd=2 * (600 * 1.0 + 1200 * 2.5 + 1800 * 0.4) / HOUR)
-
-
-def test_a_bill_begins_when_the_instances_run() -> None:
-    world = story([one_job()], [ON_DEMAND])  # mean latency 100 s
-    check(play(world, (0, 0)), on_demand_usd=1.0, delay_hours=(finish_s(world) - HOUR) / HOUR)
-    assert HOUR + 50 <= finish_s(world) <= HOUR + 150
-
-
-# -- launches --------------------------------------------------------------------------------------------
-
-
-def test_a_failed_launch_costs_a_minute_and_no_money() -> None:
-    world = story([one_job()], [replace(ZONE, launch_failure=1.0), POOL])
-    decide(world, 0, 0)
-    assert (now(world), seen(world, 0, col.WAITED_S)) == (60, 0)
-    check(play(world, (0, 1)), launch_failures=1, spot_usd=0)
-    assert finish_s(world) == 60 + HOUR
-
-
-def test_capacity_that_goes_away_during_the_launch_is_a_failed_launch() -> None:
-    world = story([one_job()], [SPOT, POOL], until(20))  # latency at least 50 s
-    decide(world, 0, 0)
-    assert now(world) == 20
-    assert world.observation["clusters"][0, 0, [col.AVAILABLE, col.USED]].tolist() == [0, 0]
-    check(play(world, (0, 1)), launch_failures=1, interruptions=0, money_usd=1.0)
-
-
 # -- what survives an interruption ------------------------------------------------------------------------
 
 
@@ -149,16 +117,6 @@ def test_a_notice_saves_everything_if_it_comes_and_suffices(
     assert finish_s(world) == 5000 + 7200 - kept_s
 
 
-def test_without_a_notice_the_last_checkpoint_holds() -> None:
-    """4000 s are three checkpoint cycles of 1000 + 50 s and 850 s that are lost."""
-    world = story([SAVING], [replace(ZONE, notice_s=0), POOL], until(4000))
-    assert pair(world, 0, 0, col.EXECUTION_S) == 7200 + 7 * 50
-    decide(world, 0, 0)
-    assert seen(world, 0, col.PROGRESS) == np.float32(3000 / 7200)
-    check(play(world, (0, 1)), wasted_hours=850 / HOUR)
-    assert finish_s(world) == 4000 + 4200 + 4 * 50
-
-
 def test_hibernated_instances_resume_where_they_stopped() -> None:
     world = story([SAVING], [replace(ZONE, interruption="hibernate"), POOL], until(4000, 10_000))
     decide(world, 0, 0)
@@ -170,13 +128,6 @@ def test_hibernated_instances_resume_where_they_stopped() -> None:
     disk = 10_959 / 1e6 * 6000 / HOUR  # 100 GB at 0.08 / 730 USD per GB and hour, in whole micro-dollars
     check(metrics, spot_usd=7550 / HOUR, disk_usd=disk, wasted_hours=0)
     assert finish_s(world) == 7550 + 6000
-
-
-def test_leaving_hibernated_instances_loses_what_no_checkpoint_holds() -> None:
-    world = story([SAVING], [replace(ZONE, interruption="hibernate"), POOL], until(4000, 10_000))
-    metrics = play(world, (0, 0), (0, NONE), (0, 1))
-    check(metrics, disk_usd=10_959 / 1e6 * 300 / HOUR, wasted_hours=850 / HOUR, spot_usd=4000 / HOUR)
-    assert finish_s(world) == 4300 + 4200 + 4 * 50
 
 
 # -- data ------------------------------------------------------------------------------------------------
@@ -198,21 +149,6 @@ def test_data_and_checkpoint_cost_time_and_egress_from_where_they_lie() -> None:
     assert finish_s(world) == 3640 + 156 + 3700
 
 
-# -- the owned cluster -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("strict", "ends"), [(False, [3600, 5400, 1800]), (True, [3600, 5400, 5400])])
-def test_the_owned_queue_halts_what_does_not_fit(strict: bool, ends: Sequence[int]) -> None:
-    jobs = [one_job(executors=2), one_job(executors=2, standard_s=1800), one_job(standard_s=1800)]
-    world = story(jobs, [OWNED], strict_fifo=strict)
-    decide(world, 0, 0)
-    decide(world, 1, 0)
-    assert world.observation["clusters"][0, 0, [col.USED, col.HALTED]].tolist() == [2, 2]
-    assert pair(world, 2, 0, col.FREE) == -1
-    check(play(world, (2, 0)), money_usd=0, owned_executor_hours=2 * 1 + 2 * 0.5 + 0.5)
-    assert [finish_s(world, job) for job in range(3)] == list(ends)
-
-
 # -- streams ---------------------------------------------------------------------------------------------
 
 
@@ -226,40 +162,10 @@ def test_a_stream_works_its_backlog_off_and_late_batches_count(allowance_s: int,
     assert finish_s(world) == 3300
 
 
-def test_a_stream_holds_its_instances_between_batches() -> None:
-    world = story([stream(standard_s=100, executions=3, period_s=600)], [POOL])
-    check(play(world, (0, 0)), on_demand_usd=1900 / HOUR, misses=0, delay_hours=0)
-    assert finish_s(world) == 1900
-
-
-def test_an_interrupted_stream_repeats_its_batch_only() -> None:
-    """Batch 0 ends at 1100, batch 1 is broken off at 1400 and done again on demand."""
-    job = stream(standard_s=500, executions=2, period_s=600, dump_s=200)
-    world = story([job], [ZONE, POOL], until(1400))
-    decide(world, 0, 0)
-    state = told(world, 0, col.EXECUTIONS, col.PROGRESS, col.BACKLOG, col.SLACK_S)
-    assert state == [1, 0.5, 1, 1200 + 600 - 1400]
-    # Due 1200, allowed until 1800.
-    check(play(world, (0, 1)), miss_batches=1, wasted_hours=200 / HOUR)
-    assert finish_s(world) == 1900
-
-
 # -- moving from on demand -------------------------------------------------------------------------------
 
 
 HALF_IN_THE_ZONE = {0: series((0, 1.0)), 1: series((0, 0.5))}
-
-
-def test_a_job_on_demand_may_be_moved_every_half_hour() -> None:
-    """1800 s are 1750 s of work; 50 s save them; 5450 s remain with 5 checkpoints, at half the price."""
-    world = story([SAVING], [POOL, ZONE], prices=HALF_IN_THE_ZONE, reconsider_interval_s=1800)
-    decide(world, 0, 0)
-    assert (now(world), seen(world, 0, col.RUNNING), pair(world, 0, 0, col.HERE)) == (1800, 1, 1)
-    assert pair(world, 0, 0, col.EXECUTION_S) == 7550 - 1800
-    assert pair(world, 0, 1, col.EXECUTION_S) == 5450 + 5 * 50
-    assert pair(world, 0, 1, col.TRANSFER_S) == 50
-    check(play(world, (0, 1)), on_demand_usd=1850 / HOUR, spot_usd=0.5 * 5700 / HOUR)
-    assert finish_s(world) == 1850 + 5700
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -297,56 +203,6 @@ def test_a_move_that_an_interruption_ends_gives_its_new_place_back(hibernates: b
     while not world.lanes.lane[0, at.STATUS]:
         decide(world, 0, NONE)
     assert (world.lanes.offer[0, :, [at.USED, at.PRESENT]] == 0).all()
-
-
-@pytest.mark.parametrize("taken", [1, 2])
-def test_a_move_to_an_owned_cluster_reserves_what_is_free_there(taken: int) -> None:
-    """Of 2 executors the other job takes one, or both.
-
-    At 1810 s, while the state is saved, a third job asks for one. The stream comes at 1850 s: where its place
-    was free it starts at once, and the third job waits until 4000 s; with both taken both wait until then.
-    """
-    others = [
-        one_job(executors=taken, arrival_s=10, standard_s=3990),
-        one_job(arrival_s=1810, standard_s=1000),
-    ]
-    world = story([stream(), *others], [POOL, replace(OWNED, quota=2)], reconsider_interval_s=1800)
-    decide(world, 0, 0)
-    decide(world, 1, 1)
-    assert now(world) == 1800
-    decide(world, 0, 1)
-    assert world.lanes.offer[0, 1, at.USED] == 2  # with the stream's place, or without
-    assert now(world) == 1810
-    decide(world, 2, 1)
-    while not world.lanes.lane[0, at.STATUS]:
-        decide(world, shown(world)[0], NONE)
-    started = [int(world.lanes.job[0, job, at.STAY_START_S]) for job in range(3)]
-    assert started == ([1850, 10, 4000] if taken == 1 else [4000, 10, 4000])
-
-
-def test_a_stream_is_asked_again_half_an_hour_after_it_stayed() -> None:
-    """At 1800 s it stays; batches end at 3000, too early to be asked, 4200 and 5400 s."""
-    world = story([stream(executions=5, dump_s=0)], [POOL, ZONE], reconsider_interval_s=1800)
-    decide(world, 0, 0)
-    asked = []
-    while not world.lanes.lane[0, at.STATUS]:
-        asked.append(now(world))
-        decide(world, 0, NONE)
-    assert asked == [1800, 4200]
-
-
-def test_none_leaves_a_running_job_where_it_is() -> None:
-    world = story([one_job()], [POOL, ZONE], reconsider_interval_s=1800)
-    decide(world, 0, 0)
-    assert now(world) == 1800
-    check(play(world, (0, NONE)), decisions=2)
-    assert finish_s(world) == HOUR
-
-
-def test_a_buffered_job_asks_again_after_five_minutes() -> None:
-    world = story([one_job()], [POOL])
-    decide(world, 0, NONE)
-    assert (now(world), seen(world, 0, col.WAITED_S)) == (300, 300)
 
 
 # -- values ----------------------------------------------------------------------------------------------
@@ -390,24 +246,7 @@ def test_a_miss_in_the_queue_is_felt_by_those_who_were_there() -> None:
     assert world.metrics(0)["miss_tc"] == 1
 
 
-def test_a_late_batch_counts_a_fifth_of_a_missed_deadline() -> None:
-    world = story([stream(standard_s=900, executions=3, period_s=600, allowance_s=700)], [POOL])
-    decide(world, 0, 0)
-    values = world.values(0, np.zeros(1, np.int64), world.marks())
-    np.testing.assert_allclose(values[0], [-3 * 5 / 25, 0, -300 / HOUR, -3300 / HOUR, 0])
-
-
 # -- the end ---------------------------------------------------------------------------------------------
-
-
-def test_a_truncated_episode_counts_open_deadlines_as_missed() -> None:
-    critical = one_job(category=Category.TIME_CRITICAL, allowance_s=10_000)
-    jobs = [critical, stream(standard_s=100, executions=9, period_s=600), one_job()]
-    world = story(jobs, [POOL], max_s=2000, decision_interval_s=4000)
-    metrics = play(world, (0, 0), (1, 0), (2, NONE))
-    assert world.truncated(0)
-    # Batches due at 600, 1200 and 1800 were done.
-    check(metrics, unfinished=3, miss_tc=1, miss_batches=6, on_demand_usd=2 * 2000 / HOUR)
 
 
 def test_a_deadline_met_to_the_second_is_met() -> None:

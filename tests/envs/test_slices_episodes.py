@@ -35,13 +35,6 @@ def test_waiting_causes_a_queued_miss() -> None:
     assert world.timeline().misses == ((20.0, 0),)
 
 
-def test_time_in_the_global_buffer_does_not_count() -> None:
-    # One decision a slice: the third job waits two slices in the buffer and none in the cluster.
-    world = played(*[Job(10, 5, deadline=5)] * 3)
-    assert executions(world) == [(0, 0, 5), (1, 1, 6), (2, 2, 7)]
-    check(world.metrics(0), tmdl=0, ajer=100.0)
-
-
 def test_improper_heterogeneity_is_a_miss_without_waiting() -> None:
     # 12 slices there against a deadline of 11; standard 10. Factor 80 for an expected 100.
     world = start(small_config(1, factor=80.0), [Job(60, 12, deadline=11, standard=10)])
@@ -57,12 +50,6 @@ def test_improper_heterogeneity_of_a_fast_execution_shrinks_the_gain() -> None:
     assert values(world, 0) == pytest.approx([-1.5, 0.0, 0.1 / 1.5])
 
 
-def test_both_events_multiply() -> None:
-    # B waits for A (0-4) from slice 1 and would be late anyway: m = 1.5 * 1.5; AR = 3 + 12, R = 0.5.
-    world = played(Job(100, 4), Job(60, 12, deadline=11, standard=10))
-    assert values(world, 1) == pytest.approx([-2.25, -2.25, -2.25 * 0.5])
-
-
 def test_misses_decay_with_every_job_deployed_later() -> None:
     # X fills the cluster (0-20). A (slice 1), B (2), C (3) wait and start together in 20, end in 25.
     # A's AR = 24 > 10: one queued miss, seen by A after two later jobs, by B after one, by C after none.
@@ -72,17 +59,6 @@ def test_misses_decay_with_every_job_deployed_later() -> None:
     assert values(world, 1) == pytest.approx([-1.5 * 0.9025, -1.5 * 0.9025, -1.5 * 3.8])
     assert values(world, 2) == pytest.approx([0.0, -1.5 * 0.95, -1.5 * (23 / 5 - 1)])
     assert values(world, 3) == pytest.approx([0.0, -1.5, -1.5 * (22 / 5 - 1)])
-
-
-def test_a_miss_elsewhere_does_not_touch_other_clusters() -> None:
-    # The same as above on cluster 0; D runs on cluster 1 from slice 4 past the miss in slice 25.
-    jobs = [Job(100, 20), Job(50, 5, deadline=10), Job(10, 5), Job(10, 5), Job(10, 40)]
-    world = start(small_config(5, capacities=(100, 100)), jobs)
-    for _ in range(4):
-        world.step(np.array([0]))
-    world.step(np.array([1]))
-    assert values(world, 4) == pytest.approx([0.0, 0.0, 0.0])
-    assert values(world, 2)[1] == pytest.approx(-1.5 * 0.95)
 
 
 def test_chapter_4_values_count_misses_anywhere() -> None:
@@ -100,36 +76,6 @@ def test_chapter_4_values_count_misses_anywhere() -> None:
     assert world.spec.weights == (1.0, 1.0, 1.0)
 
 
-def test_batches_are_requested_one_period_apart() -> None:
-    world = played(Job(30, 7, deadline=7, executions=3, period=10))
-    assert executions(world) == [(0, 0, 7), (0, 10, 17), (0, 20, 27)]
-    assert world.metrics(0)["tmdl"] == 0
-
-
-def test_a_batch_is_not_requested_before_the_one_before_has_ended() -> None:
-    # Batches last longer than the period of 5: requested at max(5, 7) = 7 and max(10, 14) = 14, no wait.
-    world = played(Job(30, 7, deadline=7, executions=3, period=5))
-    assert executions(world) == [(0, 0, 7), (0, 7, 14), (0, 14, 21)]
-    check(world.metrics(0), tmdl=0, ajer=100.0)
-
-
-def test_a_delayed_batch_catches_up_with_the_period() -> None:
-    # The other job holds 80 from slice 1 to 13: batch 1, due in 4, runs 13-16; batch 2 was due in 8.
-    world = played(Job(30, 3, deadline=6, executions=3, period=4), Job(80, 12))
-    assert executions(world) == [(0, 0, 3), (1, 3, 15), (0, 15, 18), (0, 18, 21)]
-    # Batch 1: AR = 18 - 4 = 14 > 6. Batch 2 is requested in slice 18: AR = 3.
-    assert world.metrics(0)["misses_queued"] == 1
-    assert values(world, 0)[2] == pytest.approx(-((3 + 14 + 3) / 9 - 1))
-
-
-def test_a_peak_asks_for_more_executors() -> None:
-    # Batch 1 asks for 90 next to the 30 of the other job (1-9) and has to wait for its end.
-    stream = Job(60, 3, deadline=4, executions=3, period=4, peak=90, peaks=(False, True, False))
-    world = played(stream, Job(30, 8))
-    assert executions(world) == [(0, 0, 3), (1, 1, 9), (0, 9, 12), (0, 12, 15)]
-    assert [segment.executors for segment in world.timeline().segments] == [60, 30, 90, 60]
-
-
 def test_elasticity_goes_up_at_once_and_down_after_the_window() -> None:
     # Occupation 0.95 in slice 0 only: +20 in slices 1 and 2, kept while slice 0 lies within the latest 5
     # slices (through slice 5), then -20 in slices 6 and 7.
@@ -137,34 +83,6 @@ def test_elasticity_goes_up_at_once_and_down_after_the_window() -> None:
     capacity = world.timeline().capacity[0]
     assert capacity.times_s.tolist() == [0, 1, 2, 6, 7]
     assert capacity.values.tolist() == [100.0, 120.0, 140.0, 120.0, 100.0]
-
-
-def test_extension_serves_what_waits() -> None:
-    # In slice 1 the capacity is 120 < 95 + 40; in slice 2 it is 140.
-    world = played(Job(95, 10), Job(40, 5, deadline=6), elastic=True)
-    assert executions(world) == [(0, 0, 10), (1, 2, 7)]
-    assert world.metrics(0)["tmdl"] == 0
-
-
-def test_used_extension_is_not_taken_back() -> None:
-    # 95 (0-2) calls for +40; then 125 executors run 2-32. The occupation is 125/140 < 0.95, so the window
-    # runs out in slice 6, but giving 20 back would cut into what runs until slice 32.
-    world = played(Job(95, 2), Job(85, 30), Job(40, 30), Job(1, 1, arrival=40), elastic=True)
-    capacity = world.timeline().capacity[0]
-    assert capacity.times_s.tolist() == [0, 1, 2, 32, 33]
-    assert capacity.values.tolist() == [100.0, 120.0, 140.0, 120.0, 100.0]
-
-
-@pytest.mark.parametrize(("strict", "start_of_small"), [(False, 2), (True, 10)])
-def test_a_small_request_overtakes_unless_fifo_is_strict(strict: bool, start_of_small: int) -> None:
-    world = played(Job(60, 10), Job(60, 10), Job(30, 5), strict_fifo=strict)
-    assert (2, start_of_small, start_of_small + 5) in executions(world)
-
-
-def test_older_requests_start_before_new_ones() -> None:
-    # In slice 10 the 60 of A come free: B waits since slice 1, batch 1 of S is due right then.
-    world = played(Job(60, 10), Job(60, 10), Job(40, 3, executions=2, period=8))
-    assert executions(world) == [(0, 0, 10), (2, 2, 5), (1, 10, 20), (2, 10, 13)]
 
 
 def test_waiting_by_choice_lets_one_slice_pass() -> None:
@@ -175,15 +93,6 @@ def test_waiting_by_choice_lets_one_slice_pass() -> None:
     assert world.observation["jobs"][0, 0, col.WAITED_S] == 1.0
     play_first(world)
     assert executions(world) == [(0, 1, 6)]
-
-
-def test_halted_and_used_executors_are_seen() -> None:
-    world = start(small_config(3), [Job(60, 10), Job(60, 10), Job(20, 5)])
-    world.step(np.array([0]))
-    world.step(np.array([0]))
-    row = world.observation["clusters"][0, 0, [col.USED, col.HALTED, col.MEAN_OCCUPATION]]
-    assert row.tolist() == [60, 60, np.float32(0.6)]
-    assert world.observation["occupation"][0, 0, -3:].tolist() == [0.0, np.float32(0.6), np.float32(0.6)]
 
 
 def test_an_episode_without_further_arrivals_ends_earlier() -> None:
@@ -204,9 +113,9 @@ STREAM = Job(
 """Of ten slots two hold the peak: a coming batch counts 20 + 0.2 * (40 - 20) = 24 executors."""
 
 
-def after_the_first(first: Job, second: Job, capacity: int = 100, forecast: bool = True) -> SliceWorld:
+def after_the_first(first: Job, second: Job) -> SliceWorld:
     """The decision about the second of two jobs; the first runs on cluster 0 of two equal ones."""
-    config = dataclasses.replace(small_config(2, (capacity, capacity)), forecast=forecast)
+    config = dataclasses.replace(small_config(2, (100, 100)), forecast=True)
     world = SliceWorld(config)
     world.load(make_workload([first, second], 2))
     world.step(np.array([0]))
@@ -219,12 +128,6 @@ def ahead(world: SliceWorld) -> list[float]:
 
 def short(world: SliceWorld) -> list[float]:
     return [float(value) for value in world.observation["pairs"][0, 0, :, col.SHORTAGE]]
-
-
-def test_a_running_job_holds_its_executors_until_it_ends() -> None:
-    # Asked in slice 1; the first job began in slice 0 and ends with slice 10: it holds 30 for 10 slices more.
-    world = after_the_first(Job(30, 11), Job(10, 5, arrival=1))
-    assert ahead(world) == pytest.approx([100 - 30 * 10 / SOON, 100])
 
 
 def test_batches_that_are_due_count_with_their_mean_request() -> None:
@@ -250,8 +153,3 @@ def test_a_stream_lacks_executors_only_in_its_batches() -> None:
     # For 10 slices more: the first batch of three.
     world = after_the_first(Job(90, 11), dataclasses.replace(STREAM, arrival=1))
     assert short(world) == pytest.approx([lacking / 3, 0])
-
-
-def test_a_world_without_forecast_shows_none() -> None:
-    world = after_the_first(Job(90, 31), Job(50, 20, arrival=1), forecast=False)
-    assert ahead(world) == [0, 0] == short(world)
