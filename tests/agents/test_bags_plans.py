@@ -59,7 +59,8 @@ from tests.envs.bag_cases import (
     spot,
     tasks_of,
 )
-from tests.envs.test_bags_world import NONE, ONE_DEMAND, TWO_DEMAND, Given, answer, begun
+from tests.envs.checks import answer
+from tests.envs.test_bags_world import NONE, ONE_DEMAND, TWO_DEMAND, Given, begun
 
 # Planners of bags: worked examples, and plans that can be carried out whatever is drawn.
 

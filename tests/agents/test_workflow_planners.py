@@ -53,7 +53,8 @@ from envs.simulation.workflows.model import (
 )
 from envs.simulation.workflows.plan import violations, work_space
 from envs.simulation.workflows.problem import Problem, problem_of
-from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, answer, begun, case_of, chain, fan
+from tests.envs.checks import answer
+from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case
 from tests.workflow_cases import drawn, topcuoglu
 

@@ -1,4 +1,4 @@
-"""Metrics up to rounding, refusals in one line, and documents with one mistake."""
+"""Metrics up to rounding, refusals in one line, documents with one mistake, and steps of one lane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
+
+from envs.simulation.world import BatchWorld
 
 
 def check(metrics: Mapping[str, float], **expected: float) -> None:
@@ -41,3 +44,17 @@ def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     else:
         entry[place(entry, last)] = value
     return changed
+
+
+def valid(world: BatchWorld) -> list[int]:
+    """The actions that may be taken in the first lane."""
+    return [int(action) for action in np.flatnonzero(world.observation["action_mask"][0])]
+
+
+def answer(world: BatchWorld, *actions: int) -> tuple[float, bool]:
+    """Some steps of a world of one lane: the sum of their rewards, and whether the last ended the episode."""
+    total, done = 0.0, False
+    for action in actions:
+        rewards, ended = world.step(np.array([action]))
+        total, done = total + float(rewards[0]), bool(ended[0])
+    return total, done

@@ -120,17 +120,3 @@ def begun(case: Case, lanes: int = 1) -> WorkflowWorld:
     world = WorkflowWorld(Given(case), lanes)
     world.reset([KEY] * lanes)
     return world
-
-
-def valid(world: WorkflowWorld) -> list[int]:
-    """The actions that may be taken."""
-    return [int(action) for action in np.flatnonzero(world.observation["action_mask"][0])]
-
-
-def answer(world: WorkflowWorld, *actions: int) -> tuple[float, bool]:
-    """Some steps: the sum of their rewards, and whether the last ended the episode."""
-    total, done = 0.0, False
-    for action in actions:
-        rewards, ended = world.step(np.array([action]))
-        total, done = total + float(rewards[0]), bool(ended[0])
-    return total, done

@@ -38,7 +38,7 @@ from tests.envs.bag_cases import (
     spot,
     tasks_of,
 )
-from tests.envs.checks import check
+from tests.envs.checks import answer, check, valid
 from training.studies.bags.chapter_9 import plans_of
 
 KEY = EpisodeKey(0, "test", 0)
@@ -65,17 +65,6 @@ def begun(source: Given) -> BagWorld:
     world = BagWorld(source, 1)
     world.reset([KEY])
     return world
-
-
-def answer(world: BagWorld, action: int) -> tuple[float, bool]:
-    """One step: reward, done."""
-    reward, done = world.step(np.array([action]))
-    return float(reward[0]), bool(done[0])
-
-
-def valid(world: BagWorld) -> list[int]:
-    """The actions that may be taken."""
-    return [int(action) for action in np.flatnonzero(world.observation["action_mask"][0])]
 
 
 def at_random(world: BagWorld, seed: int) -> Outcome:

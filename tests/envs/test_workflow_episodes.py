@@ -25,7 +25,7 @@ from envs.simulation.workflows.plan import plan_document, plan_of, require_possi
 from envs.simulation.workflows.problem import problem_of
 from envs.simulation.world import EpisodeKey
 from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
-from tests.envs.checks import check
+from tests.envs.checks import answer, check, valid
 from tests.envs.offers_cases import (
     DEMAND_A,
     DEMAND_B,
@@ -34,12 +34,10 @@ from tests.envs.offers_cases import (
     OWNED,
     SPOT_A,
     SPOT_B,
-    answer,
     begun,
     case_of,
     chain,
     fan,
-    valid,
 )
 from tests.workflow_cases import GIS, drawn
 
