@@ -158,15 +158,6 @@ def test_every_component_and_metric_is_explained(name: str) -> None:
     assert missing == []
 
 
-def test_every_environment_is_explained() -> None:
-    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
-    assert [
-        one.gymnasium
-        for one in ENVIRONMENTS.values()
-        if one.gymnasium is not None and f"`{one.gymnasium}`" not in text
-    ] == []
-
-
 def test_every_claim_of_the_threat_model_names_a_test_that_exists() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
     named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", page)

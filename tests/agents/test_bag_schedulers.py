@@ -14,7 +14,7 @@ from agents.bags.schedulers import BurstHads, Hads, OnDemand, on_demand_plan
 from envs.simulation.bags.cases import published_job, uniform_job
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.fleet import Outcome
-from envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_7_1, TABLE_9_1, Environment, Market
+from envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_9_1, Environment
 from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import VmState
@@ -279,15 +279,3 @@ def test_schedulers_meet_the_same_world() -> None:
     world = drawn(SCENARIOS["s_4"], seed=3)
     one, other = (Execution(plan, environment, world, scheduler()).run() for scheduler in (Hads, BurstHads))
     assert early_hibernations(one) == early_hibernations(other) != set()
-
-
-def test_an_execution_is_a_function_of_its_seed() -> None:
-    environment = Environment(TABLE_7_1)
-    plan = plan_primarily(published_job("J80", environment.types), environment, 2100)
-    scheduler = Hads()
-    one, same, other = (
-        Execution(plan, environment, drawn(SCENARIOS["sc_4"], seed), scheduler).run() for seed in (1, 1, 2)
-    )
-    assert one == same
-    assert one != other
-    assert all(vm.market != Market.ON_DEMAND for vm in one.vms[: len(plan.vms)])

@@ -243,16 +243,6 @@ def numbered(first: int, end: int) -> dict[float, list[float]]:
 
 
 class TestDecisionReplay:
-    def test_shapes_of_a_batch(self) -> None:
-        inputs, targets, values = decision_replay(1, 2, 3).sample(7, CPU)
-        assert inputs.clusters.shape == (7, C, N_CLUSTER_FIELDS)
-        assert inputs.occupation.shape == (7, C, HISTORY_STEPS)
-        assert inputs.occupation.dtype == torch.float32
-        assert inputs.jobs.shape == (7, 1, N_JOB_FIELDS)
-        assert inputs.pairs.shape == (7, 1, C, N_PAIR_FIELDS)
-        assert targets.shape == (7,)
-        assert values.shape == (7, K)
-
     def test_the_oldest_are_overwritten(self) -> None:
         replay = decision_replay(1, 2, 3)
         assert replay.size == 3

@@ -181,18 +181,6 @@ def assert_same(one: Any, two: Any) -> None:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-def test_the_loop_of_every_tutorial_runs() -> None:
-    env = gym.make("spotweave/MultiCluster-v0", config=SHORT)
-    env.action_space.seed(0)
-    env.reset(seed=42)
-    total, ended = 0.0, False
-    while not ended:
-        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        assert observation in env.observation_space
-        total, ended = total + float(reward), terminated or truncated
-    assert total == pytest.approx(info["metrics"]["s"])
-
-
 def test_resets_count_the_episodes_of_a_seed() -> None:
     env, other = short_env(), short_env()
     first, info = env.reset(seed=5)

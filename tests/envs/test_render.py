@@ -122,10 +122,6 @@ def test_an_episode_that_has_only_begun_is_drawn() -> None:
     assert draw_gantt(empty).shape == (800, 1200, 3)
 
 
-def test_the_same_timeline_gives_the_same_picture() -> None:
-    np.testing.assert_array_equal(draw_gantt(small_timeline()), draw_gantt(small_timeline()))
-
-
 @pytest.mark.real
 def test_drawing_leaves_matplotlibs_global_state_alone() -> None:
     code = "import sys, envs.render; sys.exit('matplotlib.pyplot' in sys.modules)"

@@ -411,13 +411,6 @@ class TestTheClairvoyant:
             found = clairvoyant_usd(has_spot, price, 3.06, work_s, G, restart_s)
             assert found == pytest.approx(cheapest(has_spot, price, 3.06, work_s, G, restart_s))
 
-    def test_a_worked_example(self) -> None:
-        # 200 s of work, 5 ticks of 100 s, overhead 30 s; spot at 1 USD/h in ticks 1 to 3. One start:
-        # 70 + 100 + 30 s of work, three ticks billed whole: 3 * 100 / 3600 USD.
-        has_spot = np.array([[0], [1], [1], [1], [0]], bool)
-        found = clairvoyant_usd(has_spot, np.ones((5, 1)), 3.0, 200, G, D)
-        assert found == pytest.approx(300 / 3600)
-
     def test_what_cannot_end_in_time_is_one_line(self) -> None:
         with pytest.raises(WorldError, match="480 s of work and 30 s of restart do not fit into 5 ticks"):
             clairvoyant_usd(np.ones((5, 1), bool), np.ones((5, 1)), 3.0, 480, G, D)
