@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from agents.named import named_rule
-from agents.rules import make_rule
 from agents.stored import digest_file, load_policy_state, part_of, released_names
 from envs.environments import ENVIRONMENTS
-from envs.spot_episodes import RulesName, SpotConfig, build_spot
 from training.checkpoint import load_policy
 from training.config import typed
 from training.evaluation.episodes import find_suite, run_suite
@@ -22,6 +22,7 @@ from training.evaluation.episodes import find_suite, run_suite
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "checkpoints"
 RELEASED = released_names(CHECKPOINTS)
+Results = Sequence[Mapping[str, float]]
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -42,30 +43,35 @@ def test_the_one_for_all_holds_each_released_policy(name: str) -> None:
     assert part == alone
 
 
+def played(
+    environment: str, settings: dict[str, Any], checkpoint: str, rule: str, episodes: int
+) -> tuple[Results, Results]:
+    """The metrics of test episodes that a released policy and a rule play."""
+    entry, suite = ENVIRONMENTS[environment], find_suite("test", episodes)
+    world = entry.build(typed(entry.config_class, settings, "env"), episodes)
+    policy = load_policy(CHECKPOINTS / checkpoint, world.spec)
+    ours, theirs = (
+        [result.metrics for result in run_suite(world, player, suite)]
+        for player in (policy, named_rule(rule))
+    )
+    return ours, theirs
+
+
+def mean(rows: Results, metric: str) -> float:
+    return float(np.mean([row[metric] for row in rows]))
+
+
 def test_the_multicloud_policy_beats_uniform_progress_on_test_episodes() -> None:
-    entry = ENVIRONMENTS["multicloud"]
-    world = entry.build(typed(entry.config_class, {}, "env"), 10)
-    suite = find_suite("test", 10)
-    policy = load_policy(CHECKPOINTS / "multicloud", world.spec)
-    costs = {
-        player.name: np.mean([result.metrics["cost_usd_eq"] for result in run_suite(world, player, suite)])
-        for player in (policy, make_rule("uniform_progress"))
-    }
+    ours, theirs = played("multicloud", {}, "multicloud", "uniform_progress", 10)
     # docs/results/markets.md: about a tenth less over 100 episodes.
-    assert costs["mtdqn"] < 0.97 * costs["uniform_progress"]
+    assert mean(ours, "cost_usd_eq") < 0.97 * mean(theirs, "cost_usd_eq")
 
 
 @pytest.mark.parametrize("provider", ["aws", "gcp"])
 def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str) -> None:
-    entry = ENVIRONMENTS["multicloud"]
-    world = entry.build(typed(entry.config_class, {"market": {"providers": [provider]}}, "env"), 20)
-    suite = find_suite("test", 20)
-    policy = load_policy(CHECKPOINTS / "multicloud", world.spec)
-    costs = {
-        player.name: np.mean([result.metrics["cost_usd_eq"] for result in run_suite(world, player, suite)])
-        for player in (policy, make_rule("spot_fallback"))
-    }
-    assert costs["mtdqn"] < costs["spot_fallback"]
+    settings = {"market": {"providers": [provider]}}
+    ours, theirs = played("multicloud", settings, "multicloud", "spot_fallback", 20)
+    assert mean(ours, "cost_usd_eq") < mean(theirs, "cost_usd_eq")
 
 
 @pytest.mark.real
@@ -100,48 +106,23 @@ def test_the_policies_of_liu2022_do_again_what_the_tables_say(
 
 
 def test_the_policy_for_any_clusters_beats_the_tuned_rule_on_clusters_it_never_saw() -> None:
-    entry = ENVIRONMENTS["anyclusters"]
-    config = typed(entry.config_class, {"clusters": 8, "seed": 777}, "env")
-    world = entry.build(config, 6)
-    policy = load_policy(CHECKPOINTS / "liu2022" / "any_clusters", world.spec)
-    suite = find_suite("test", 6)
-    scores = [
-        np.mean([result.metrics["s"] for result in run_suite(world, player, suite)])
-        for player in (policy, make_rule("tuned"))
-    ]
-    assert scores[0] > scores[1] + 30.0
+    ours, theirs = played("anyclusters", {"clusters": 8, "seed": 777}, "liu2022/any_clusters", "tuned", 6)
+    assert mean(ours, "s") > mean(theirs, "s") + 30.0
 
 
 @pytest.mark.real
 def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() -> None:
     """docs/results/fedcostaware.md: a fifth of on demand, cheaper than FedCostAware, no budget passed."""
-    entry = ENVIRONMENTS["federated"]
-    world = entry.build(typed(entry.config_class, {"market": "zones"}, "env"), 8)
-    suite = find_suite("test", 8)
-    policy = load_policy(CHECKPOINTS / "federated", world.spec)
-    played = {
-        player.name: [result.metrics for result in run_suite(world, player, suite)]
-        for player in (policy, named_rule("fed_cost_aware"))
-    }
-    cost = {name: np.mean([row["cost_percent"] for row in rows]) for name, rows in played.items()}
-    assert cost["mtdqn"] < cost["fed_cost_aware"]
-    assert 15 < cost["mtdqn"] < 25
-    assert all(row["rounds_lost"] == 0 for row in played["mtdqn"])
+    ours, theirs = played("federated", {"market": "zones"}, "federated", "fed_cost_aware", 8)
+    assert mean(ours, "cost_percent") < mean(theirs, "cost_percent")
+    assert 15 < mean(ours, "cost_percent") < 25
+    assert all(row["rounds_lost"] == 0 for row in ours)
 
 
 @pytest.mark.real
 @pytest.mark.parametrize(("name", "rules"), [("spot/single", "adrs_single"), ("spot/multi", "adrs_multi")])
-def test_the_spot_policies_pay_less_than_uniform_progress_and_are_never_late(
-    name: str, rules: RulesName
-) -> None:
+def test_the_spot_policies_pay_less_than_uniform_progress_and_are_never_late(name: str, rules: str) -> None:
     assert (CHECKPOINTS / name / "policy.pt").stat().st_size < 100_000
-    world = build_spot(SpotConfig(rules=rules), 16)
-    policy = load_policy(CHECKPOINTS / name, world.spec)
-    suite = find_suite("test", 16)
-    played = {
-        player.name: [result.metrics for result in run_suite(world, player, suite)]
-        for player in (policy, make_rule("uniform_progress"))
-    }
-    cost = {name: np.mean([row["cost_usd"] for row in rows]) for name, rows in played.items()}
-    assert cost["spot_values"] < cost["uniform_progress"]
-    assert not any(row["late"] for row in played["spot_values"])
+    ours, theirs = played("spot", {"rules": rules}, name, "uniform_progress", 16)
+    assert mean(ours, "cost_usd") < mean(theirs, "cost_usd")
+    assert not any(row["late"] for row in ours)
