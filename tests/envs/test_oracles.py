@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,13 @@ from tests.envs.market_cases import random_market, small_config
 from tests.oracles.market import PER_USD, MarketOracle
 from tests.oracles.slices import SliceOracle
 
+QUICK = ("strict_fifo", "cut_by_time")
+"""Variants that are always compared; the others are `real`."""
 BASE_PAIRS = [col.REQUEST, col.PEAK_REQUEST, col.EXECUTION_S, col.DEADLINE_S]
+
+
+def variants(names: Iterable[str]) -> list[Any]:
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.real) for name in names]
 
 
 def crowded(**changes: object) -> SliceWorldConfig:
@@ -99,8 +105,7 @@ CHANGES: dict[str, Callable[[], SliceWorldConfig]] = {
 }
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", variants(CHANGES))
 def test_variants_equal_the_oracle(name: str) -> None:
     assert_same_episode(CHANGES[name](), EpisodeKey(4, "validation", 1))
 
@@ -205,8 +210,7 @@ MARKET_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
 }
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("name", MARKET_CHANGES)
+@pytest.mark.parametrize("name", variants(MARKET_CHANGES))
 def test_changed_rules_equal_the_oracle(name: str) -> None:
     workload, market, none_share = MARKET_CHANGES[name]
     for index in range(3):
