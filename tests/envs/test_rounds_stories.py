@@ -183,6 +183,17 @@ def test_the_application_ends_when_everybody_has_left() -> None:
     assert len(outcome.rounds) == 1
 
 
+def test_a_changing_price_is_paid_second_by_second() -> None:
+    tariff = Tariff([0, 1000, 1500], [0.36, 0.72, 0.0])
+    application = dataclasses.replace(
+        two_clients(3), offers=(Offer("spot", "zone", Market.SPOT, tariff), two_offers()[1])
+    )
+    outcome = play(application, Script({}), 0)
+    # 1000 s at 0.0001, 500 s at 0.0002, 500 s for nothing; twice.
+    assert outcome.cost_usd == pytest.approx(2 * (0.10 + 0.10), abs=1e-12)
+    assert outcome.accumulated_usd(FAST, 1250) == pytest.approx(0.15, abs=1e-12)
+
+
 def test_falling_availability_interrupts_and_no_instance_starts_there() -> None:
     series = StepSeries(np.array([0, 300, 900]), np.array([1.0, 0.0, 1.0]))
     offers = (Offer("spot", "zone", Market.SPOT, Tariff.constant(0.36), availability=series), two_offers()[1])
@@ -432,6 +443,14 @@ def test_money_states_and_rounds_are_conserved(
     check_states(outcome)
     check_money(outcome)
     check_rounds(outcome, seed)
+
+
+@settings(deadline=None, max_examples=40)
+@given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
+def test_the_same_seed_gives_the_same_application(
+    application: Application, policy: Callable[[int], RoundScheduler], seed: int
+) -> None:
+    assert play(application, policy(seed), seed) == play(application, policy(seed), seed)
 
 
 @settings(deadline=None, max_examples=40)
