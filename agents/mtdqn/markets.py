@@ -203,7 +203,10 @@ def decide_rows(
         draw, take = exploring.draws[k], exploring.take[k]
         taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
         target = choices.targets[taken]
-        actions[k] = flat_action(obs, job, target if target < n_clusters else -1)
+        if target == n_clusters:
+            waiting_usd = expected_cost.waiting_option(obs, job, acting.rule)[0]
+            target = expected_cost.queue_when_scarce(obs, job, waiting_usd, acting.rule)[0]
+        actions[k] = flat_action(obs, job, target)
 
 
 class MarketView(View):

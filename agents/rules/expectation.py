@@ -41,7 +41,9 @@ from envs.simulation.snapshot import Category, ObservationArrays
     OWNED_POWER,
     NOTICE,
     FREE_FIRST,
-) = range(23)
+    SCARCE_QUEUE,
+    SCARCE,
+) = range(25)
 
 
 AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
@@ -79,6 +81,10 @@ class ExpectedCostParameters(RuleParameters):
     # share of the unsaved work that an interruption notice saves, where it is long enough
     notice: float = 0.95
     free_first_s: float = 3600.0  # AWS does not charge for what it interrupts earlier than this
+    # in the place of `queue_s` and `queue_risk` where capacity is scarce: nothing on demand, and on average
+    # less spot up than `scarce` times the owned capacity
+    scarce_queue_s: float = 7200.0
+    scarce: float = 1.25
 
 
 @compiled

@@ -3,6 +3,7 @@
 What a job should cost on an offer is said in `agents.rules.expectation`. Waiting ("none") is compared as the
 cheapest offer later on: one without capacity, that should return after its mean down-time, or one of now a
 little later, which pays for a stream that would idle. A running job is moved only when that saves a margin.
+Where there is little to wait for but an owned cluster, a job with a deadline waits in that cluster's queue.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from agents.rules.expectation import (
     MARGIN,
     MOVE,
     POSTPONE,
+    QUEUE,
+    QUEUE_RISK,
+    SCARCE,
+    SCARCE_QUEUE,
     ExpectedCostParameters,
     expected_usd,
     return_time,
@@ -62,6 +67,47 @@ def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tupl
 
 
 @njit(cache=True, error_model="numpy")
+def queue_when_scarce(
+    obs: ObservationArrays, job: int, waiting_usd: float, parameters: Floats
+) -> tuple[int, float]:
+    """The owned cluster in whose queue a job with a deadline waits, where there is little else to wait for.
+
+    That is: nothing on demand is large enough for it, and the spot that is large enough has on average less
+    capacity up than `scarce` times the cluster. There, who does not join the queue is passed by those who do;
+    elsewhere a job that queues gives up the offers that return in the meantime.
+
+    Args:
+        obs: one observation.
+        job: row of a job that would otherwise wait elsewhere.
+        waiting_usd: what that should cost.
+        parameters: of the rule.
+
+    Returns:
+        The cluster (-1: none) and what queueing there should cost in USD.
+    """
+    if obs.jobs[job, col.HAS_DEADLINE] == 0.0 or stays(obs, job):
+        return -1, np.inf
+    rented = 0.0
+    for cluster in range(obs.clusters.shape[0]):
+        capacity = float(obs.clusters[cluster, col.CAPACITY_MAX])
+        if obs.clusters[cluster, col.QUEUES] != 0.0 or obs.pairs[job, cluster, col.REQUEST] > capacity:
+            continue
+        if obs.clusters[cluster, col.IS_SPOT] == 0.0:
+            return -1, np.inf
+        rented += capacity * float(obs.clusters[cluster, col.UP_RATIO])
+    queueing = parameters.copy()
+    queueing[QUEUE], queueing[QUEUE_RISK] = parameters[SCARCE_QUEUE], 1.0
+    best, lowest = -1, waiting_usd
+    for cluster in range(obs.clusters.shape[0]):
+        few = rented < parameters[SCARCE] * obs.clusters[cluster, col.CAPACITY_MAX]
+        if few and obs.clusters[cluster, col.QUEUES] != 0.0 and is_valid(obs, job, cluster):
+            usd = expected_usd(obs, job, cluster, 0.0, queueing)
+            if usd <= lowest:
+                best, lowest = cluster, usd
+    return best, float(lowest)
+
+
+@njit(cache=True, error_model="numpy")
 def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Floats) -> None:
     """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
 
@@ -79,6 +125,9 @@ def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Float
     for cluster in range(n_clusters):
         usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
     usd[n_clusters] = waiting_option(obs, job, parameters)[0]
+    queue, queue_usd = queue_when_scarce(obs, job, float(usd[n_clusters]), parameters)
+    if queue >= 0:
+        usd[queue] = min(usd[queue], queue_usd)
 
 
 @njit(cache=True, error_model="numpy")
@@ -101,6 +150,8 @@ def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
             usd[n_clusters] = waiting_option(obs, job, parameters)[0]
         if usd[n_clusters] <= usd[best]:
             best = -1
+            if not rounds:
+                best = queue_when_scarce(obs, job, float(usd[n_clusters]), parameters)[0]
     return flat_action(obs, job, best)
 
 

@@ -294,6 +294,27 @@ def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
         assert pick("expected_cost", seen, PLAIN) == (0, expected)
 
 
+@pytest.mark.parametrize(
+    ("up_ratio", "job", "offers", "chosen"),
+    [
+        (0.62, {}, [], 1),  # 8 * 0.62 = 4.96 of 5 executors
+        (0.63, {}, [], 2),
+        (0.62, {"HAS_DEADLINE": 0, "CATEGORY": Category.GENERAL}, [], 2),
+        (0.62, {}, [{**ON_DEMAND, "USED": 8}], 3),  # on demand is full, and will not always be
+        (0.62, {}, [{**ON_DEMAND, "CAPACITY_NOW": 1, "CAPACITY_MAX": 1}], 1),  # it never holds two executors
+    ],
+)
+def test_expected_cost_queues_only_where_there_is_little_else_to_wait_for(
+    up_ratio: float, job: Row, offers: list[Row], chosen: int
+) -> None:
+    """One spot offer of 8 executors, down for 2.5 h on average, and a full owned cluster of 4."""
+    clusters = [{**SPOT, **DOWN, "UP_RATIO": up_ratio, "SPELL_S": 0}, {**OWNED, "USED": 4}, *offers]
+    # The queue takes 500,000 s by `queue_s`, 900 s by `scarce_queue_s`: 1.28 + 0.46 USD, less than on spot.
+    parameters = {**PLAIN, "queue_s": 1e6, "scarce_queue_s": 1800.0, "scarce": 1.25}
+    asked = shown(clusters, {"SLACK_S": 40000, **job}, {**ASK, "DEADLINE_S": 40000})
+    assert pick("expected_cost", asked, parameters) == (0, chosen)
+
+
 def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:
     # Staying costs 6.36 (3600 s on demand); spot costs about 2.8: it moves, unless the margin is 60 %.
     observation = shown([SPOT, ON_DEMAND], {"RUNNING": 1, "SLACK_S": 43200}, ASK, HERE)
