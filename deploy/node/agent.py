@@ -21,7 +21,7 @@ from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig
 from deploy.node.gpus import VISIBLE, GpuWatch, Seen
 from deploy.node.metadata import Watcher, service
 from deploy.node.processes import Processes
-from deploy.node.server import AgentServer, shown
+from deploy.node.server import AgentServer, tls_context
 from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
@@ -61,7 +61,7 @@ class Agent:
             raise ConfigError(f"another agent runs in {self.workdir}: end it first") from error
         procfs.adopt_orphans()
         try:
-            context = shown(config.certificate, config.key, self._folder / "tls.pem")
+            context = tls_context(config.certificate, config.key, self._folder / "tls.pem")
         except ssl.SSLError as error:
             raise ConfigError(f"certificate and key: expected a pair in PEM: {error.reason}") from error
         except OSError as error:

@@ -163,9 +163,11 @@ class Listener(ThreadingHTTPServer):
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def shown(certificate: str, key: str, place: Path) -> ssl.SSLContext:
-    """TLS context of who shows this pair (PEM), which `place` keeps. Raises OSError, ssl.SSLError."""
-    # The standard library takes a key from a file only.
+def tls_context(certificate: str, key: str, place: Path) -> ssl.SSLContext:
+    """A server's TLS context for a certificate and its key (PEM); raises OSError, ssl.SSLError.
+
+    Both are written to the file `place`, because the standard library takes a key from a file only.
+    """
     write_private(place, f"{key}\n{certificate}\n")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -26,7 +26,7 @@ from deploy.fl.brokers.messages import (
     UnwantedError,
     broker,
 )
-from deploy.node.server import Listener, QuietHandler, shown
+from deploy.node.server import Listener, QuietHandler, tls_context
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3
@@ -54,7 +54,7 @@ class BrokerServer(Listener):
             Organizer(self.broker, others, settings.incomplete_s) if settings.number == 0 else None
         )
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        context = shown(settings.certificate, settings.key, settings.folder / "tls.pem")
+        context = tls_context(settings.certificate, settings.key, settings.folder / "tls.pem")
         super().__init__(settings.host, settings.port, _Handler, context)
 
 
