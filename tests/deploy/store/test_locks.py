@@ -247,6 +247,19 @@ def test_a_silent_database_is_no_loss(stores: tuple[Store, Store], monkeypatch: 
     lease.release()
 
 
+def test_two_leaders_after_the_lock_file_was_removed(sqlite: Place, tmp_path: Path) -> None:
+    with sqlite.open() as first, sqlite.open() as second:
+        before = first.lead()
+        with pytest.raises(StoreError, match="another scheduler works with the database"):
+            second.lead()
+        (tmp_path / "store.db.leader").unlink()
+        after = second.lead()
+        with pytest.raises(LeaseLostError):
+            add_job(first)
+        assert not before.held()
+        assert after.held()
+
+
 def test_whose_lock_file_is_removed_leads_no_more_also_alone(sqlite: Place, tmp_path: Path) -> None:
     with sqlite.open() as store:
         lease = store.lead()
