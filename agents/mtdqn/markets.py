@@ -86,10 +86,12 @@ def executor_seconds(obs: ObservationArrays, job: int, place: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int]:
-    """Fill the choices that the rule finds nearly as good as its best: how many, and which one is its own.
+def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int, float]:
+    """Fill the choices that the rule finds nearly as good as its best.
 
-    (0, -1) if the job can only wait.
+    Returns:
+        How many, which one is the rule's own, and what the rule expects waiting to cost in USD; (0, -1, inf)
+        if the job can only wait.
     """
     n_clusters = obs.clusters.shape[0]
     rule, sizes = acting.rule, acting.sizes
@@ -104,7 +106,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
             if usd[c] < lowest:
                 best, lowest = c, usd[c]
     if best < 0:
-        return 0, -1
+        return 0, -1, np.inf
     rules_choice, waiting, place, wait_s = best, np.inf, -1, 0.0
     if is_valid(obs, job, -1):
         waiting, place, wait_s = expected_cost.waiting_option(obs, job, rule)
@@ -166,7 +168,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
         values[MONEY] = known[MONEY] - scale * values[MONEY]
         values[OWNED] = busy * (known[OWNED] - scale * values[OWNED] / OWNED_USD_HOUR)
         values[MUTUAL] = values[MUTUAL] / MISS_USD
-    return n, guided
+    return n, guided, float(waiting)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -194,7 +196,7 @@ def decide_rows(
         if rounds or (acting.follow and not keeps):
             actions[k] = expected_cost.choose_for(obs, job, acting.rule)
             continue
-        n, guided = weigh(obs, job, acting, choices)
+        n, guided, waiting_usd = weigh(obs, job, acting, choices)
         if n == 0:
             actions[k] = flat_action(obs, job, -1)
             continue
@@ -204,7 +206,6 @@ def decide_rows(
         taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
         target = choices.targets[taken]
         if target == n_clusters:
-            waiting_usd = expected_cost.waiting_option(obs, job, acting.rule)[0]
             target = expected_cost.queue_when_scarce(obs, job, waiting_usd, acting.rule)[0]
         actions[k] = flat_action(obs, job, target)
 
@@ -242,7 +243,7 @@ class MarketView(View):
         job = urgent_job(obs)
         if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
             choices = room_for(n_clusters + 1, self.sizes)
-            n, _ = weigh(obs, job, acting, choices)
+            n = weigh(obs, job, acting, choices)[0]
             values[choices.targets[:n]] = choices.values[:n]
         return job, values
 

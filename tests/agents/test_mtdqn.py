@@ -25,7 +25,7 @@ from envs.bags_episodes import BagsConfig, build_bags
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.market_data import build_market
 from envs.simulation import columns as col
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
@@ -232,6 +232,21 @@ def test_untrained_it_is_its_rule(offers: Observation) -> None:
     assert (taught().act_batch(offers, EIGHT) != expected).any()
     # Whatever the network says: no choice is better than the rule's by a margin of a thousand scales.
     np.testing.assert_array_equal(taught(margin=1000.0).act_batch(offers, EIGHT), expected)
+
+
+def test_untrained_it_joins_the_queues_that_its_rule_joins() -> None:
+    zones = [f"aws/us-east-1{zone}/p3.2xlarge/spot" for zone in "acdf"]
+    market = MarketConfig(offers=zones, spot_quota=4)
+    world = build_market(MarketWorldConfig(market=market), 8)
+    world.reset([EpisodeKey(3, "train", lane) for lane in range(8)])
+    rule, never = make_rule("expected_cost"), make_rule("expected_cost", {"scarce": 0.0})
+    joined = 0
+    for _ in range(60):
+        actions = rule.act_batch(world.observation, EIGHT)
+        np.testing.assert_array_equal(untaught().act_batch(world.observation, EIGHT), actions)
+        joined += int((never.act_batch(world.observation, EIGHT) != actions).sum())
+        world.step(actions)
+    assert joined > 0
 
 
 def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
