@@ -86,12 +86,11 @@ def executor_seconds(obs: ObservationArrays, job: int, place: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int, float]:
+def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int]:
     """Fill the choices that the rule finds nearly as good as its best.
 
     Returns:
-        How many, which one is the rule's own, and what the rule expects waiting to cost in USD; (0, -1, inf)
-        if the job can only wait.
+        How many and which one is the rule's own; (0, -1) if the job can only wait.
     """
     n_clusters = obs.clusters.shape[0]
     rule, sizes = acting.rule, acting.sizes
@@ -99,14 +98,14 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     given = np.empty((n_clusters + 1, 4))
     best, lowest = -1, np.inf
     for c in range(n_clusters):
-        if is_valid(obs, job, c):
+        if is_valid(obs, job, c) and not expected_cost.gives_way(obs, job, c, rule):
             expected = expected_parts(obs, job, c, 0.0, rule)
             usd[c] = total_usd(obs, job, c, expected, rule)
             given[c] = expected
             if usd[c] < lowest:
                 best, lowest = c, usd[c]
     if best < 0:
-        return 0, -1, np.inf
+        return 0, -1
     rules_choice, waiting, place, wait_s = best, np.inf, -1, 0.0
     if is_valid(obs, job, -1):
         waiting, place, wait_s = expected_cost.waiting_option(obs, job, rule)
@@ -168,7 +167,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
         values[MONEY] = known[MONEY] - scale * values[MONEY]
         values[OWNED] = busy * (known[OWNED] - scale * values[OWNED] / OWNED_USD_HOUR)
         values[MUTUAL] = values[MUTUAL] / MISS_USD
-    return n, guided, float(waiting)
+    return n, guided
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -196,7 +195,7 @@ def decide_rows(
         if rounds or (acting.follow and not keeps):
             actions[k] = expected_cost.choose_for(obs, job, acting.rule)
             continue
-        n, guided, waiting_usd = weigh(obs, job, acting, choices)
+        n, guided = weigh(obs, job, acting, choices)
         if n == 0:
             actions[k] = flat_action(obs, job, -1)
             continue
@@ -205,9 +204,7 @@ def decide_rows(
         draw, take = exploring.draws[k], exploring.take[k]
         taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
         target = choices.targets[taken]
-        if target == n_clusters:
-            target = expected_cost.queue_when_scarce(obs, job, waiting_usd, acting.rule)[0]
-        actions[k] = flat_action(obs, job, target)
+        actions[k] = flat_action(obs, job, target if target < n_clusters else -1)
 
 
 class MarketView(View):
@@ -243,7 +240,7 @@ class MarketView(View):
         job = urgent_job(obs)
         if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
             choices = room_for(n_clusters + 1, self.sizes)
-            n = weigh(obs, job, acting, choices)[0]
+            n, _ = weigh(obs, job, acting, choices)
             values[choices.targets[:n]] = choices.values[:n]
         return job, values
 

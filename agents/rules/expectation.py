@@ -41,9 +41,10 @@ from envs.simulation.snapshot import Category, ObservationArrays
     OWNED_POWER,
     NOTICE,
     FREE_FIRST,
-    SCARCE_QUEUE,
-    SCARCE,
-) = range(25)
+    WORTH,
+    RESERVE,
+    QUEUE_AFTER,
+) = range(26)
 
 
 AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
@@ -81,10 +82,10 @@ class ExpectedCostParameters(RuleParameters):
     # share of the unsaved work that an interruption notice saves, where it is long enough
     notice: float = 0.95
     free_first_s: float = 3600.0  # AWS does not charge for what it interrupts earlier than this
-    # in the place of `queue_s` and `queue_risk` where capacity is scarce: nothing on demand, and on average
-    # less spot up than `scarce` times the owned capacity
-    scarce_queue_s: float = 7200.0
-    scarce: float = 1.25
+    # a job leaves scarce capacity to others if an executor-hour saves it less than this in missed deadlines
+    worth_usd_hour: float = 10.0
+    reserve: float = 2.0  # executors of a spot offer that such a job leaves free
+    queue_after_s: float = 259200.0  # and the wait after which it joins a queue nevertheless
 
 
 @compiled
@@ -283,6 +284,23 @@ def total_usd(
         usd += owned_price(obs, cluster, parameters) * parts[2]
     usd += parameters[DELAY] * parts[1]
     return float(usd + miss_price(obs, job, parameters) * parts[3])
+
+
+@compiled
+def saved_usd_hour(obs: ObservationArrays, job: int, parameters: Floats) -> float:
+    """USD of missed deadlines that an executor-hour saves at best, if the job starts at once somewhere."""
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    left = max(1.0, float(obs.jobs[job, col.EXECUTIONS])) if streaming else 1.0
+    best = 0.0
+    for cluster in range(obs.clusters.shape[0]):
+        request = obs.pairs[job, cluster, col.REQUEST]
+        if 0.0 < request <= obs.clusters[cluster, col.CAPACITY_MAX]:
+            held_s = obs.pairs[job, cluster, col.EXECUTION_S]
+            if streaming:
+                held_s = left * obs.jobs[job, col.PERIOD_S]
+            saved = left - expected_parts(obs, job, cluster, 0.0, parameters)[3]
+            best = max(best, 3600.0 * saved / (request * max(60.0, held_s)))
+    return float(best * miss_price(obs, job, parameters))
 
 
 @compiled

@@ -3,7 +3,8 @@
 What a job should cost on an offer is said in `agents.rules.expectation`. Waiting ("none") is compared as the
 cheapest offer later on: one without capacity, that should return after its mean down-time, or one of now a
 little later, which pays for a stream that would idle. A running job is moved only when that saves a margin.
-Where there is little to wait for but an owned cluster, a job with a deadline waits in that cluster's queue.
+A job that cannot miss a deadline joins no queue, and where nothing can be had on demand it leaves some spot
+free: what it would hold is worth more to the others.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from agents.rules.expectation import (
     MARGIN,
     MOVE,
     POSTPONE,
-    QUEUE,
-    QUEUE_RISK,
-    SCARCE,
-    SCARCE_QUEUE,
+    QUEUE_AFTER,
+    RESERVE,
+    WORTH,
     ExpectedCostParameters,
     expected_usd,
     return_time,
+    saved_usd_hour,
 )
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
@@ -66,45 +67,40 @@ def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tupl
     return float(best + asks), place, float(after_s)
 
 
-@njit(cache=True, error_model="numpy")
-def queue_when_scarce(
-    obs: ObservationArrays, job: int, waiting_usd: float, parameters: Floats
-) -> tuple[int, float]:
-    """The owned cluster in whose queue a job with a deadline waits, where there is little else to wait for.
+@compiled
+def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> bool:
+    """Whether the job leaves the cluster to others, which lose more by waiting than it does.
 
-    That is: nothing on demand is large enough for it, and the spot that is large enough has on average less
-    capacity up than `scarce` times the cluster. There, who does not join the queue is passed by those who do;
-    elsewhere a job that queues gives up the offers that return in the meantime.
+    A job without a deadline joins no queue until it has waited for days. Where nothing on demand is large
+    enough for it, neither does one that an executor-hour saves little, and both leave some of a spot offer
+    free. A job that must go somewhere gives way to none.
 
     Args:
         obs: one observation.
-        job: row of a job that would otherwise wait elsewhere.
-        waiting_usd: what that should cost.
+        job: row of a job that does not train in rounds.
+        cluster: where it could go.
         parameters: of the rule.
-
-    Returns:
-        The cluster (-1: none) and what queueing there should cost in USD.
     """
-    if obs.jobs[job, col.HAS_DEADLINE] == 0.0 or stays(obs, job):
-        return -1, np.inf
-    rented = 0.0
-    for cluster in range(obs.clusters.shape[0]):
-        capacity = float(obs.clusters[cluster, col.CAPACITY_MAX])
-        if obs.clusters[cluster, col.QUEUES] != 0.0 or obs.pairs[job, cluster, col.REQUEST] > capacity:
-            continue
-        if obs.clusters[cluster, col.IS_SPOT] == 0.0:
-            return -1, np.inf
-        rented += capacity * float(obs.clusters[cluster, col.UP_RATIO])
-    queueing = parameters.copy()
-    queueing[QUEUE], queueing[QUEUE_RISK] = parameters[SCARCE_QUEUE], 1.0
-    best, lowest = -1, waiting_usd
-    for cluster in range(obs.clusters.shape[0]):
-        few = rented < parameters[SCARCE] * obs.clusters[cluster, col.CAPACITY_MAX]
-        if few and obs.clusters[cluster, col.QUEUES] != 0.0 and is_valid(obs, job, cluster):
-            usd = expected_usd(obs, job, cluster, 0.0, queueing)
-            if usd <= lowest:
-                best, lowest = cluster, usd
-    return best, float(lowest)
+    spare = obs.pairs[job, cluster, col.FREE] - obs.pairs[job, cluster, col.REQUEST]
+    if obs.clusters[cluster, col.QUEUES] != 0.0:
+        if spare >= 0.0 or obs.jobs[job, col.WAITED_S] >= parameters[QUEUE_AFTER]:
+            return False
+    elif obs.clusters[cluster, col.IS_SPOT] == 0.0 or spare >= parameters[RESERVE]:
+        return False
+    if stays(obs, job) or not is_valid(obs, job, -1):
+        return False
+    scarce = True
+    for other in range(obs.clusters.shape[0]):
+        interrupted = obs.clusters[other, col.IS_SPOT] != 0.0 or obs.clusters[other, col.QUEUES] != 0.0
+        scarce &= interrupted or obs.pairs[job, other, col.REQUEST] > obs.clusters[other, col.CAPACITY_MAX]
+    if obs.clusters[cluster, col.QUEUES] == 0.0:
+        # A gang that takes nearly all of the offer goes when the rest is free.
+        rest = obs.clusters[cluster, col.CAPACITY_MAX] - obs.pairs[job, cluster, col.REQUEST]
+        if not scarce or spare >= rest:
+            return False
+    if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
+        return True
+    return bool(scarce and saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
 
 
 @njit(cache=True, error_model="numpy")
@@ -125,9 +121,6 @@ def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Float
     for cluster in range(n_clusters):
         usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
     usd[n_clusters] = waiting_option(obs, job, parameters)[0]
-    queue, queue_usd = queue_when_scarce(obs, job, float(usd[n_clusters]), parameters)
-    if queue >= 0:
-        usd[queue] = min(usd[queue], queue_usd)
 
 
 @njit(cache=True, error_model="numpy")
@@ -142,6 +135,8 @@ def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     for cluster in range(n_clusters):
         if is_valid(obs, job, cluster):
             if not rounds:
+                if gives_way(obs, job, cluster, parameters):
+                    continue
                 usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
             if best < 0 or usd[cluster] < usd[best]:
                 best = cluster
@@ -150,8 +145,6 @@ def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
             usd[n_clusters] = waiting_option(obs, job, parameters)[0]
         if usd[n_clusters] <= usd[best]:
             best = -1
-            if not rounds:
-                best = queue_when_scarce(obs, job, float(usd[n_clusters]), parameters)[0]
     return flat_action(obs, job, best)
 
 

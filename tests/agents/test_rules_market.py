@@ -294,25 +294,48 @@ def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
         assert pick("expected_cost", seen, PLAIN) == (0, expected)
 
 
+GENERAL: Row = {"CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
+
+
 @pytest.mark.parametrize(
-    ("up_ratio", "job", "offers", "chosen"),
+    ("job", "owned", "chosen"),
     [
-        (0.62, {}, [], 1),  # 8 * 0.62 = 4.96 of 5 executors
-        (0.63, {}, [], 2),
-        (0.62, {"HAS_DEADLINE": 0, "CATEGORY": Category.GENERAL}, [], 2),
-        (0.62, {}, [{**ON_DEMAND, "USED": 8}], 3),  # on demand is full, and will not always be
-        (0.62, {}, [{**ON_DEMAND, "CAPACITY_NOW": 1, "CAPACITY_MAX": 1}], 1),  # it never holds two executors
+        ({}, {"USED": 4}, 1),
+        (GENERAL, {"USED": 4}, 2),
+        (GENERAL, {"USED": 2}, 1),
+        ({**GENERAL, "WAITED_S": 259_199}, {"USED": 4}, 2),
+        ({**GENERAL, "WAITED_S": 259_200}, {"USED": 4}, 1),
     ],
 )
-def test_expected_cost_queues_only_where_there_is_little_else_to_wait_for(
-    up_ratio: float, job: Row, offers: list[Row], chosen: int
-) -> None:
-    """One spot offer of 8 executors, down for 2.5 h on average, and a full owned cluster of 4."""
-    clusters = [{**SPOT, **DOWN, "UP_RATIO": up_ratio, "SPELL_S": 0}, {**OWNED, "USED": 4}, *offers]
-    # The queue takes 500,000 s by `queue_s`, 900 s by `scarce_queue_s`: 1.28 + 0.46 USD, less than on spot.
-    parameters = {**PLAIN, "queue_s": 1e6, "scarce_queue_s": 1800.0, "scarce": 1.25}
+def test_expected_cost_queues_with_a_deadline_or_after_days(job: Row, owned: Row, chosen: int) -> None:
+    """A spot offer that is down for long, and an owned cluster of 4 executors whose queue takes minutes."""
+    clusters = [{**SPOT, **DOWN, "UP_RATIO": 0.1}, {**OWNED, **owned}]
     asked = shown(clusters, {"SLACK_S": 40000, **job}, {**ASK, "DEADLINE_S": 40000})
-    assert pick("expected_cost", asked, parameters) == (0, chosen)
+    assert pick("expected_cost", asked, {**PLAIN, "queue_s": 600.0, "queue_risk": 1.0}) == (0, chosen)
+
+
+@pytest.mark.parametrize(
+    ("job", "executors", "used", "others", "gives_way"),
+    [
+        (GENERAL, 2, 4, [], False),  # leaves 2 of 8 executors free
+        (GENERAL, 2, 5, [], True),
+        (GENERAL, 8, 0, [], False),  # a gang that could never leave any
+        (GENERAL, 7, 0, [], False),
+        (GENERAL, 5, 2, [], True),
+        (GENERAL, 2, 5, [{**ON_DEMAND, "USED": 8}], False),  # others need not wait for spot
+        (GENERAL, 2, 5, [{**ON_DEMAND, "CAPACITY_NOW": 1, "CAPACITY_MAX": 1}], True),
+        ({}, 2, 5, [], False),  # 25 USD for 2 executor-hours
+        ({}, 3, 5, [], True),  # for 3
+        ({"SLACK_S": 3700}, 2, 5, [], True),  # late wherever it starts
+    ],
+)
+def test_expected_cost_leaves_the_last_spot_to_those_that_it_saves_more(
+    job: Row, executors: int, used: int, others: list[Row], gives_way: bool
+) -> None:
+    ask = {**ASK, "REQUEST": executors, "PEAK_REQUEST": executors}
+    asked = shown([{**SPOT, "USED": used}, *others], job, ask)
+    none = 1 + len(others)
+    assert pick("expected_cost", asked, PLAIN) == (0, none if gives_way else 0)
 
 
 def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:
