@@ -12,7 +12,14 @@ from agents.rules.choice import row_of
 from agents.rules.expectation import ExpectedCostParameters, interruption_rate
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
-from envs.simulation.snapshot import FloatArray, Observation, ObservationArrays, arrays_of
+from envs.simulation.snapshot import (
+    Category,
+    FloatArray,
+    MaskArray,
+    Observation,
+    ObservationArrays,
+    arrays_of,
+)
 
 MOST = 1.0e4  # bound on an appraised cost
 
@@ -22,6 +29,7 @@ class Appraisal(NamedTuple):
 
     usd: FloatArray  # (n, n_jobs, C + 1) float32 expected USD, within +-`MOST`; 0 where no job is
     risk: FloatArray  # (n, n_jobs, C + 1) float32 chance of an interruption before the end
+    gives_way: MaskArray  # (n, n_jobs, C + 1) whether the rule leaves it to others, that lose more by waiting
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -34,10 +42,13 @@ def _appraise(batch: ObservationArrays, parameters: Floats, out: Appraisal) -> N
             if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
             expected_cost.choices_usd(obs, job, parameters, usd)
+            rounds = obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value
             for c in range(n_clusters + 1):
                 out.usd[k, job, c] = min(MOST, max(-MOST, usd[c]))
             for c in range(n_clusters):
                 rate = interruption_rate(obs, c, parameters)
+                if not rounds:
+                    out.gives_way[k, job, c] = expected_cost.gives_way(obs, job, c, parameters)
                 out.risk[k, job, c] = 1.0 - np.exp(-rate * max(0.0, obs.pairs[job, c, col.FINISH_S]))
 
 
@@ -48,6 +59,6 @@ def appraise(observations: Observation, n_jobs: int) -> Appraisal:
     """
     n, n_clusters = observations["clusters"].shape[:2]
     shape = (n, n_jobs, n_clusters + 1)
-    out = Appraisal(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+    out = Appraisal(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.int8))
     _appraise(arrays_of(observations), ExpectedCostParameters().vector(), out)
     return out

@@ -113,6 +113,7 @@ class Candidate:
     offer_id: str | None
     valid: bool  # whether it may be chosen now
     reason: str  # why not; "" where it may
+    gives_way: bool  # whether the rule `expected_cost` leaves it to tasks that lose more by waiting
     # what the policy ranks by, higher is better: its values, weighed; None where it gives no number
     total: float | None
     values: dict[str, float]  # by component of the policy's value, in its units; empty for a rule
@@ -206,7 +207,8 @@ class Decider:
         # What the policy takes comes first, whatever the totals say: shortlists and margins count.
         ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
         shown = observed.row(row)
-        why = "" if invalid is not None else _why(policy.name, ranked)
+        gives_way = policy.name == GUIDE or isinstance(policy, MTDQNPolicy)
+        why = "" if invalid is not None else _why(policy.name, ranked, gives_way)
         return Decision(
             policy.name, needs[row], chosen, tuple(ranked), shown, observed.lost[row], invalid, why
         )
@@ -228,6 +230,7 @@ class Decider:
                     offer_id=None if offer is None else offer.offer_id,
                     valid=valid,
                     reason="" if valid else _reason(need, offer, pair),
+                    gives_way=bool(appraisal.gives_way[0, 0, k]),
                     total=float(totals[k])
                     if valid and totals is not None and np.isfinite(totals[k])
                     else None,
@@ -296,10 +299,16 @@ def _rank(item: Candidate) -> tuple[bool, float]:
     return not item.valid, item.expected_usd if item.total is None else -item.total
 
 
-def _why(policy: str, ranked: Sequence[Candidate]) -> str:
-    """What decided, where another candidate looks better. The first candidate is the chosen one."""
+def _why(policy: str, ranked: Sequence[Candidate], gives_way: bool) -> str:
+    """What decided, where another candidate looks better. The first candidate is the chosen one.
+
+    `gives_way`: the policy is `expected_cost` or corrects it.
+    """
     taken, *others = ranked
     valid = [item for item in others if item.valid]
+    for item in valid if gives_way else ():
+        if item.gives_way and item.total is None and item.expected_usd < taken.expected_usd:
+            return f"{_name(item)} is cheaper, but left to tasks that lose more by waiting"
     if taken.total is None:
         cheaper = min(valid, key=lambda item: item.expected_usd, default=taken)
         if _shown(cheaper.expected_usd) >= _shown(taken.expected_usd):

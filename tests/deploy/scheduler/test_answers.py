@@ -119,6 +119,18 @@ def test_a_choice_that_looks_worse_names_the_margin_or_the_rule_that_decided(pol
         assert "on_demand goes by its own order, not by expected USD (cheap-spot is cheaper)" in reasons
 
 
+@pytest.mark.parametrize("policy", ["multicloud", "expected_cost", "cheapest"])
+def test_a_place_left_to_others_is_named(policy: str) -> None:
+    """Spot alone, four instances of which two are in use: one more would leave one free, not two."""
+    world = [offer("spot", price_usd_hour=0.2)]
+    loaded = load_market_policy(policy, 1)
+    decider = Decider(loaded.policy, components=loaded.components)
+    decision = decider.decide(snapshot_of(world, [need()], {"spot": 2}, Occupancy()), [need()], world)
+    assert decision is not None
+    left = "spot is cheaper, but left to tasks that lose more by waiting"
+    assert (decision.offer_id, decision.why) == ((None, left) if policy != "cheapest" else ("spot", ""))
+
+
 def test_every_candidate_that_is_out_says_why() -> None:
     picky = need(places=Places(markets=("spot",)), resources=Resources(instances=2))
     decision = decide("cheapest", picky, used={"cheap-spot": 3})
