@@ -63,7 +63,8 @@ def environment_of(words: list[str]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes(name: str) -> None:
     values = compose_values("compare", [f"+experiment={name}"])
-    assert (values["suite"], values["episodes"]) == ("test", 100 if name.endswith("/table_markets") else 50)
+    markets = name.startswith("markets/") or name.endswith("/table_markets")
+    assert (values["suite"], values["episodes"]) == ("test", 100 if markets else 50)
     settings = experiment(name)
     assert f"{settings.study}/{settings.name}" == name
     assert settings.overview or settings.table != bool(settings.figures)
@@ -96,7 +97,7 @@ def test_every_figure_and_table_is_there() -> None:
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
     comparators = {"comparators/table_chapter5", "comparators/table_markets"}
-    assert set(NAMES) == expected | comparators | {"markets/table_markets"}
+    assert set(NAMES) == expected | comparators | {"markets/table_markets", "markets/table_released"}
 
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "results"
@@ -119,8 +120,8 @@ def test_published_episodes_are_those_of_today(name: str) -> None:
 
 @pytest.mark.real
 def test_the_table_of_markets_shows_every_published_market() -> None:
-    shown = [scenario_env(scenario) for scenario in experiment("markets/table_markets").scenarios.values()]
-    configs = {name: market_config(name) for name in market_names() if name != "spot_only"}  # it has its own
+    shown = [scenario_env(scenario) for scenario in experiment("markets/table_released").scenarios.values()]
+    configs = {name: market_config(name) for name in market_names()}
     assert next(iter(configs)) == "default"
     assert [world_config(env) for env in shown[:1]] == [configs["default"]]
     assert len(shown) == len(configs)
