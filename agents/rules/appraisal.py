@@ -12,14 +12,7 @@ from agents.rules.choice import row_of
 from agents.rules.expectation import ExpectedCostParameters, interruption_rate
 from envs.simulation import columns as col
 from envs.simulation.series import Floats
-from envs.simulation.snapshot import (
-    Category,
-    FloatArray,
-    MaskArray,
-    Observation,
-    ObservationArrays,
-    arrays_of,
-)
+from envs.simulation.snapshot import FloatArray, MaskArray, Observation, ObservationArrays, arrays_of
 
 MOST = 1.0e4  # bound on an appraised cost
 
@@ -42,13 +35,11 @@ def _appraise(batch: ObservationArrays, parameters: Floats, out: Appraisal) -> N
             if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
             expected_cost.choices_usd(obs, job, parameters, usd)
-            rounds = obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value
             for c in range(n_clusters + 1):
                 out.usd[k, job, c] = min(MOST, max(-MOST, usd[c]))
             for c in range(n_clusters):
                 rate = interruption_rate(obs, c, parameters)
-                if not rounds:
-                    out.gives_way[k, job, c] = expected_cost.gives_way(obs, job, c, parameters)
+                out.gives_way[k, job, c] = expected_cost.gives_way(obs, job, c, parameters)
                 out.risk[k, job, c] = 1.0 - np.exp(-rate * max(0.0, obs.pairs[job, c, col.FINISH_S]))
 
 

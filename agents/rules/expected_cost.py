@@ -77,27 +77,24 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
 
     Args:
         obs: one observation.
-        job: row of a job that does not train in rounds.
+        job: row of the job; one that trains in rounds gives way to none.
         cluster: where it could go.
         parameters: of the rule.
     """
-    spare = obs.pairs[job, cluster, col.FREE] - obs.pairs[job, cluster, col.REQUEST]
-    if obs.clusters[cluster, col.QUEUES] != 0.0:
-        if spare >= 0.0 or obs.jobs[job, col.WAITED_S] >= parameters[QUEUE_AFTER]:
-            return False
-    elif obs.clusters[cluster, col.IS_SPOT] == 0.0 or spare >= parameters[RESERVE]:
+    queues = obs.clusters[cluster, col.QUEUES] != 0.0
+    request = obs.pairs[job, cluster, col.REQUEST]
+    # A gang that takes nearly all of an offer goes when the rest is free.
+    kept = 0.0 if queues else min(parameters[RESERVE], obs.clusters[cluster, col.CAPACITY_MAX] - request)
+    if obs.pairs[job, cluster, col.FREE] - request >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
-    if stays(obs, job) or not is_valid(obs, job, -1):
+    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
         return False
     scarce = True
     for other in range(obs.clusters.shape[0]):
         interrupted = obs.clusters[other, col.IS_SPOT] != 0.0 or obs.clusters[other, col.QUEUES] != 0.0
         scarce &= interrupted or obs.pairs[job, other, col.REQUEST] > obs.clusters[other, col.CAPACITY_MAX]
-    if obs.clusters[cluster, col.QUEUES] == 0.0:
-        # A gang that takes nearly all of the offer goes when the rest is free.
-        rest = obs.clusters[cluster, col.CAPACITY_MAX] - obs.pairs[job, cluster, col.REQUEST]
-        if not scarce or spare >= rest:
-            return False
+    if (queues and obs.jobs[job, col.WAITED_S] >= parameters[QUEUE_AFTER]) or not (queues or scarce):
+        return False
     if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
         return True
     return bool(scarce and saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
@@ -133,10 +130,8 @@ def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
         choices_usd(obs, job, parameters, usd)
     best = -1
     for cluster in range(n_clusters):
-        if is_valid(obs, job, cluster):
+        if is_valid(obs, job, cluster) and not gives_way(obs, job, cluster, parameters):
             if not rounds:
-                if gives_way(obs, job, cluster, parameters):
-                    continue
                 usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
             if best < 0 or usd[cluster] < usd[best]:
                 best = cluster

@@ -239,10 +239,8 @@ def test_untrained_it_gives_way_where_its_rule_does() -> None:
     market = MarketConfig(offers=zones, spot_quota=4)
     world = build_market(MarketWorldConfig(market=market), 8)
     world.reset([EpisodeKey(3, "train", lane) for lane in range(8)])
-    rule, never = (
-        make_rule("expected_cost"),
-        make_rule("expected_cost", {"queue_after_s": 0.0, "reserve": 0.0}),
-    )
+    rule = make_rule("expected_cost")
+    never = make_rule("expected_cost", {"queue_after_s": 0.0, "reserve": 0.0})
     gave_way = 0
     for _ in range(60):
         actions = rule.act_batch(world.observation, EIGHT)

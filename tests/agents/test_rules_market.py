@@ -36,6 +36,7 @@ JOB: Row = {
     "SLACK_S": 10000,
     "DURATION_S": 3600,
 }
+GENERAL: Row = {"CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
 STREAM: Row = {"CATEGORY": Category.STREAMING}
 NONE = 3
 SPOT_RULES = ["spot_fallback", "price_capacity", "uniform_progress"]
@@ -286,15 +287,11 @@ def test_expected_cost_does_not_take_a_full_offer_for_one_that_is_free() -> None
 
 
 def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
-    job = {"CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
     for quota, expected in ((9, 2), (8, 1)):
         away = {**SPOT, "AVAILABLE": 0, "CAPACITY_NOW": 0, "CAPACITY_MAX": quota}
         clusters = [away, {**ON_DEMAND, "CAPACITY_NOW": 16}]
-        seen = shown(clusters, job, {**ASK, "REQUEST": 9, "PEAK_REQUEST": 9})
+        seen = shown(clusters, GENERAL, {**ASK, "REQUEST": 9, "PEAK_REQUEST": 9})
         assert pick("expected_cost", seen, PLAIN) == (0, expected)
-
-
-GENERAL: Row = {"CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
 
 
 @pytest.mark.parametrize(
