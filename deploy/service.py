@@ -353,13 +353,12 @@ def make_runners(
 def node_status(instance: Instance) -> NodeStatus | None:
     """What an instance's node agent says; None while it does not answer."""
     try:
-        with NodeClient(
+        return NodeClient(
             instance.address,
             instance.port,
             instance.node_token,
             instance.certificate,
             within_s=_HEARTBEAT_WITHIN_S,
-        ) as node:
-            return node.status()
+        ).status()
     except NodeError:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -160,17 +160,6 @@ class NodeClient:
     ) -> None:
         self._address, self._token = (address, port), token
         self._certificate, self._within_s = certificate, within_s
-
-    def __enter__(self) -> Self:
-        """Use it as a context."""
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Close it."""
-        self.close()
-
-    def close(self) -> None:
-        """Do nothing: no connection is kept between requests."""
 
     def status(self) -> NodeStatus:
         """The heartbeat."""

@@ -231,11 +231,10 @@ class AsyncRunner:
 
     def _signal(self, assignment: Assignment, process_id: str, signal: Signal) -> None:
         def tell() -> None:
-            with connect(assignment.nodes[0]) as agent:
-                try:
-                    agent.signal(process_id, signal)
-                except NodeError as error:
-                    _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
+            try:
+                connect(assignment.nodes[0]).signal(process_id, signal)
+            except NodeError as error:
+                _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
 
         name = f"{assignment.attempt_id}:drain"
         self._patience.wait(self._acts.begin(name, tell))

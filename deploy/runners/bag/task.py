@@ -167,9 +167,9 @@ class Task:
             return
         node, name = assignment.nodes[0], process_id(assignment.key, assignment.attempt)
         try:
-            with connect(node) as agent:
-                if known_process(agent, name) is None:
-                    self._start(agent, assignment)
+            agent = connect(node)
+            if known_process(agent, name) is None:
+                self._start(agent, assignment)
         except NodeError as error:
             raise RunnerError(f"{name} cannot be started on {node.instance_id}: {error}") from error
         except ObjectsError as error:
@@ -184,8 +184,7 @@ class Task:
         ran_s = 0.0
         if self.record.phase is None:
             try:
-                with connect(assignment.nodes[0]) as agent:
-                    ran_s = self._ask(agent, assignment)
+                ran_s = self._ask(connect(assignment.nodes[0]), assignment)
             except NodeUnreachable as error:
                 return self._report(assignment, 0.0, f"its node does not answer: {error}")
         return self._report(assignment, ran_s, self.record.problem)
@@ -206,8 +205,7 @@ class Task:
             return
         name = process_id(self._key, record.attempt)
         try:
-            with connect(record.node) as agent:
-                status = end_process(agent, name)
+            status = end_process(connect(record.node), name)
         except NodeUnreachable as error:
             _log.warning("%s is not told to end: %s", name, error)
         else:

@@ -374,32 +374,32 @@ class FlowerJob:
         node = assignment.nodes[0]
         folder = self._below(name)
         mine = process_id(assignment)
-        with connect(node) as agent:
-            try:
-                status = agent.status()
-                known = {process.process_id: process.state for process in status.processes}
-                server = self.server if name == SERVER else None
-                # A running server is told again, as its start may not have been written down.
-                if mine in known and (server is None or known[mine] != "running"):
-                    return ""
-                for other, state in known.items():
-                    # An earlier attempt on the same instance.
-                    earlier = other != mine and other.rpartition(".")[0] == mine.rpartition(".")[0]
-                    if earlier and state == "running":
-                        end_process(agent, other)
-                place = f"{status.workdir}/{folder}"
-                if server is not None:
-                    self._start_server(agent, server, assignment, place)
-                    return ""
-                agent.put_file(f"{folder}/authority.pem", self._identity.authority)
-                agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
-                if self.work.brokers:
-                    agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
-                if (own := self.participation(name)) is None or own.owes:
-                    self.epochs.give(agent, name, f"{folder}/{_STATE}")
-                agent.start_process(self._node_process(assignment, name, node.address, place))
-            except (NodeError, RunnerError) as error:
-                return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
+        agent = connect(node)
+        try:
+            status = agent.status()
+            known = {process.process_id: process.state for process in status.processes}
+            server = self.server if name == SERVER else None
+            # A running server is told again, as its start may not have been written down.
+            if mine in known and (server is None or known[mine] != "running"):
+                return ""
+            for other, state in known.items():
+                # An earlier attempt on the same instance.
+                earlier = other != mine and other.rpartition(".")[0] == mine.rpartition(".")[0]
+                if earlier and state == "running":
+                    end_process(agent, other)
+            place = f"{status.workdir}/{folder}"
+            if server is not None:
+                self._start_server(agent, server, assignment, place)
+                return ""
+            agent.put_file(f"{folder}/authority.pem", self._identity.authority)
+            agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
+            if self.work.brokers:
+                agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
+            if (own := self.participation(name)) is None or own.owes:
+                self.epochs.give(agent, name, f"{folder}/{_STATE}")
+            agent.start_process(self._node_process(assignment, name, node.address, place))
+        except (NodeError, RunnerError) as error:
+            return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
         return ""
 
     def _start_server(
@@ -452,8 +452,7 @@ def process_id(assignment: Assignment) -> str:
 
 def end_on_node(assignment: Assignment) -> None:
     """End an attempt's SuperNode. Raises RunnerError while it still ends, NodeUnreachable."""
-    with connect(assignment.nodes[0]) as agent:
-        end_process(agent, process_id(assignment))
+    end_process(connect(assignment.nodes[0]), process_id(assignment))
 
 
 def record_file(folder: Path) -> Path:

@@ -75,14 +75,14 @@ class Probes:
 def _ask(assignment: Assignment, process_id: str, *, words: bool, take: Take | None) -> Probe:
     asked_s = time.monotonic()
     try:
-        with connect(assignment.nodes[0]) as agent:
-            process = known_process(agent, process_id)
-            if process is None:
-                return Probe(asked_s)
-            ended = process.state != "running"
-            if take is not None:
-                take(agent, ended)
-            return Probe(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
+        agent = connect(assignment.nodes[0])
+        process = known_process(agent, process_id)
+        if process is None:
+            return Probe(asked_s)
+        ended = process.state != "running"
+        if take is not None:
+            take(agent, ended)
+        return Probe(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
     except NodeError as error:
         return Probe(asked_s, unreachable=" ".join(str(error).split())[:200])
     except Exception as error:

@@ -116,9 +116,9 @@ class PlacedServer:
         if self._assignment is None:
             return False
         try:
-            with connect(self._assignment.nodes[0]) as agent:
-                self._tell(agent)
-                self._take(agent)
+            agent = connect(self._assignment.nodes[0])
+            self._tell(agent)
+            self._take(agent)
         except NodeError as error:
             self.problem = f"the server's instance does not answer: {error}"
             return False
@@ -130,15 +130,15 @@ class PlacedServer:
         PoisonError, OSError.
         """
         assert self._assignment is not None
-        with connect(self._assignment.nodes[0]) as agent:
-            newest = None if self._taken is not None else newest_whole(self._results, self._most_bytes)
-            if newest is not None:
-                number, content = newest
-                agent.put_file(f"{self.below}/{CHECKPOINTS}/{checkpoints.file_name(number)}", content)
-                status = self._results.read(STATUS, STATUS_MOST_BYTES)
-                if status is not None:
-                    agent.put_file(f"{self.below}/{STATUS}", status)
-            self._tell(agent)
+        agent = connect(self._assignment.nodes[0])
+        newest = None if self._taken is not None else newest_whole(self._results, self._most_bytes)
+        if newest is not None:
+            number, content = newest
+            agent.put_file(f"{self.below}/{CHECKPOINTS}/{checkpoints.file_name(number)}", content)
+            status = self._results.read(STATUS, STATUS_MOST_BYTES)
+            if status is not None:
+                agent.put_file(f"{self.below}/{STATUS}", status)
+        self._tell(agent)
 
     def _tell(self, agent: NodeClient) -> None:
         if (setup := self._setup.read_bytes()) != self._told:

@@ -268,17 +268,16 @@ class Workers:
         Raises RunnerError if it cannot be started, or the node lacks GPUs.
         """
         try:
-            with connect(node) as client:
-                if known_process(client, process_id(attempt_id)) is None:
-                    self._start(client, node, attempt_id, home, node.gpus if gpus else 0)
+            client = connect(node)
+            if known_process(client, process_id(attempt_id)) is None:
+                self._start(client, node, attempt_id, home, node.gpus if gpus else 0)
         except NodeError as error:
             raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
 
     def drain(self, node: Node, attempt_id: str) -> None:
         """Decommission an attempt's worker on a node. Raises RunnerError."""
         try:
-            with connect(node) as client:
-                client.signal(process_id(attempt_id), "PWR")
+            connect(node).signal(process_id(attempt_id), "PWR")
         except NodeRefused as refusal:
             if refusal.code != UNKNOWN:
                 raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
@@ -290,8 +289,8 @@ class Workers:
 
         A node that does not answer is gone or will be; an executor without its driver ends by itself.
         """
-        with suppress(NodeError), connect(node) as client:
-            client.stop_process(process_id(attempt_id), wait_s=_END_S)
+        with suppress(NodeError):
+            connect(node).stop_process(process_id(attempt_id), wait_s=_END_S)
 
     def gone(
         self,
@@ -323,14 +322,14 @@ class Workers:
     def _problem(self, node: Node, attempt_id: str, silence_counts: bool) -> str:
         worker = process_id(attempt_id)
         try:
-            with connect(node) as client:
-                process = known_process(client, worker)
-                if process is None:
-                    return f"{node.instance_id} has no worker"
-                if process.state == "running":
-                    return ""
-                last = last_error(client.last_log(worker).decode(errors="replace"))
-                return f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
+            client = connect(node)
+            process = known_process(client, worker)
+            if process is None:
+                return f"{node.instance_id} has no worker"
+            if process.state == "running":
+                return ""
+            last = last_error(client.last_log(worker).decode(errors="replace"))
+            return f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
         except NodeRefused:
             return ""
         except NodeUnreachable:

@@ -126,7 +126,6 @@ class AgentProcess:
         """End the agent alone; its processes stay."""
         self.popen.send_signal(number)
         self.popen.wait()
-        self.client.close()
 
     def up(self, *process_ids: str) -> None:
         """Wait until these have said `up`, and nothing else."""
@@ -158,8 +157,6 @@ class AgentProcess:
         """End the whole instance, as its provider would: SIGKILL of everything."""
         assert procfs.kill_all(lambda _: tagged(self.instance_id))
         self.popen.wait()
-        if hasattr(self, "client"):
-            self.client.close()
 
 
 @contextmanager

@@ -262,12 +262,12 @@ def test_an_instance_reports_its_own_gpu_and_its_processes_see_no_other(
         name = provider.launch(request("a")).instance_id
         wait_until(lambda: provider.describe("here")[0].node_port)
         (report,) = provider.describe("here")
-        with NodeClient(report.address, report.node_port, "x" * 32, report.certificate) as client:
-            wait_until(lambda: client.status().gpus is not None)
-            assert [one.uuid for one in client.status().gpus or ()] == ["GPU-0"]
-            client.start_process(ProcessSpec(process_id="p", argv=("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")))
-            wait_until(lambda: client.process("p").state == "exited")
-            assert client.log("p") == b"GPU-0\n"
+        client = NodeClient(report.address, report.node_port, "x" * 32, report.certificate)
+        wait_until(lambda: client.status().gpus is not None)
+        assert [one.uuid for one in client.status().gpus or ()] == ["GPU-0"]
+        client.start_process(ProcessSpec(process_id="p", argv=("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")))
+        wait_until(lambda: client.process("p").state == "exited")
+        assert client.log("p") == b"GPU-0\n"
         provider.terminate([name])
     finally:
         for one in provider.describe("here"):

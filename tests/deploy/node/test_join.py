@@ -251,9 +251,9 @@ def test_a_thousand_silent_connections_do_not_keep_the_scheduler_from_an_agent(a
                 # Half of them begin a handshake, which nothing ends.
                 silent.sendall(b"\x16\x03\x01\x02\x00")
         shown = agent.pair.certificate
-        with NodeClient(agent.address, agent.port, agent.token, shown, within_s=5.0) as client:
-            for _ in range(5):
-                assert client.status().instance_id == agent.instance_id
+        client = NodeClient(agent.address, agent.port, agent.token, shown, within_s=5.0)
+        for _ in range(5):
+            assert client.status().instance_id == agent.instance_id
 
 
 @pytest.mark.real

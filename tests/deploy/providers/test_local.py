@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,6 @@ class LocalWorld:
         write_trace(folder / "zb", "time_s,available\n0,0\n1000,0\n", tick_s=None)
         spot = {"instance_type": "small", "market": "spot", "price_usd_hour": 0.3, "quota": 2}
         self.folder = folder
-        self.clients = ExitStack()
         self.content: dict[str, object] = {
             "state": "state",
             "imds_poll_s": 0.1,
@@ -88,8 +87,7 @@ class LocalWorld:
         name = (provider or self.local()).launch(asked).instance_id
         self.settle()
         report = self.report(name)
-        client = NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
-        return name, self.clients.enter_context(client)
+        return name, NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
 
     def known(self, name: str) -> Record:
         record = self.state.find(name)
@@ -118,8 +116,7 @@ class LocalWorld:
 def world(tmp_path: Path) -> Iterator[LocalWorld]:
     world = LocalWorld(tmp_path)
     try:
-        with world.clients:
-            yield world
+        yield world
     finally:
         # Whatever a test did: nothing of it stays.
         assert procfs.kill_all(lambda _: world.processes())

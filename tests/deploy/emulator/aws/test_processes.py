@@ -120,11 +120,11 @@ def launch(running: Running, scheduler: Any) -> str:
 def heartbeat(address: str, scheduler: Any) -> NodeStatus | None:
     if not scheduler.asked:
         return None
-    with NodeClient(address, 7070, NODE_TOKEN, scheduler.asked[-1]["certificate"]) as client:
-        try:
-            return client.status()
-        except NodeUnreachable:
-            return None
+    client = NodeClient(address, 7070, NODE_TOKEN, scheduler.asked[-1]["certificate"])
+    try:
+        return client.status()
+    except NodeUnreachable:
+        return None
 
 
 @pytest.mark.real

@@ -135,11 +135,6 @@ class PlayedNode:
     def __init__(self, address: str, *_: object, **__: object) -> None:
         self.address = address
 
-    def __enter__(self) -> PlayedNode:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
     def _mine(self) -> dict[str, ProcessStatus]:
         assert self.played.slow_nodes.wait(60)
         if self.address in self.played.unreachable:
