@@ -88,14 +88,17 @@ def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
     from agents.mtdqn.questions import KINDS, QuestionView
     from agents.mtdqn.slices import SliceView
 
-    units = settings.lstm_size, settings.own_size, settings.mutual_size
+    own, networks = settings.own_size, settings.networks
+    lstm, mutual = settings.lstm_size, settings.mutual_size
+    if networks > 1 and not own:
+        raise ValueError(f"agent.networks is {networks}: expected 1 where agent.own_size is 0")
     view: View
     if settings.guide in KINDS:
-        view = QuestionView(settings.guide, *units)
+        view = QuestionView(settings.guide, lstm, own, mutual)
     elif settings.guide == "expected_cost":
-        view = MarketView(*units)
+        view = MarketView(lstm, own, networks, mutual)
     else:
-        view = SliceView(settings.guide == "committed", *units)
+        view = SliceView(settings.guide == "committed", lstm, own, networks, mutual)
     return MTDQNPolicy(view, shape.weights, settings.name, settings.margin)
 
 

@@ -145,7 +145,7 @@ def _mean(runs: Sequence[Path], states: Sequence[dict[str, Any]]) -> bytes:
     facts = {**trained[0], **several, "validation": {}, "validation_guide": {}}
     state = {
         **states[0],
-        "agent": {**states[0]["agent"], "own_size": joined.sizes.own},
+        "agent": {**states[0]["agent"], "networks": joined.sizes.networks},
         "training": facts,
         "network": {"vector": torch.from_numpy(joined.vector())},
     }

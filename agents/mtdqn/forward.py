@@ -24,6 +24,7 @@ class Sizes(NamedTuple):
     heads: int  # values of the own job
     lstm: int  # units of the LSTM over the place's occupation; 0: none
     own: int  # units of both hidden layers of the own heads; 0: own values are what is known
+    networks: int  # own heads, of whose values the mean counts
     mutual: int  # units of both hidden layers of the mutual head; 0: no mutual head
     scaled: int  # 1 if columns are scaled by mean and spread first, else 0
 
@@ -49,11 +50,11 @@ def n_columns(sizes: Sizes) -> int:
 @compiled
 def network_size(sizes: Sizes) -> int:
     """Weights of a network, in the order of `MTDQNNetwork.parts`."""
-    places, state, heads, lstm, own, mutual, scaled = sizes
+    places, state, heads, lstm, own, networks, mutual, scaled = sizes
     seen = places + state + lstm
     total = 2 * scaled * (places + state) + 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
     if own > 0:
-        total += (seen + 1) * own + (own + 1) * own + (own + 1) * heads
+        total += networks * ((seen + 1) * own + (own + 1) * own + (own + 1) * heads)
     if mutual > 0:
         total += (seen + places + 1) * mutual + (mutual + 1) * mutual + (mutual + 1) * 2
     return total
@@ -121,7 +122,7 @@ def evaluate(
     outputs: NDArray[np.float32],
 ) -> None:
     """Fill outputs (n, heads + 1) for columns (n, n_columns) and needs (n,); the last is the mutual value."""
-    places, n_state, heads, lstm, own, mutual, scaled = sizes
+    places, n_state, heads, lstm, own, networks, mutual, scaled = sizes
     n = columns.shape[0]
     known = places + n_state
     seen = known + lstm
@@ -142,12 +143,15 @@ def evaluate(
         weights = weights[n_lstm:]
     outputs[:] = 0.0
     if own > 0:
-        units = _layer(np.ascontiguousarray(inputs[:, :seen]), weights, own, True)
-        weights = weights[(seen + 1) * own :]
-        units = _layer(units, weights, own, True)
-        weights = weights[(own + 1) * own :]
-        outputs[:, :heads] = _layer(units, weights, heads, False)
-        weights = weights[(own + 1) * heads :]
+        seen_by_own = np.ascontiguousarray(inputs[:, :seen])
+        for _ in range(networks):
+            units = _layer(seen_by_own, weights, own, True)
+            weights = weights[(seen + 1) * own :]
+            units = _layer(units, weights, own, True)
+            weights = weights[(own + 1) * own :]
+            outputs[:, :heads] += _layer(units, weights, heads, False)
+            weights = weights[(own + 1) * heads :]
+        outputs[:, :heads] /= np.float32(networks)
     if mutual > 0:
         units = _layer(inputs, weights, mutual, True)
         weights = weights[(seen + places + 1) * mutual :]

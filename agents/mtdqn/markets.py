@@ -213,14 +213,15 @@ class MarketView(View):
     Args:
         lstm: see `Sizes`.
         own: likewise.
+        networks: likewise.
         mutual: likewise.
     """
 
     block_jobs = 1_000_000  # streams stay for days: whole episodes
     aftermath = 3600.0
 
-    def __init__(self, lstm: int, own: int, mutual: int) -> None:
-        self.sizes = Sizes(N_CHOICE, N_STATE, MUTUAL, lstm, own, mutual, scaled=1)
+    def __init__(self, lstm: int, own: int, networks: int, mutual: int) -> None:
+        self.sizes = Sizes(N_CHOICE, N_STATE, MUTUAL, lstm, own, networks, mutual, scaled=1)
         self.rule = ExpectedCostParameters().vector()
         self.decide_rows = decide_rows
 

@@ -43,7 +43,9 @@ class MTDQNNetwork(PackedNetwork):
         self.register_buffer("factor", torch.ones(n_known))
         seen = sizes.places + sizes.state + sizes.lstm
         self.lstm = nn.LSTM(SEGMENT_LENGTH, sizes.lstm, batch_first=True) if sizes.lstm else None
-        self.own = _head(seen, sizes.own, sizes.heads) if sizes.own else None
+        self.own = nn.ModuleList(
+            _head(seen, sizes.own, sizes.heads) for _ in range(sizes.networks if sizes.own else 0)
+        )
         self.prices = _head(seen + sizes.places, sizes.mutual, 2) if sizes.mutual else None
 
     def fit_scaler(self, columns: Tensor) -> None:
@@ -68,11 +70,11 @@ class MTDQNNetwork(PackedNetwork):
         return torch.cat([known, state[-1]], 1)
 
     def own_values(self, columns: Tensor) -> Tensor:
-        """(N, heads) outputs of the own heads for columns (N, n_columns)."""
-        if self.own is None:
-            return torch.zeros(len(columns), self.sizes.heads, device=columns.device)
-        values: Tensor = self.own(self._seen(columns))
-        return values
+        """(networks, N, heads) outputs of the own heads for columns (N, n_columns); zeros without any."""
+        if not self.own:
+            return torch.zeros(1, len(columns), self.sizes.heads, device=columns.device)
+        seen = self._seen(columns)
+        return torch.stack([own(seen) for own in self.own])
 
     def mutual_values(self, columns: Tensor, needs: Tensor) -> Tensor:
         """(N,) what the job there does to all others, for columns (N, n_columns) and needs (N,)."""
@@ -85,15 +87,14 @@ class MTDQNNetwork(PackedNetwork):
 
     def parts(self) -> list[Tensor]:
         """Scaler, LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
-        layers = linear_parts(*(self.own or ()), *(self.prices or ()))
+        layers = linear_parts(*self.own.modules(), *(self.prices or ()))
         return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]
 
 
 def averaged(networks: Sequence[MTDQNNetwork]) -> MTDQNNetwork:
-    """One network whose own values are the mean of those of several.
+    """One network that has the own heads of several, so that the mean of their values counts.
 
-    Their hidden units stand side by side. Only where a column is beyond `CLIP` spreads does the result differ
-    from the mean, because the scalers are averaged too.
+    Only where a column is beyond `CLIP` spreads do they say anything else, because the scalers are averaged.
 
     Raises:
         ValueError: for networks of different sizes, or with an LSTM or a mutual head.
@@ -101,27 +102,16 @@ def averaged(networks: Sequence[MTDQNNetwork]) -> MTDQNNetwork:
     sizes = networks[0].sizes
     if sizes.lstm or sizes.mutual or not sizes.own or any(one.sizes != sizes for one in networks):
         raise ValueError("expected networks of one size with own values alone")
-    joined = MTDQNNetwork(sizes._replace(own=sizes.own * len(networks)))
-    ones, twos, threes = zip(*map(_own_layers, networks), strict=True)
-    first, second, last = _own_layers(joined)
-    spread = torch.stack([1.0 / one.factor for one in networks]).mean(0)
+    joined = MTDQNNetwork(sizes._replace(networks=sizes.networks * len(networks)))
     with torch.no_grad():
         joined.mean.copy_(torch.stack([one.mean for one in networks]).mean(0))
-        joined.factor.copy_(1.0 / spread)
-        # Each reads what it read: its own scaling is undone in the first layer.
-        scaled = [layer.weight * one.factor for layer, one in zip(ones, networks, strict=True)]
-        shifts = [weight @ (joined.mean - one.mean) for weight, one in zip(scaled, networks, strict=True)]
-        first.weight.copy_(torch.cat(scaled) * spread)
-        first.bias.copy_(torch.cat([layer.bias for layer in ones]) + torch.cat(shifts))
-        second.weight.zero_()
-        for k, layer in enumerate(twos):
-            block = slice(k * sizes.own, (k + 1) * sizes.own)
-            second.weight[block, block] = layer.weight
-        second.bias.copy_(torch.cat([layer.bias for layer in twos]))
-        last.weight.copy_(torch.cat([layer.weight for layer in threes], 1) / len(networks))
-        last.bias.copy_(torch.stack([layer.bias for layer in threes]).mean(0))
+        joined.factor.copy_(1.0 / torch.stack([1.0 / one.factor for one in networks]).mean(0))
+        owns = [(one, own) for one in networks for own in one.own]
+        for (one, theirs), own in zip(owns, joined.own, strict=True):
+            own.load_state_dict(theirs.state_dict())
+            # It reads what it read: its own scaling is undone in the first layer.
+            first = next(layer for layer in own.modules() if isinstance(layer, nn.Linear))
+            weight = first.weight * one.factor
+            first.bias.add_(weight @ (joined.mean - one.mean))
+            first.weight.copy_(weight / joined.factor)
     return joined
-
-
-def _own_layers(network: MTDQNNetwork) -> list[nn.Linear]:
-    return [layer for layer in network.own or () if isinstance(layer, nn.Linear)]

@@ -66,7 +66,7 @@ class QuestionView(View):
             )
         self.kind = KINDS[guide]
         places, state = self.kind.n_choice, self.kind.n_task
-        self.sizes = Sizes(places, state, MUTUAL, lstm=0, own=0, mutual=mutual, scaled=0)
+        self.sizes = Sizes(places, state, MUTUAL, lstm=0, own=0, networks=1, mutual=mutual, scaled=0)
         self.rule = np.zeros(0)
         self.decide_rows = self._decide_rows
 

@@ -130,15 +130,16 @@ class SliceView(View):
         committed: the guide is `committed`, which needs the forecast of the world of chapter 4.
         lstm: see `Sizes`.
         own: likewise.
+        networks: likewise.
         mutual: likewise.
     """
 
     block_jobs = 50
     aftermath = 60.0
 
-    def __init__(self, committed: bool, lstm: int, own: int, mutual: int) -> None:
+    def __init__(self, committed: bool, lstm: int, own: int, networks: int, mutual: int) -> None:
         places = N_COMMITTED_COLUMNS if committed else N_PLACE_COLUMNS
-        self.sizes = Sizes(places, N_JOB_COLUMNS, MUTUAL, lstm, own, mutual, scaled=0)
+        self.sizes = Sizes(places, N_JOB_COLUMNS, MUTUAL, lstm, own, networks, mutual, scaled=0)
         self.rule = (CommittedParameters() if committed else TunedParameters()).vector()
         self.decide_rows = decide_rows
 

@@ -34,7 +34,7 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.agents.inputs import copied, played
 
-SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, mutual=5, scaled=0)
+SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, networks=2, mutual=5, scaled=0)
 LANES = 4
 
 
@@ -47,7 +47,7 @@ def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNP
 
 
 def untrained(guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
-    return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 5), (1.0, 1.0, 5.0), "mtdqn")
+    return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 2, 5), (1.0, 1.0, 5.0), "mtdqn")
 
 
 def seen(forecast: bool = False, steps: int = 60) -> Observation:
@@ -74,9 +74,10 @@ def test_compiled_values_are_those_of_the_network(lstm: int, mutual: int, heads:
     values = np.empty((7, heads + 1), np.float32)
     evaluate(network.vector(), sizes, columns, needs, values)
     own = network.own_values(torch.from_numpy(columns)).detach().numpy()
+    assert own.shape == (2, 7, heads)
+    assert np.abs(own[0] - own[1]).min() > 0.0
     others = network.mutual_values(torch.from_numpy(columns), torch.from_numpy(needs)).detach().numpy()
-    assert np.abs(own).min() > 0.0
-    assert values[:, :heads] == pytest.approx(own, abs=1e-5)
+    assert values[:, :heads] == pytest.approx(own.mean(0), abs=1e-5)
     assert values[:, heads] == pytest.approx(others, abs=1e-5)
     assert (np.abs(others).max() > 0.01) == (mutual > 0)
 
@@ -203,7 +204,7 @@ EIGHT = np.arange(8)
 
 
 def untaught(margin: float = 0.0) -> MTDQNPolicy:
-    return MTDQNPolicy(MarketView(0, 6, 0), WEIGHTS, "mtdqn", margin)
+    return MTDQNPolicy(MarketView(0, 6, 1, 0), WEIGHTS, "mtdqn", margin)
 
 
 def taught(margin: float = 0.0) -> MTDQNPolicy:
@@ -252,7 +253,7 @@ def test_untrained_it_gives_way_where_its_rule_does() -> None:
 
 def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
     """Two decisions of 4 USD: a job of 2 standard hours, half done, and a stream with 10 batches left."""
-    view = MarketView(0, 6, 0)
+    view = MarketView(0, 6, 1, 0)
     label = empty_label(2, view.sizes)
     state = label.columns[:, 1, N_CHOICE : N_CHOICE + N_STATE]
     state[0, STANDARD], state[0, PROGRESS] = np.log1p(120.0), 0.5
@@ -321,7 +322,7 @@ def test_what_the_mutual_value_is_compared_with_is_what_decides() -> None:
     best = np.nanmax(table.reshape(4, -1), 1)
     network = MTDQNNetwork(policy.view.sizes)
     network.set_vector(policy.network.vector)
-    outputs = network.own_values(torch.from_numpy(label.columns[lanes, 1]))
+    outputs = network.own_values(torch.from_numpy(label.columns[lanes, 1])).mean(0)
     known, facts = torch.from_numpy(label.known[:, 1]), torch.from_numpy(label.facts)
     worth = policy.view.own_worth(outputs, known, facts, torch.from_numpy(policy.of_heads))
     assert label.columns.shape[2] == n_columns(policy.view.sizes)

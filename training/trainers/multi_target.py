@@ -325,9 +325,12 @@ class MultiTargetTrainer:
         return {**total, "mutual": mutual}
 
     def _own_step(self, columns: Tensor, targets: Tensor) -> dict[str, float]:
-        losses = self.view.losses(self.network.own_values(columns), targets, self.weights)
+        each = [
+            self.view.losses(values, targets, self.weights) for values in self.network.own_values(columns)
+        ]
+        losses = {name: torch.stack([one[name] for one in each]) for name in each[0]}
         self._descend(torch.stack(list(losses.values())).sum())
-        return {name: float(loss.detach()) for name, loss in losses.items()}
+        return {name: float(loss.detach().mean()) for name, loss in losses.items()}
 
     def _mutual_step(self, compared: Sequence[Comparison]) -> float:
         loss = torch.zeros((), device=self.device)
@@ -335,7 +338,7 @@ class MultiTargetTrainer:
         for one in compared:
             columns, needs = one.columns.to(self.device).float().flatten(0, 1), one.needs.to(self.device)
             with torch.no_grad():
-                own = self.network.own_values(columns).view(len(needs), 2, self.view.sizes.heads)
+                own = self.network.own_values(columns).mean(0).view(len(needs), 2, self.view.sizes.heads)
                 known, facts = one.known.to(self.device), one.facts.to(self.device)[:, None]
                 worth = self.view.own_worth(own, known, facts, self.weights)
             mutual = self.network.mutual_values(columns, needs.flatten()).view(-1, 2)

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 def trainer(seed: int = 0, epsilon_1: float = 0.4) -> MultiTargetTrainer:
     """A small trainer in a world of 120 jobs."""
-    policy = MTDQNPolicy(SliceView(False, 3, 8, 4), (1.0, 1.0, 5.0), "mtdqn")
+    policy = MTDQNPolicy(SliceView(False, 3, 8, 2, 4), (1.0, 1.0, 5.0), "mtdqn")
     chosen = TrainerSettings(
         episodes=400,
         lanes=LANES,
@@ -201,6 +201,7 @@ def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path:
         (("trainer.lanes=1",), "every lane plays a workload of its own"),
         (("agent.weights=[1,1]",), "agent.weights has 2 numbers, expected one for each of own_misses"),
         (("agent.guide=committed",), "rule 'committed' needs env.forecast=true"),
+        (("agent.own_size=0", "agent.networks=2"), "agent.networks is 2: expected 1"),
         (("env.loads=[]",), "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
         (("env.loads=[25,-1]",), "each once, got [25, -1]"),
         (("+env=spot",), "agent=mtdqn does not know the tasks of this environment"),
@@ -217,7 +218,7 @@ def test_mistakes_are_told_in_one_line(
 
 def in_markets(seed: int = 0, mutual: int = 0) -> MultiTargetTrainer:
     """A small trainer in markets, where a job is decided many times."""
-    policy = MTDQNPolicy(MarketView(2, 4, mutual), (25.0, 25.0, 0.25, 1.0, 0.36), "mtdqn")
+    policy = MTDQNPolicy(MarketView(2, 4, 2, mutual), (25.0, 25.0, 0.25, 1.0, 0.36), "mtdqn")
     settings = small_settings(
         episodes=12,
         lanes=4,
