@@ -57,7 +57,7 @@ class ExpectedCostParameters(RuleParameters):
     miss_usd: float = 25.0  # price of the missed deadline of a one-shot job
     batch_miss_usd: float = 8.0  # price of one late batch of a streaming job
     delay_usd_hour: float = 0.25  # price of one hour until a job ends (streaming: of backlog and start-up)
-    owned_usd_hour: float = 0.36  # what an owned executor-hour is worth to other jobs
+    owned_usd_hour: float = 0.2  # what an owned executor-hour is worth to other jobs
     hazard: float = 0.12  # factor on the interruption rate 1 / mean up-spell
     # 0 = the rate is constant, 1 = it falls as 1 / time since it came up (heavy tails)
     spell_memory: float = 0.75

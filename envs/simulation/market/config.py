@@ -312,7 +312,7 @@ class MarketConfig:
     batch_miss_usd: float = 5.0
     delay_usd_hour: float = 0.25
     mutual_weight: float = 0.2
-    owned_usd_hour: float = 0.36
+    owned_usd_hour: float = 0.2
     margin_s: int = 12 * 3600
     max_decisions: int = 50_000
     max_s: int = 14 * 86_400
