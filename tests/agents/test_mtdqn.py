@@ -47,7 +47,7 @@ def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNP
 
 
 def untrained(guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
-    return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 2, 5), (1.0, 1.0, 5.0), "mtdqn")
+    return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 1, 5), (1.0, 1.0, 5.0), "mtdqn")
 
 
 def seen(forecast: bool = False, steps: int = 60) -> Observation:
