@@ -72,7 +72,7 @@ class MTDQNSettings(AgentSettings):
     lstm_size: Annotated[int, Field(ge=0)] = 8
     # units of both hidden layers of the own heads; 0: none, as there
     own_size: Annotated[int, Field(ge=0)] = 64
-    networks: Size = 1  # own heads learned side by side, of whose values the mean counts
+    networks: Size = 1  # sets of own heads, learned side by side; the mean of their values counts
     mutual_size: Annotated[int, Field(ge=0)] = 32  # units of both hidden layers of the mutual head; 0: none
     # in markets, another choice than the guide's must be better by this share of what the decision is about
     # (up to eight times that where few offers can be rented). Chosen on validation episodes

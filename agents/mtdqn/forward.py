@@ -24,7 +24,7 @@ class Sizes(NamedTuple):
     heads: int  # values of the own job
     lstm: int  # units of the LSTM over the place's occupation; 0: none
     own: int  # units of both hidden layers of the own heads; 0: own values are what is known
-    networks: int  # own heads, of whose values the mean counts
+    networks: int  # sets of own heads; the mean of their values counts
     mutual: int  # units of both hidden layers of the mutual head; 0: no mutual head
     scaled: int  # 1 if columns are scaled by mean and spread first, else 0
 
