@@ -3,9 +3,8 @@
 python training/release.py run=runs/liu2022/rl_lsfc/seed3 name=liu2022/rl_lsfc table="..."
 
 Copies policy.pt to checkpoints/NAME with a card that says how it was made; table= is what the card says was
-measured. From then on checkpoint=NAME finds it everywhere. Of several runs of `mtdqn`, run=[A,B,C], the mean
-of their networks is released. Of policies of several environments, policies=[A,B,C], one file is made that
-serves them all.
+measured. From then on checkpoint=NAME finds it everywhere. Of policies of several environments,
+policies=[A,B,C], one file is made that serves them all.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ def main(config: DictConfig) -> int:
             )
     from training.releases import join, release
 
-    given = [config[source]] if isinstance(config[source], str) else [str(one) for one in config[source]]
     if source == "policies":
-        folder = join(given, str(config.name), str(config.table))
+        folder = join([str(one) for one in config.policies], str(config.name), str(config.table))
     else:
-        folder = release([Path(run) for run in given], str(config.name), str(config.table))
+        folder = release(Path(str(config.run)), str(config.name), str(config.table))
     print(f"released: {folder}")
     return 0
 

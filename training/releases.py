@@ -10,9 +10,7 @@ from typing import Any
 
 import torch
 
-from agents.mtdqn.network import MTDQNNetwork, averaged
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.registry import Shape, agent_named
+from agents.registry import agent_named
 from agents.stored import FORMAT, RELEASED, load_policy_state, policy_file
 from training.checkpoint import write_policy
 from training.config import UsageError
@@ -27,32 +25,26 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def release(runs: Sequence[Path], name: str, table: str, root: Path | None = None) -> Path:
+def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
     """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
     Args:
-        runs: the run's directory; of several runs of `mtdqn` the mean of their networks is released.
+        run: the run's directory.
         name: e.g. "liu2022/rl_lsfc".
         table: what was measured: Markdown, or a sentence that says where it stands.
         root: the folder of released policies; None: `checkpoints/`.
 
     Raises:
-        UsageError: if a run is not finished, policies cannot be averaged or are too large, or the name is not
-            a plain path.
+        UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
         CheckpointError: if its policy cannot be read (see `load_policy_state`).
         WriteError: if a file cannot be written.
     """
-    if not runs:
-        raise UsageError("run= is empty: expected a finished run's directory, or several")
-    for run in runs:
-        if not (run / "done.json").is_file() or not (run / "policy.pt").is_file():
-            raise UsageError(
-                f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
-            )
-    states = [load_policy_state(run / "policy.pt") for run in runs]
-    content = (runs[0] / "policy.pt").read_bytes() if len(runs) == 1 else _mean(runs, states)
+    if not (run / "done.json").is_file() or not (run / "policy.pt").is_file():
+        raise UsageError(
+            f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
+        )
+    state, content = load_policy_state(run / "policy.pt"), (run / "policy.pt").read_bytes()
     folder = _write(name, content, root)
-    state = load_policy_state(folder / "policy.pt")
     write_text(folder / "README.md", card(name, state, content, table))
     return folder
 
@@ -116,42 +108,6 @@ def _write(name: str, content: bytes, root: Path | None) -> Path:
     folder = prepare_directory((RELEASED if root is None else root) / name)
     write_policy(folder / "policy.pt", content)
     return folder
-
-
-def _mean(runs: Sequence[Path], states: Sequence[dict[str, Any]]) -> bytes:
-    """The file of the policy whose network is the mean of those of several runs."""
-    for key in ("agent", "world", "scales", "weights"):
-        if any(state[key] != states[0][key] for state in states):
-            raise UsageError(
-                f"run= names trainings that differ in their {key}: expected one with several seeds"
-            )
-    agent, world = agent_named(states[0]["agent"]["kind"]), states[0]["world"]
-    shape = Shape(world["n_clusters"], tuple(states[0]["scales"]), tuple(states[0]["weights"]))
-    made = agent.make(agent.settings(**states[0]["agent"]), shape) if agent.make else None
-    if not isinstance(made, MTDQNPolicy):
-        raise UsageError(
-            f"{runs[0]} trained {states[0]['agent']['kind']}: only networks of mtdqn are averaged"
-        )
-    networks = [MTDQNNetwork(made.view.sizes) for _ in states]
-    for network, state in zip(networks, states, strict=True):
-        network.set_vector(state["network"]["vector"].numpy())
-    try:
-        joined = averaged(networks)
-    except ValueError as error:
-        raise UsageError(f"the networks of run= cannot be averaged: {error}") from error
-    trained = [state["training"] for state in states]
-    several = {key: ", ".join(str(facts[key]) for facts in trained) for key in ("seed", "episodes")}
-    # What each came to on validation says nothing about the mean.
-    facts = {**trained[0], **several, "validation": {}, "validation_guide": {}}
-    state = {
-        **states[0],
-        "agent": {**states[0]["agent"], "networks": joined.sizes.networks},
-        "training": facts,
-        "network": {"vector": torch.from_numpy(joined.vector())},
-    }
-    content = io.BytesIO()
-    torch.save(state, content)
-    return content.getvalue()
 
 
 def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str:

@@ -273,12 +273,13 @@ class MarketView(View):
 
     def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Squared error of the total and of each part, and cross-entropy of the misses."""
-        beyond = outputs[:, DELAY:] - targets[:, DELAY:]
+        beyond = outputs[..., DELAY:] - targets[:, DELAY:]
         # What matters is the sum; the parts are learned as well, so that they can be weighed otherwise.
-        usd = beyond.sum(1).square().mean() + 0.5 * beyond.square().sum(1).mean()
+        usd = beyond.sum(-1).square().mean() + 0.5 * beyond.square().sum(-1).mean()
         has_deadline = ~targets[:, OWN_MISSES].isnan()
-        share = targets[:, OWN_MISSES].nan_to_num()
-        entropy = binary_cross_entropy_with_logits(outputs[:, OWN_MISSES], share, reduction="none")
+        misses = outputs[..., OWN_MISSES]
+        share = targets[:, OWN_MISSES].nan_to_num().expand_as(misses)
+        entropy = binary_cross_entropy_with_logits(misses, share, reduction="none")
         return {"own_misses": (entropy * has_deadline).mean(), "usd": usd}
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:

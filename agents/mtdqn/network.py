@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes, mean_at, occupation_at
-from agents.networks.base import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 
 LEAST_SPREAD = 0.05
 
 
-def _head(n_inputs: int, hidden: int, n_outputs: int) -> nn.Sequential:
-    """Two hidden layers; outputs start at 0, so that a new network adds nothing to what is known."""
-    last = nn.Linear(hidden, n_outputs)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(n_inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), last)
+class Heads(nn.Module):
+    """Networks of two hidden layers side by side; at first they output 0 and add nothing to what is known.
+
+    Args:
+        networks: how many.
+        widths: of the inputs, both hidden layers and the outputs.
+    """
+
+    def __init__(self, networks: int, *widths: int) -> None:
+        super().__init__()
+        layers = list(pairwise(widths))
+        self.weights = nn.ParameterList(torch.zeros(networks, *layer) for layer in layers)
+        self.biases = nn.ParameterList(torch.zeros(networks, 1, outputs) for _, outputs in layers)
+        for weight, bias in list(zip(self.weights, self.biases, strict=True))[:-1]:
+            most = weight.shape[1] ** -0.5  # as `nn.Linear` starts
+            nn.init.uniform_(weight, -most, most)
+            nn.init.uniform_(bias, -most, most)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(networks, N, outputs) for (N, inputs)."""
+        values = inputs.expand(len(self.biases[0]), -1, -1)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            if weight is not self.weights[0]:
+                values = values.relu()
+            values = torch.baddbmm(bias, values, weight)
+        return values
+
+    def parts(self) -> list[Tensor]:
+        """Weights (inputs, outputs) and biases of each network, layer by layer."""
+        layers = list(zip(self.weights, self.biases, strict=True))
+        return [part[k] for k in range(len(self.biases[0])) for layer in layers for part in layer]
 
 
-class MTDQNNetwork(PackedNetwork):
+class MTDQNNetwork(nn.Module):
     """What a job comes to on a place beyond what is known, and what it does there to all others.
+
+    It is learned in torch and packed into one vector, which compiled code reads.
 
     An LSTM reads the occupation of the place as RL-LSFC does (Liu 2022, section 5.3.3). The mutual head gives
     the price of what the job needs there: p1 * need + p2 * need / (1/2 + need).
@@ -43,10 +71,9 @@ class MTDQNNetwork(PackedNetwork):
         self.register_buffer("factor", torch.ones(n_known))
         seen = sizes.places + sizes.state + sizes.lstm
         self.lstm = nn.LSTM(SEGMENT_LENGTH, sizes.lstm, batch_first=True) if sizes.lstm else None
-        self.own = nn.ModuleList(
-            _head(seen, sizes.own, sizes.heads) for _ in range(sizes.networks if sizes.own else 0)
-        )
-        self.prices = _head(seen + sizes.places, sizes.mutual, 2) if sizes.mutual else None
+        own, mutual = sizes.own, sizes.mutual
+        self.own = Heads(sizes.networks, seen, own, own, sizes.heads) if own else None
+        self.prices = Heads(1, seen + sizes.places, mutual, mutual, 2) if mutual else None
 
     def fit_scaler(self, columns: Tensor) -> None:
         """Scale by the mean and spread of these columns (N, n_columns), where columns are scaled at all."""
@@ -71,47 +98,43 @@ class MTDQNNetwork(PackedNetwork):
 
     def own_values(self, columns: Tensor) -> Tensor:
         """(networks, N, heads) outputs of the own heads for columns (N, n_columns); zeros without any."""
-        if not self.own:
+        if self.own is None:
             return torch.zeros(1, len(columns), self.sizes.heads, device=columns.device)
-        seen = self._seen(columns)
-        return torch.stack([own(seen) for own in self.own])
+        values: Tensor = self.own(self._seen(columns))
+        return values
 
     def mutual_values(self, columns: Tensor, needs: Tensor) -> Tensor:
         """(N,) what the job there does to all others, for columns (N, n_columns) and needs (N,)."""
         if self.prices is None:
             return torch.zeros_like(needs)
         everywhere = self._scaled(columns[:, mean_at(self.sizes) : occupation_at(self.sizes)])
-        prices = self.prices(torch.cat([self._seen(columns), everywhere], 1))
+        (prices,) = self.prices(torch.cat([self._seen(columns), everywhere], 1))
         values: Tensor = prices[:, 0] * needs + prices[:, 1] * needs / (HALF_NEED + needs)
         return values
 
-    def parts(self) -> list[Tensor]:
-        """Scaler, LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
-        layers = linear_parts(*self.own.modules(), *(self.prices or ()))
-        return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]
+    def _parts(self) -> list[Tensor]:
+        """Scaler, LSTM, own heads and mutual head, as `evaluate` reads them; views that share memory."""
+        parts = [self.mean, self.factor]
+        if self.lstm is not None:
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            of_input, of_state, *biases = (self.lstm.get_parameter(f"{name}_l0") for name in names)
+            parts += [of_input.T, of_state.T, *biases]
+        for heads in (self.own, self.prices):
+            parts += heads.parts() if heads is not None else []
+        return parts
 
+    def vector(self) -> NDArray[np.float32]:
+        """All weights, in the order in which compiled code reads them."""
+        packed: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in self._parts()]).cpu().numpy()
+        return packed
 
-def averaged(networks: Sequence[MTDQNNetwork]) -> MTDQNNetwork:
-    """One network that has the own heads of several, so that the mean of their values counts.
-
-    Only where a column is beyond `CLIP` spreads do they say anything else, because the scalers are averaged.
-
-    Raises:
-        ValueError: for networks of different sizes, or with an LSTM or a mutual head.
-    """
-    sizes = networks[0].sizes
-    if sizes.lstm or sizes.mutual or not sizes.own or any(one.sizes != sizes for one in networks):
-        raise ValueError("expected networks of one size with own values alone")
-    joined = MTDQNNetwork(sizes._replace(networks=sizes.networks * len(networks)))
-    with torch.no_grad():
-        joined.mean.copy_(torch.stack([one.mean for one in networks]).mean(0))
-        joined.factor.copy_(1.0 / torch.stack([1.0 / one.factor for one in networks]).mean(0))
-        owns = [(one, own) for one in networks for own in one.own]
-        for (one, theirs), own in zip(owns, joined.own, strict=True):
-            own.load_state_dict(theirs.state_dict())
-            # It reads what it read: its own scaling is undone in the first layer.
-            first = next(layer for layer in own.modules() if isinstance(layer, nn.Linear))
-            weight = first.weight * one.factor
-            first.bias.add_(weight @ (joined.mean - one.mean))
-            first.weight.copy_(weight / joined.factor)
-    return joined
+    def set_vector(self, vector: NDArray[np.float32]) -> None:
+        """Become the network whose `vector()` this is. Raises ValueError for a vector of another length."""
+        parts = self._parts()
+        sizes = [part.numel() for part in parts]
+        if len(vector) != sum(sizes):
+            raise ValueError(f"expected {sum(sizes)} weights, got {len(vector)}")
+        pieces = np.split(vector, np.cumsum(sizes)[:-1])
+        with torch.no_grad():
+            for part, piece in zip(parts, pieces, strict=True):
+                part.copy_(torch.from_numpy(piece.copy()).reshape(part.shape))

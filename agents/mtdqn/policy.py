@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -103,6 +104,21 @@ class MTDQNPolicy(WeighedPolicy):
         """How it decides now; `follow`: as its guide does."""
         vector = self.network.vector
         return Acting(self.view.rule, vector, self.view.sizes, self.of_heads, float(self.margin), follow)
+
+    def members(self) -> list[MTDQNPolicy]:
+        """A policy for each of its networks, which acts by that one alone."""
+        sizes, vector = self.view.sizes, self.network.vector
+        view = copy(self.view)
+        view.sizes = sizes._replace(networks=1)
+        found = [MTDQNPolicy(view, self.weights, self.name, self.margin) for _ in range(sizes.networks)]
+        if self.network.trained:
+            mutual = network_size(sizes) - network_size(sizes._replace(mutual=0))
+            size = network_size(sizes._replace(networks=2)) - network_size(view.sizes)
+            first = len(vector) - mutual - sizes.networks * size
+            common, owns, rest = np.split(vector, [first, len(vector) - mutual])
+            for policy, own in zip(found, np.split(owns, sizes.networks), strict=True):
+                policy.network.set_vector(np.concatenate([common, own, rest]))
+        return found
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions for observations with a leading axis of n.

@@ -173,7 +173,7 @@ class SliceView(View):
 
     def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Squared errors, each in missed deadlines."""
-        misses, delay = ((outputs - targets) * weights[:MUTUAL]).square().mean(0)
+        misses, delay = ((outputs - targets) * weights[:MUTUAL]).square().mean((0, 1))
         return {"own_misses": misses, "delay": delay}
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class View(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no own heads")
 
     def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Losses of the own heads by name; what is minimised is their sum."""
+        """Losses by name for outputs (networks, N, heads) of the own heads; their sum is minimised."""
         raise NotImplementedError(f"{type(self).__name__} has no own heads")
 
     @abstractmethod

@@ -329,6 +329,21 @@ def test_what_the_mutual_value_is_compared_with_is_what_decides() -> None:
     assert worth.detach().numpy() == pytest.approx(best, rel=1e-3)
 
 
+def test_each_member_acts_by_one_of_the_networks() -> None:
+    policy = MTDQNPolicy(MarketView(lstm=3, own=8, networks=3, mutual=2), WEIGHTS, "mtdqn")
+    assert [one.network.trained for one in policy.members()] == [False] * 3
+    network = MTDQNNetwork(policy.view.sizes)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter)
+    policy.network.set_vector(network.vector())
+    columns, needs = torch.rand(7, n_columns(policy.view.sizes)), torch.rand(7)
+    for member, together in zip(policy.members(), network.own_values(columns), strict=True):
+        alone = MTDQNNetwork(member.view.sizes)
+        alone.set_vector(member.network.vector)
+        torch.testing.assert_close(alone.own_values(columns)[0], together)
+        torch.testing.assert_close(alone.mutual_values(columns, needs), network.mutual_values(columns, needs))
+
+
 # How `mtdqn` answers questions about bags, workflows and rounds, and the rules there: one contract.
 
 

@@ -98,7 +98,9 @@ class MultiTargetTrainer:
 
     A decision explores with chance epsilon_1: at random with chance epsilon_2, else as the guide says (Liu
     2022, eq. 4.3), at most once per job. In the first `trainer.multi_target.follow_share` of the episodes the
-    guide counts as the greedy policy. A moving average of the network acts.
+    guide counts as the greedy policy. A moving average of the network acts. Where it has several sets of own
+    heads, each plays a share of the lanes alone (Bootstrapped DQN, Osband et al. 2016): their mean takes that
+    many times as long to ask.
 
     Between rounds its `state_dict` holds everything: N rounds, stop, resume, N rounds equals 2N rounds.
 
@@ -195,6 +197,8 @@ class MultiTargetTrainer:
         explored = np.zeros((n, 1), np.bool_)
         places = self.view.sizes.places if self.view.whole_episodes else 0
         tastes = self.settings.multi_target.taste * self.rng.standard_normal((n, places), np.float32)
+        # Lanes that are compared with each other act alike.
+        members = self.policy.members() if self.copies == 1 else [self.policy]
         log: list[tuple[NDArray[Any], ...]] = []
         labels: list[Label] = []
         since = self._clock(world)
@@ -211,7 +215,12 @@ class MultiTargetTrainer:
                 spent = explored[lanes[:, None], shown]
             label = empty_label(len(lanes), self.view.sizes)
             exploring = Exploring(how, draws[2], take, spent, tastes[lanes])
-            actions[lanes] = self.policy.explore(world.observation, lanes, exploring, label, follow)
+            ends = np.searchsorted(lanes * len(members), n * np.arange(len(members) + 1))
+            for member, start, end in zip(members, ends, ends[1:], strict=False):
+                rows = slice(start, end)
+                mine = Exploring._make(part[rows] for part in exploring)
+                kept = Label._make(part[rows] for part in label)
+                actions[lanes[rows]] = member.explore(world.observation, lanes[rows], mine, kept, follow)
             rewards, done = world.step(actions, active)
             jobs, clock = world.decided_jobs()[lanes], self._clock(world)
             if self.view.sizes.own:
@@ -325,12 +334,9 @@ class MultiTargetTrainer:
         return {**total, "mutual": mutual}
 
     def _own_step(self, columns: Tensor, targets: Tensor) -> dict[str, float]:
-        each = [
-            self.view.losses(values, targets, self.weights) for values in self.network.own_values(columns)
-        ]
-        losses = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        losses = self.view.losses(self.network.own_values(columns), targets, self.weights)
         self._descend(torch.stack(list(losses.values())).sum())
-        return {name: float(loss.detach().mean()) for name, loss in losses.items()}
+        return {name: float(loss.detach()) for name, loss in losses.items()}
 
     def _mutual_step(self, compared: Sequence[Comparison]) -> float:
         loss = torch.zeros((), device=self.device)
