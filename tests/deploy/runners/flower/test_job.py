@@ -23,7 +23,7 @@ from tests.deploy.runners.flower.world import job_spec
 def test_the_run_starts_when_all_clients_are_there(stage: Stage) -> None:
     stage.ensure("a")
     assert stage.phases()["a"] is Phase.STARTING
-    wait_until(lambda: "a" in stage.played.nodes)
+    wait_until(lambda: bool(stage.phases()) and "a" in stage.played.nodes)
     stage.played.here = {stage.played.nodes["a"]}
     stage.phases()
     assert not stage.played.list
