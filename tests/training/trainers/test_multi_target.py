@@ -22,11 +22,12 @@ from envs.simulation.bags.world import BagWorld
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import EpisodeKey
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from tests.training.toy import small_settings
 from tests.training.trainers.test_session import assert_resumed_exactly
 from training.checkpoint import load_policy
-from training.evaluation.episodes import find_suite, run_suite
+from training.evaluation.episodes import find_suite, run_episodes, run_suite
 from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
 from training.trainers.multi_target import Comparison, MultiTargetTrainer
 
@@ -226,7 +227,7 @@ def in_markets(seed: int = 0, mutual: int = 0) -> MultiTargetTrainer:
         batch_size=32,
         replay_capacity=400,
         epsilon_1=ScheduleSettings(0.3, 0.3),
-        multi_target=MultiTargetSettings(copies=2, follow_share=0.5, kept_per_episode=20),
+        multi_target=MultiTargetSettings(2 if mutual else 1, follow_share=0.5, kept_per_episode=20),
     )
     config = MarketWorldConfig(WorkloadConfig(jobs=8))
     return MultiTargetTrainer(lambda number: (build_market(config, 4), False), policy, settings, seed, CPU)
@@ -252,6 +253,21 @@ def test_in_markets_a_part_of_each_episode_is_kept_and_rewards_are_what_it_cost(
     assert [len(one.returns) for one in learner.comparisons] == [2, 2]
     paid = -torch.cat([one.returns.sum(1) for one in learner.comparisons]).numpy()
     assert paid.mean() == pytest.approx(report.metrics["cost_usd_eq"], rel=1e-4)
+
+
+def test_each_network_plays_its_share_of_the_lanes() -> None:
+    learner = in_markets()
+    vector = np.random.default_rng(0).normal(0.0, 1.0, learner.policy.network.size).astype(np.float32)
+    learner.policy.network.set_vector(vector)
+    played = learner._play(learner.world_of(0)[0], 0.0, 1.0, False)
+    paid = -np.bincount(played.lane, played.reward)
+    keys = [EpisodeKey(0, "train", lane) for lane in range(LANES)]
+    alone = [
+        [result.metrics["cost_usd_eq"] for result in run_episodes(learner.world_of(0)[0], member, keys)]
+        for member in learner.policy.members()
+    ]
+    assert np.ptp(alone, axis=0).min() > 1.0
+    assert paid == pytest.approx([*alone[0][:2], *alone[1][2:]], rel=1e-4)
 
 
 @pytest.mark.parametrize("mutual", [0, 3])
