@@ -25,7 +25,7 @@ help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
 
 train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed); ARGS="trainer=quick"
-	$(BIN)/python training/train.py +env=multicloud workers=2 $(value ARGS)
+	$(BIN)/python training/train.py +env=multicloud $(value ARGS)
 
 demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted as recorded; needs Java 17
 	$(BIN)/spotweave demo $(value ARGS)

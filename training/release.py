@@ -27,7 +27,8 @@ def main(config: DictConfig) -> int:
     from training.releases import join, release
 
     if source == "policies":
-        folder = join([str(one) for one in config.policies], str(config.name), str(config.table))
+        given = [config.policies] if isinstance(config.policies, str) else list(config.policies)
+        folder = join([str(one) for one in given], str(config.name), str(config.table))
     else:
         folder = release(Path(str(config.run)), str(config.name), str(config.table))
     print(f"released: {folder}")

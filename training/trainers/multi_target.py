@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -216,7 +217,7 @@ class MultiTargetTrainer:
             label = empty_label(len(lanes), self.view.sizes)
             exploring = Exploring(how, draws[2], take, spent, tastes[lanes])
             ends = np.searchsorted(lanes * len(members), n * np.arange(len(members) + 1))
-            for member, start, end in zip(members, ends, ends[1:], strict=False):
+            for member, (start, end) in zip(members, pairwise(ends), strict=True):
                 rows = slice(start, end)
                 mine = Exploring._make(part[rows] for part in exploring)
                 kept = Label._make(part[rows] for part in label)
