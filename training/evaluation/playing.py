@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from copy import deepcopy
+from threading import Event
 from typing import Any, NamedTuple
+
+import torch
 
 from agents.named import RULE_NAMES, named_rule, require_policy, rules_of
 from agents.policy import Policy
@@ -16,7 +22,7 @@ from training.checkpoint import load_policy
 from training.config import UsageError
 from training.engine import Engine
 from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
-from training.progress import PlayProgress, named_progress
+from training.progress import PlayProgress
 from training.releases import file_hash
 
 EPISODES_PER_TASK = 5
@@ -42,14 +48,14 @@ class SuitePlayer:
     def __init__(self, builds: Sequence[Callable[[int], BatchWorld]], lanes: int) -> None:
         self.builds = builds
         self.lanes = lanes
-        self._worlds: dict[tuple[int, int], BatchWorld] = {}
+        self._worlds: dict[tuple[int, int, int], BatchWorld] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"builds": self.builds, "lanes": self.lanes, "_worlds": {}}
 
-    def world(self, number: int = 0, lanes: int | None = None) -> BatchWorld:
-        """The world of builds[number] of this process."""
-        key = number, self.lanes if lanes is None else lanes
+    def world(self, number: int = 0, lanes: int | None = None, copy: int = 0) -> BatchWorld:
+        """The world of builds[number] of this process, or another copy of it."""
+        key = number, self.lanes if lanes is None else lanes, copy
         if key not in self._worlds:
             self._worlds[key] = self.builds[number](key[1])
         return self._worlds[key]
@@ -78,10 +84,7 @@ class SuitePlayer:
             ValueError: what `run_episodes` refuses.
         """
         if engine is None:
-            return [
-                run_suite(self.world(world), policy, suite, named_progress(progress, policy.name))
-                for world, policy in who
-            ]
+            return self._play_here(who, suite, progress)
         for _, policy in who:
             if isinstance(policy, ValuePolicy) and policy.device.type != "cpu":
                 raise UsageError(
@@ -106,6 +109,37 @@ class SuitePlayer:
         results = engine.map(self, parts, arrived)
         of_each = [results[first : first + len(starts)] for first in range(0, len(parts), len(starts))]
         return [[result for part in of_one for result in part] for of_one in of_each]
+
+    def _play_here(
+        self, who: Sequence[tuple[int, Policy]], suite: Suite, progress: PlayProgress | None
+    ) -> list[list[EpisodeResult]]:
+        """`play` in a thread for each core: compiled worlds and policies let each other run."""
+        before = Counter[int]()
+        worlds = []
+        for number, _ in who:
+            worlds.append(self.world(number, copy=before[number]))
+            before[number] += 1
+        stopped = Event()
+
+        def play_one(place: int) -> list[EpisodeResult]:
+            policy = deepcopy(who[place][1])
+
+            def told(done: int, total: int) -> None:
+                if stopped.is_set():
+                    raise CancelledError
+                if progress is not None:
+                    progress(policy.name, done, total)
+
+            return run_suite(worlds[place], policy, suite, told)
+
+        # What a network sums up must not depend on the thread that asks it.
+        as_here = torch.set_num_threads, (torch.get_num_threads(),)
+        with ThreadPoolExecutor(min(len(who), os.cpu_count() or 1), "play", *as_here) as threads:
+            try:
+                return list(threads.map(play_one, range(len(who))))
+            except BaseException:
+                stopped.set()
+                raise
 
     def play_all(
         self,
