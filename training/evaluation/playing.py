@@ -115,14 +115,14 @@ class SuitePlayer:
     ) -> list[list[EpisodeResult]]:
         """`play` in a thread for each core: compiled worlds and policies let each other run."""
         before = Counter[int]()
-        worlds = []
-        for number, _ in who:
-            worlds.append(self.world(number, copy=before[number]))
+        apart = []  # what threads share, they would change under each other's hands
+        for number, policy in who:
+            apart.append((self.world(number, copy=before[number]), deepcopy(policy)))
             before[number] += 1
         stopped = Event()
 
-        def play_one(place: int) -> list[EpisodeResult]:
-            policy = deepcopy(who[place][1])
+        def run(one: tuple[BatchWorld, Policy]) -> list[EpisodeResult]:
+            world, policy = one
 
             def told(done: int, total: int) -> None:
                 if stopped.is_set():
@@ -130,13 +130,13 @@ class SuitePlayer:
                 if progress is not None:
                     progress(policy.name, done, total)
 
-            return run_suite(worlds[place], policy, suite, told)
+            return run_suite(world, policy, suite, told)
 
         # What a network sums up must not depend on the thread that asks it.
         as_here = torch.set_num_threads, (torch.get_num_threads(),)
-        with ThreadPoolExecutor(min(len(who), os.cpu_count() or 1), "play", *as_here) as threads:
+        with ThreadPoolExecutor(min(len(who), os.cpu_count() or 1), "playing", *as_here) as threads:
             try:
-                return list(threads.map(play_one, range(len(who))))
+                return list(threads.map(run, apart))
             except BaseException:
                 stopped.set()
                 raise
