@@ -75,6 +75,7 @@ def ahead() -> None:
     policies: list[Any] = [
         named_rule("expected_cost", world.spec),
         make(MTDQNSettings(guide="expected_cost"), shape),
+        *map(named_rule, entry.rivals or ()),  # for the table at the end of a training
     ]
     for policy in policies:
         # No job is open yet, which is no matter to the compiler.
