@@ -1,6 +1,6 @@
 """Train a policy: python training/train.py env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
 
-`workers=2` plays validation and test episodes on two cores, `engine=ray ray.address=auto` on a Ray cluster
+`workers=2` plays validation and test episodes in 2 processes, `engine=ray ray.address=auto` on a Ray cluster
 (docs/scaling.md).
 `checkpoint=NAME` goes on from a trained policy, and keeps that one unless what became of it is better.
 
