@@ -1,9 +1,13 @@
-"""A runner that is asked until it is so far, as the loop of the scheduler does; and what still lives."""
+"""A runner that is asked until it is so far, as the scheduler's loop does; what still lives; bad peers."""
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -40,11 +44,57 @@ def left_behind(state: Path) -> dict[int, str]:
     return {pid: tag for pid, tag in tags.items() if tag.startswith(str(state.resolve()))}
 
 
+Act = Callable[[socket.socket], object]
+
+
+@contextmanager
+def peer(act: Act, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A port where each connection is treated so, until the end."""
+
+    def one(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            if tls is None:
+                act(connection)
+            else:
+                with tls.wrap_socket(connection, server_side=True) as secure:
+                    act(secure)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=one, args=(server.accept()[0],), daemon=True).start()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield int(server.getsockname()[1])
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def drip(head: bytes, more: bytes = b"x") -> Act:
+    """Answers with a byte now and then."""
+
+    def act(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(head)
+        while True:
+            connection.sendall(more)
+            time.sleep(0.05)
+
+    return act
+
+
 class Asked(Generic[R]):
     """A runner, which may be replaced by one that knows only what is on the disk."""
 
     runner: R
     workdir: Path
+
+    def restart(self) -> None:
+        """What follows knows only what is on the disk and in the processes."""
+        raise NotImplementedError
 
     def ensure(self, assignment: Assignment) -> Assignment:
         insist(lambda: self.runner.ensure(assignment))

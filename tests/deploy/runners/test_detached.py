@@ -107,19 +107,6 @@ def test_it_dies_with_its_launcher_and_leaves_no_result(process: Detached) -> No
     assert process.result() is None
 
 
-def test_everything_that_it_started_ends_with_it_whatever_session_it_is_in(process: Detached) -> None:
-    child = STUBBORN + UP
-    start_and_wait(
-        process,
-        f"import subprocess, sys, time; c = subprocess.Popen([sys.executable, '-c', {child!r}],"
-        " start_new_session=True); open('pid', 'w').write(str(c.pid)); time.sleep(600)",
-    )
-    pid = int((process.folder.parent / "pid").read_text())
-    insist(lambda: process.end(grace_s=0.2))
-    assert not process.running()
-    assert not alive(pid)
-
-
 def test_how_it_ended_when_it_was_ended_is_known(process: Detached) -> None:
     start_and_wait(process)
     insist(lambda: process.end(grace_s=30))

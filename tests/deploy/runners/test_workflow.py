@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class Story(Asked[WorkflowRunner]):
 
     def __init__(self, folder: Path, spec: JobSpec) -> None:
         self.folder, self.spec = folder, spec
+        self.state = folder / "the state"
         self.workdir = folder / "jobs" / JOB
         self.workdir.mkdir(parents=True)
         for name, code in (("split", SPLIT), ("add", ADD)):
@@ -71,7 +72,7 @@ class Story(Asked[WorkflowRunner]):
 
     def restart(self) -> None:
         spark = SparkSettings(state=self.folder, address=self.address, lost_after_s=0.0)
-        self.runner = WorkflowRunner(WorkflowSettings(self.folder / "the state", spark, self.data))
+        self.runner = WorkflowRunner(WorkflowSettings(self.state, spark, self.data))
         self.runner.start()
 
     def on(self, agent: AgentProcess, task: str, region: str, attempt: int = 1) -> Assignment:
@@ -88,15 +89,21 @@ class Story(Asked[WorkflowRunner]):
 Nodes = tuple[AgentProcess, AgentProcess]
 
 
-@pytest.fixture
-def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
-    home = install(tmp_path / "spark home")
+@contextmanager
+def story_of(folder: Path, patch: pytest.MonkeyPatch, spec: JobSpec) -> Iterator[Story]:
+    home = install(folder / "spark home")
     for module in ("spark", "workflow"):
-        monkeypatch.setattr(f"deploy.runners.{module}.runner.find_spark", lambda: home)
-    told = Story(tmp_path, workflow(*FLOW, files=FILES))
+        patch.setattr(f"deploy.runners.{module}.runner.find_spark", lambda: home)
+    told = Story(folder, spec)
     yield told
     insist(told.runner.shutdown)
-    assert not left_behind(tmp_path / "the state")
+    assert not left_behind(told.state)
+
+
+@pytest.fixture
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    with story_of(tmp_path, monkeypatch, workflow(*FLOW, files=FILES)) as told:
+        yield told
 
 
 @pytest.fixture
@@ -118,13 +125,13 @@ def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story,
     # 1 + 2 + 3 of the step in the north, 10 of the north's data.
     assert story.kept("s", "sum").read_text() == "16"
     # Two masters, each with its own state; the private file is where it was, and nowhere else.
-    masters = sorted((story.folder / "the state" / "clusters").glob("*/master/ports.json"))
+    masters = sorted((story.state / "clusters").glob("*/master/ports.json"))
     assert [one.parts[-3] for one in masters] == ["at-n", "at-s"]
     assert len({one.read_text() for one in masters}) == 2
     assert [one for one in story.workdir.rglob("*") if one.is_file() and one.read_text() == "1 2 3"] == []
     story.forget(JOB)
     assert story.kept("s", "sum").exists()
-    assert list((story.folder / "the state" / "jobs").iterdir()) == []
+    assert list((story.state / "jobs").iterdir()) == []
 
 
 @pytest.mark.real
@@ -172,7 +179,7 @@ def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story,
     story.restart()
     assert not story.report(first).phase.ended
     (story.workdir / "hold").unlink()
-    attempt = story.folder / "the state" / "clusters" / "at-s" / "jobs" / JOB / "add.1"
+    attempt = story.state / "clusters" / "at-s" / "jobs" / JOB / "add.1"
     wait_until((attempt / "driver" / "result.json").exists)
     # It came to its end while nobody looked; the next attempt, in the other cluster, takes that over.
     story.restart()
@@ -263,17 +270,43 @@ def test_braces_that_name_no_file_are_left_alone(story: Story) -> None:
 MIB = 1 << 20
 
 
+class Copy:
+    """Of a large file into a job's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.job = folder / "source", folder / "job"
+        for place in (self.source, self.job):
+            place.mkdir()
+        self.big = self.source / "big"
+        self.big.write_bytes(bytes(range(256)) * (5 * MIB // 256))
+        self.digest = digest_of(self.source, "big")
+        self.there = self.job / "there/big"
+
+    def bring(self, wanted: Callable[[], bool] = lambda: True) -> float:
+        """As by a process that finds what is on the disk. Returns the MiB that were moved."""
+        mover = Mover(JobFolder(self.job), wanted)
+        try:
+            mover.bring(self.source, "big", "there/big", self.digest)
+        finally:
+            self.moved = mover.moved_bytes / MIB
+        return self.moved
+
+    def cut_off(self) -> None:
+        """After 2 of 5 MiB, as by a SIGKILL."""
+        left = [True, True, False]
+        with pytest.raises(RunnerError, match="not wanted any more"):
+            self.bring(lambda: left.pop(0))
+        assert self.moved == 2
+        assert not (self.job / "there").exists()
+
+
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
-    source, job = tmp_path / "source", tmp_path / "job"
-    for place in (source, job):
-        place.mkdir()
-    (source / "big").write_bytes(bytes(range(256)) * (5 * MIB // 256))
-    return source, job
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
 
 
-def test_a_digest_names_every_file_and_follows_no_link(places: tuple[Path, Path]) -> None:
-    source, _ = places
+def test_a_digest_names_every_file_and_follows_no_link(copy: Copy) -> None:
+    source = copy.source
     (source / "folder" / "below").mkdir(parents=True)
     (source / "folder" / "a").write_text("abc")
     (source / "folder" / "below" / "b").write_text("")
@@ -292,60 +325,38 @@ def test_a_digest_names_every_file_and_follows_no_link(places: tuple[Path, Path]
         (source / link).unlink()
 
 
-def test_a_copy_that_was_cut_off_goes_on_where_it_was(places: tuple[Path, Path]) -> None:
-    source, job = places
-    digest = digest_of(source, "big")
-    left = [True, True, False]
-    cut = Mover(JobFolder(job), lambda: left.pop(0))
-    with pytest.raises(RunnerError, match="not wanted any more"):
-        cut.bring(source, "big", "there/big", digest)
-    assert cut.moved_bytes == 2 * MIB
-    assert not (job / "there").exists()
-    # As after a SIGKILL: another process, which finds what is on the disk. 2 of 5 MiB are there.
-    again = Mover(JobFolder(job), lambda: True)
-    again.bring(source, "big", "there/big", digest)
-    assert again.moved_bytes == 3 * MIB
-    assert (job / "there" / "big").read_bytes() == (source / "big").read_bytes()
-    assert list((job / "workspace" / "moving").iterdir()) == []
+def test_a_copy_that_was_cut_off_goes_on_where_it_was(copy: Copy) -> None:
+    copy.cut_off()
+    assert copy.bring() == 3
+    assert copy.there.read_bytes() == copy.big.read_bytes()
+    assert list((copy.job / "workspace" / "moving").iterdir()) == []
     # It is there: nothing is moved.
-    third = Mover(JobFolder(job), lambda: True)
-    third.bring(source, "big", "there/big", digest)
-    assert third.moved_bytes == 0
+    assert copy.bring() == 0
 
 
-def test_a_part_that_was_corrupted_is_copied_again_from_its_beginning(places: tuple[Path, Path]) -> None:
-    source, job = places
-    digest = digest_of(source, "big")
-    left = [True, True, False]
-    with pytest.raises(RunnerError):
-        Mover(JobFolder(job), lambda: left.pop(0)).bring(source, "big", "there/big", digest)
-    (partial,) = (job / "workspace" / "moving").iterdir()
+def test_a_part_that_was_corrupted_is_copied_again_from_its_beginning(copy: Copy) -> None:
+    copy.cut_off()
+    (partial,) = (copy.job / "workspace" / "moving").iterdir()
     partial.write_bytes(b"x" + partial.read_bytes()[1:])
-    again = Mover(JobFolder(job), lambda: True)
-    again.bring(source, "big", "there/big", digest)
     # The other 3 MiB, the wrong checksum, and all 5 once more.
-    assert again.moved_bytes == 8 * MIB
-    found = hashlib.sha256((job / "there" / "big").read_bytes()).hexdigest()
-    assert found == digest[""].sha256
+    assert copy.bring() == 8
+    assert copy.there.read_bytes() == copy.big.read_bytes()
     # The same where the whole copy is corrupted later.
-    (job / "there" / "big").write_bytes(b"y" + (job / "there" / "big").read_bytes()[1:])
-    Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest)
-    assert digest_of(job, "there/big") == digest
+    copy.there.write_bytes(b"y" + copy.there.read_bytes()[1:])
+    copy.bring()
+    assert copy.there.read_bytes() == copy.big.read_bytes()
 
 
-def test_a_source_that_changed_is_refused_and_nothing_takes_its_place(places: tuple[Path, Path]) -> None:
-    source, job = places
-    digest = digest_of(source, "big")
-    (source / "big").write_bytes(b"other")
+def test_a_source_that_changed_is_refused_and_nothing_takes_its_place(copy: Copy) -> None:
+    copy.big.write_bytes(b"other")
     with pytest.raises(RunnerError, match="big is not what was written"):
-        Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest)
-    assert not (job / "there").exists()
+        copy.bring()
+    assert not (copy.job / "there").exists()
 
 
-def test_a_jobs_program_cannot_have_other_files_written(places: tuple[Path, Path], tmp_path: Path) -> None:
-    source, job = places
+def test_a_jobs_program_cannot_have_other_files_written(copy: Copy, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (job / "there").symlink_to(tmp_path / "elsewhere")
+    (copy.job / "there").symlink_to(tmp_path / "elsewhere")
     with pytest.raises((PoisonError, OSError)):
-        Mover(JobFolder(job), lambda: True).bring(source, "big", "there/big", digest_of(source, "big"))
+        copy.bring()
     assert list((tmp_path / "elsewhere").iterdir()) == []

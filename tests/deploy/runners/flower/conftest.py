@@ -20,7 +20,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def fresh(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """Of a job that was not begun."""
     shutil.copytree(MEAN, tmp_path / "work/mean")
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock)
@@ -29,3 +30,10 @@ def stage(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> It
     yield Stage(tmp_path, played, clock)
     played.slow.set()
     played.slow_nodes.set()
+
+
+@pytest.fixture
+def stage(fresh: Stage) -> Stage:
+    """Of a job that runs."""
+    fresh.until_running()
+    return fresh

@@ -19,6 +19,7 @@ from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners import workers
 from deploy.runners.flower import job
+from deploy.runners.flower.inspecting import Inspector, inspect
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
@@ -190,7 +191,11 @@ class PlayedNode:
 
 
 def play(patch: pytest.MonkeyPatch) -> Played:
-    """Let runners of Flower talk to a SuperLink and nodes of which a test says what they would say."""
+    """Let runners of Flower talk to a SuperLink and nodes of which a test says what they would say.
+
+    Apps are read here: a process for each would import Flower for more than a second.
+    """
+    patch.setattr(Inspector, "look", lambda _, folder, name: inspect(folder / name, name))
     played = Played()
     PlayedSuperLink.played = PlayedNode.played = played
     patch.setattr(job, "SuperLink", PlayedSuperLink)
@@ -248,6 +253,11 @@ class Stage:
         wait_until(lambda: bool(self.phases()) and len(self.played.nodes) == len(self.attempts))
         self.all_come()
 
+    def until_started(self) -> None:
+        """There is a run, once what is kept is here."""
+        self.begin()
+        wait_until(lambda: self.phases() and self.played.list)
+
     def until_running(self) -> None:
         self.begin()
         self.phases()
@@ -285,11 +295,15 @@ class Stage:
     def reports(self) -> dict[str, TaskReport]:
         return {report.key.task[-1]: report for report in self.runner.reports(self.both())}
 
-    def phases(self) -> dict[str, Phase]:
-        # A look that is due: a test does not wait between two steps.
+    def due(self) -> FlowerRunner:
+        """The runner, which looks at once: a test does not wait between two steps."""
         for held in self.runner._jobs.values():
             if held.job is not None:
                 held.job._next_look_s = held.job._next_start_s = 0.0
+        return self.runner
+
+    def phases(self) -> dict[str, Phase]:
+        self.due()
         return {name: report.phase for name, report in self.reports().items()}
 
     def pass_by(self, seconds: float, step_s: float = 5.0) -> dict[str, TaskReport]:

@@ -165,8 +165,8 @@ def job(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.real
-def test_an_app_is_built_and_nothing_is_left(inspector: Inspector, job: Path) -> None:
+def test_an_app_is_built_in_a_process_of_its_own_and_nothing_is_left(job: Path, tmp_path: Path) -> None:
+    inspector = Inspector(tmp_path.resolve() / "state", None)
     found = inspector.look(job, "app")
     assert found.declared["num-server-rounds"]
     assert found.content.startswith(b"PK")

@@ -6,7 +6,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
 from deploy.runners.jobfolder import JobFolder
+from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import SUCCEEDED, Stage
 
 AWS_FAILED = "s3://b/a: AWS failed"
@@ -61,13 +62,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
     monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_MOST_S", 0.001)
     return Store(tmp_path / "store")
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 60.0
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def keeper_of(store: Store) -> CheckpointSync:
@@ -157,14 +151,14 @@ def test_a_store_that_fails_is_asked_again_and_what_is_wrong_is_said(
     keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
     checkpoints.save(here, weights(1))
     store.down = AWS_FAILED
-    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4) or store.puts >= 3)
+    wait_until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4) or store.puts >= 3)
     assert keeper.problem == f"checkpoints are not kept: {AWS_FAILED}"
     assert f"job job: checkpoints are not kept: {AWS_FAILED}; again in" in caplog.text
     # StoredRounds that were completed meanwhile need not be put one by one.
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     store.down = ""
-    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 3, 4))
+    wait_until(lambda: keeper.keep(JobFolder(tmp_path), 1, 3, 4))
     assert (keeper.kept, keeper.problem) == (3, "")
     assert store.kept()[-1] == [1, 3]
 
@@ -187,21 +181,17 @@ def test_a_slow_store_keeps_nobody_waiting(store: Store, tmp_path: Path) -> None
     assert not keeper.keep(folder, 1, 1, 4)
     assert keeper.fetched(folder) is None
     going.set()
-    until(lambda: keeper.keep(folder, 1, 1, 4))
+    wait_until(lambda: keeper.keep(folder, 1, 1, 4))
     assert slow.puts == 1
     assert fetched(keeper, tmp_path) == 1
 
 
 @pytest.fixture
-def kept_stage(stage: Stage, store: Store) -> Stage:
-    stage.restart(checkpoints=store)
-    return stage
-
-
-def start(stage: Stage) -> None:
-    """Until there is a run."""
-    stage.begin()
-    until(lambda: (stage.phases(), stage.played.list)[1])
+def kept_stage(fresh: Stage, store: Store) -> Stage:
+    """Whose job has a run."""
+    fresh.restart(checkpoints=store)
+    fresh.until_started()
+    return fresh
 
 
 def complete(stage: Stage, number: int, run: int = 1) -> None:
@@ -211,20 +201,18 @@ def complete(stage: Stage, number: int, run: int = 1) -> None:
 
 def complete_and_keep(stage: Stage, store: Store, number: int, run: int = 1) -> None:
     complete(stage, number, run)
-    until(lambda: (stage.phases(), [run, number] in store.kept())[1])
+    wait_until(lambda: stage.phases() and [run, number] in store.kept())
 
 
 def test_each_round_is_kept_as_it_completes(kept_stage: Stage, store: Store) -> None:
-    start(kept_stage)
     for number in (1, 2, 3):
         complete_and_keep(kept_stage, store, number)
     assert kept_stage.reports()["a"].phase is Phase.RUNNING
-    until(lambda: kept_stage.reports()["a"].details["kept_round"] == "3")
+    wait_until(lambda: kept_stage.reports()["a"].details["kept_round"] == "3")
     assert store.kept() == [[1, 2], [1, 3]]
 
 
 def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, store: Store) -> None:
-    start(kept_stage)
     complete_and_keep(kept_stage, store, 2)
     # It has neither the job's state nor its results; the app was sent again with the job.
     shutil.rmtree(kept_stage.folder / "state")
@@ -237,17 +225,16 @@ def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, store: Sto
     kept_stage.begin()
     reason = f"checkpoints cannot be fetched: {AWS_FAILED}"
     for _ in range(5):
-        until(lambda: (kept_stage.phases(), reason in kept_stage.messages()[0])[1])
+        wait_until(lambda: kept_stage.phases() and reason in kept_stage.messages()[0])
         assert played.list == []
     store.down = ""
-    start(kept_stage)
+    kept_stage.until_started()
     assert kept_stage.setup().run == 2
     assert newest(kept_stage.flower)[0] == 2
     complete_and_keep(kept_stage, store, 3, run=2)
 
 
 def test_a_job_is_not_forgotten_before_its_result_is_kept(kept_stage: Stage, store: Store) -> None:
-    start(kept_stage)
     complete_and_keep(kept_stage, store, 3)
     store.down = AWS_FAILED
     complete(kept_stage, 4)
@@ -262,20 +249,19 @@ def test_a_job_is_not_forgotten_before_its_result_is_kept(kept_stage: Stage, sto
         return True
 
     puts = store.puts
-    until(lambda: forget() or store.puts > puts + 2)
+    wait_until(lambda: forget() or store.puts > puts + 2)
     assert (kept_stage.state / "job.json").exists()
     # Nor by a scheduler that was started again, and knows only what is on the disk.
     kept_stage.restart()
     assert not forget()
     store.down = ""
-    until(forget)
+    wait_until(forget)
     assert store.kept() == [[1, 4]]
     assert not kept_stage.state.exists()
     assert newest(kept_stage.flower)[0] == 4
 
 
 def test_a_job_that_did_not_succeed_is_forgotten_at_once(kept_stage: Stage, store: Store) -> None:
-    start(kept_stage)
     complete_and_keep(kept_stage, store, 1)
     store.down = AWS_FAILED
     kept_stage.forget()
@@ -283,7 +269,6 @@ def test_a_job_that_did_not_succeed_is_forgotten_at_once(kept_stage: Stage, stor
 
 
 def test_an_app_that_keeps_no_checkpoints_is_forgotten_too(kept_stage: Stage) -> None:
-    start(kept_stage)
     kept_stage.played.finish(True)
     kept_stage.phases()
     assert Status.load(kept_stage.flower / "status.json") is None

@@ -13,12 +13,12 @@ from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Checkpoint, Setup, Status
 from deploy.model.jobs import Flower, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
 from tests.deploy.runners.flower.stage import RUNNING, Stage
 from tests.deploy.runners.flower.world import job_spec, placed
 from tests.deploy.runners.patience import insist
 
 BELOW = "flower/job.server"
+ROUNDS = 20
 
 
 class ServerStage:
@@ -26,7 +26,7 @@ class ServerStage:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.played = stage, stage.played
-        stage.spec = placed(stage.spec)
+        stage.spec = placed(job_spec("mean", ROUNDS, {"a": {}, "b": {}}))
         self.attempt = 0
 
     @property
@@ -49,10 +49,7 @@ class ServerStage:
 
     def look(self) -> TaskReport:
         """The server's report after a step of the job."""
-        for held in self.stage.runner._jobs.values():
-            if held.job is not None:
-                held.job._next_look_s = held.job._next_start_s = 0.0
-        return self.stage.runner.reports([self.assignment, *self.stage.both()])[0]
+        return self.stage.due().reports([self.assignment, *self.stage.both()])[0]
 
     def made(self, name: str) -> bytes | None:
         return self.played.files.get((self.address, f"{BELOW}/{name}"))
@@ -84,36 +81,38 @@ class ServerStage:
 
 
 @pytest.fixture
-def server(stage: Stage) -> ServerStage:
-    return ServerStage(stage)
+def awaited(fresh: Stage) -> ServerStage:
+    """One whose clients are there, and its server is not."""
+    made = ServerStage(fresh)
+    insist(fresh.begin)
+    return made
 
 
-def running(server: ServerStage) -> None:
-    insist(server.stage.begin)
-    server.place()
-    server.look()
-    assert server.look().phase is Phase.RUNNING
+@pytest.fixture
+def server(awaited: ServerStage) -> ServerStage:
+    """One that runs."""
+    awaited.place()
+    awaited.look()
+    assert awaited.look().phase is Phase.RUNNING
+    return awaited
 
 
-def test_no_run_begins_before_the_server_is_there(server: ServerStage) -> None:
-    insist(server.stage.begin)
-    server.stage.phases()
-    assert not server.played.list
-    server.place()
-    assert server.look().phase is Phase.RUNNING
-    assert len(server.played.list) == 1
-    assert (server.setup().run, server.setup().placed) == (1, True)
-    assert server.setup().folder == f"/node/{BELOW}/flower"
-    assert server.made("runtime.token")
-    secrets = {path for _, path in server.played.files}
+def test_no_run_begins_before_the_server_is_there(awaited: ServerStage) -> None:
+    awaited.stage.phases()
+    assert not awaited.played.list
+    awaited.place()
+    assert awaited.look().phase is Phase.RUNNING
+    assert len(awaited.played.list) == 1
+    assert (awaited.setup().run, awaited.setup().placed) == (1, True)
+    assert awaited.setup().folder == f"/node/{BELOW}/flower"
+    assert awaited.made("runtime.token")
+    secrets = {path for _, path in awaited.played.files}
     assert not any("control" in path or "client" in path for path in secrets), "only what it needs"
 
 
 def test_a_server_lost_ten_times_repeats_no_round_that_is_kept(server: ServerStage) -> None:
     """Each time after another round: what it made is here, and on its next instance before the run begins."""
     stage = server.stage
-    stage.spec = placed(job_spec("mean", 20, {"a": {}, "b": {}}))
-    running(server)
     for lost in range(1, 11):
         server.make(run=lost, completed=lost)
         server.look()
@@ -136,7 +135,6 @@ def test_a_server_lost_ten_times_repeats_no_round_that_is_kept(server: ServerSta
 
 
 def test_clients_owe_again_what_was_lost_with_the_server(server: ServerStage) -> None:
-    running(server)
     stage = server.stage
     clients = {"a": {"owes": False}, "b": {"owes": True}}
     status = Status.model_validate({"run": 1, "clients": clients}).model_dump_json().encode()
@@ -149,7 +147,6 @@ def test_clients_owe_again_what_was_lost_with_the_server(server: ServerStage) ->
 
 
 def test_a_checkpoint_that_is_not_whole_is_not_taken(server: ServerStage) -> None:
-    running(server)
     server.make(run=1, completed=1, content=b"half of it")
     assert server.look().executions_done == 0
     assert server.kept == []
@@ -159,17 +156,15 @@ def test_a_checkpoint_that_is_not_whole_is_not_taken(server: ServerStage) -> Non
 
 
 def test_what_no_server_could_say_fails_the_job(server: ServerStage) -> None:
-    running(server)
     server.played.files[server.address, f"{BELOW}/flower/status.json"] = b'{"run": 1, "completed": 99}'
     server.look()
     report = server.look()
     assert report.phase is Phase.FAILED
-    assert report.message == "flower/status.json says that 99 of 4 rounds are completed"
+    assert report.message == "flower/status.json says that 99 of 20 rounds are completed"
 
 
 def test_a_training_succeeds_only_once_its_last_checkpoint_is_here(server: ServerStage) -> None:
-    running(server)
-    server.make(run=1, completed=4)
+    server.make(run=1, completed=ROUNDS)
     server.played.finish(True)
     server.played.unreachable.add(server.address)
     assert server.look().phase is Phase.RUNNING
@@ -177,11 +172,10 @@ def test_a_training_succeeds_only_once_its_last_checkpoint_is_here(server: Serve
     server.played.unreachable.clear()
     server.look()
     assert server.look().phase is Phase.SUCCEEDED
-    assert server.kept == [4]
+    assert server.kept == [ROUNDS]
 
 
 def test_a_server_whose_process_ends_is_lost(server: ServerStage) -> None:
-    running(server)
     server.make(run=1, completed=2)
     server.stage.runner.drain(server.assignment, [server.assignment.nodes[0].instance_id], 30.0)
     report = server.look()
@@ -189,37 +183,6 @@ def test_a_server_whose_process_ends_is_lost(server: ServerStage) -> None:
         report = server.look()
     assert (report.phase, report.message.split(":")[0]) == (Phase.LOST, "left on notice")
     assert server.kept == [2], "its instance still answered"
-
-
-async def nothing(*_: object) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("path", "token", "client", "allowed"),
-    [
-        ("/v1/runtime/acquire-task", "runtime", "10.0.0.2", True),
-        ("/v1/runtime/acquire-task", "control", "10.0.0.2", False),
-        ("/v1/runtime/acquire-task", "", "127.0.0.1", False),
-        ("/v1/runtime/pull-messages", "", "10.0.0.2", True),
-        ("/v1/control/start-run", "runtime", "127.0.0.1", False),
-        ("/v1/control/start-run", "control", "10.0.0.2", False),
-        ("/v1/control/start-run", "control", "127.0.0.1", True),
-    ],
-)
-def test_a_server_elsewhere_may_fetch_its_run_and_nothing_else(
-    path: str, token: str, client: str, allowed: bool
-) -> None:
-    guard = Guard(nothing, "control", "runtime")
-    headers = [(TOKEN_HEADER.encode(), token.encode())]
-    scope = {
-        "type": "http",
-        "path": path,
-        "headers": headers,
-        "client": (client, 1),
-        "server": ("10.0.0.1", 2),
-    }
-    assert guard.allows(scope) is allowed
-    assert RUNTIME_TOKEN_FILE_VARIABLE.startswith("SPOTWEAVE_"), "no job may set it"
 
 
 def test_a_job_says_what_its_server_must_have() -> None:
@@ -238,7 +201,6 @@ def states(server: ServerStage) -> list[str]:
 
 
 def test_a_start_that_was_not_written_down_leaves_the_server_running(server: ServerStage) -> None:
-    running(server)
     job = server.stage.job()
     job.record.server.seen = False
     job.save()
@@ -251,16 +213,13 @@ def test_a_start_that_was_not_written_down_leaves_the_server_running(server: Ser
     assert len(server.played.list) == 1
 
 
-def test_a_client_may_be_called_server_where_none_is_placed(stage: Stage) -> None:
+def test_a_client_may_be_called_server_where_none_is_placed(fresh: Stage) -> None:
     """While its node is starting, looks leave its process alone."""
-    stage.spec = job_spec("mean", 4, {"server": {}})
+    fresh.spec = job_spec("mean", 4, {"server": {}})
     node = Node("i-1", "127.1.0.1", 1, "token", 1, 1.0)
     key = TaskKey("job", "client-server")
-    assignment = Assignment(key, 1, stage.spec, (node,), str(stage.folder / "work"))
-    insist(partial(stage.runner.ensure, assignment))
+    assignment = Assignment(key, 1, fresh.spec, (node,), str(fresh.folder / "work"))
+    insist(partial(fresh.runner.ensure, assignment))
     for _ in range(3):
-        for held in stage.runner._jobs.values():
-            if held.job is not None:
-                held.job._next_look_s = held.job._next_start_s = 0.0
-        assert stage.runner.reports([assignment])[0].phase is Phase.STARTING
-    assert [one.state for one in stage.played.processes[node.address].values()] == ["running"]
+        assert fresh.due().reports([assignment])[0].phase is Phase.STARTING
+    assert [one.state for one in fresh.played.processes[node.address].values()] == ["running"]

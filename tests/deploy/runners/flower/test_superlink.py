@@ -8,22 +8,20 @@ import ssl
 import stat
 import subprocess
 import sys
-import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from deploy.runners.flower import superexec
 from deploy.runners.flower import superlink as superlink_module
-from deploy.runners.flower.guarded import TOKEN_HEADER, Guard
+from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.superlink import BoundedTransport, SuperLink
+from tests.deploy.runners.patience import Act, drip, peer
 
 
 @pytest.fixture
@@ -59,66 +57,42 @@ def test_a_log_that_grows_without_end_is_cut(superlink: SuperLink, monkeypatch: 
     assert "[what came before was more than 1048576 bytes]" in superlink.log.read_text()
 
 
-Probe = Callable[[socket.socket, threading.Event], None]
-
-
-@contextmanager
-def server(identity: Identity, answer: Probe) -> Iterator[str]:
-    """One that answers every request so."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(identity.shown_certificate, identity.shown_key)
-    over = threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        while not over.is_set():
-            try:
-                plain, _ = listener.accept()
-                with context.wrap_socket(plain, server_side=True) as connection:
-                    connection.recv(65536)
-                    answer(connection, over)
-            except OSError:
-                continue
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.1)
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        try:
-            yield f"https://127.0.0.1:{listener.getsockname()[1]}/"
-        finally:
-            over.set()
-            thread.join()
-
-
-def drip(head: bytes) -> Probe:
-    def answer(connection: socket.socket, over: threading.Event) -> None:
-        connection.sendall(head)
-        while not over.wait(0.05):
-            connection.sendall(b"x")
-
-    return answer
-
-
-def flood(connection: socket.socket, over: threading.Event) -> None:
+def flood(connection: socket.socket) -> None:
+    connection.recv(65536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while not over.is_set():
+    while True:
         connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
 
 
-def say(connection: socket.socket, over: threading.Event) -> None:
+def say(connection: socket.socket) -> None:
+    connection.recv(65536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+
+def make(identity: Identity) -> None:
+    identity.make("127.0.0.1")
+    identity.show()
+    for name in ("a", "b"):
+        identity.client_key(name)
 
 
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
     folder: Path = tmp_path_factory.mktemp("identity")
     made = Identity(folder / "keys", folder / "superlink")
-    made.make("127.0.0.1")
-    made.show()
+    make(made)
     return made
 
 
-def ask(identity: Identity, url: str, within_s: float, most_bytes: int) -> httpx.Response:
+def superlink_of(identity: Identity, act: Act) -> AbstractContextManager[int]:
+    """One that does this to every connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.shown_certificate, identity.shown_key)
+    return peer(act, context)
+
+
+def ask(identity: Identity, port: int, within_s: float, most_bytes: int) -> httpx.Response:
+    url = f"https://127.0.0.1:{port}/"
     verify = ssl.create_default_context(cafile=str(identity.authority))
     with httpx.Client(transport=BoundedTransport(verify, within_s, most_bytes), timeout=30.0) as client:
         client.get(url).read()
@@ -127,8 +101,8 @@ def ask(identity: Identity, url: str, within_s: float, most_bytes: int) -> httpx
 
 
 def test_an_answer_is_an_answer(identity: Identity) -> None:
-    with server(identity, say) as url:
-        assert ask(identity, url, 30.0, 10_000).content == b"hi"
+    with superlink_of(identity, say) as port:
+        assert ask(identity, port, 30.0, 10_000).content == b"hi"
 
 
 @pytest.mark.parametrize(
@@ -137,17 +111,20 @@ def test_an_answer_is_an_answer(identity: Identity) -> None:
     ids=["from the start", "in the headers", "in the body"],
 )
 def test_a_byte_now_and_then_does_not_hold_anybody(identity: Identity, head: bytes) -> None:
-    with server(identity, drip(head)) as url:
+    with superlink_of(identity, drip(head)) as port:
         began_s = time.monotonic()
         with pytest.raises(httpx.HTTPError):
-            ask(identity, url, 0.5, 1 << 30)
+            ask(identity, port, 0.5, 1 << 30)
         # Without the bound: 30 s after the last byte, that is, never.
         assert time.monotonic() - began_s < 20
 
 
 def test_an_answer_without_end_is_too_large(identity: Identity) -> None:
-    with server(identity, flood) as url, pytest.raises(httpx.HTTPError, match="more than 1000000 bytes"):
-        ask(identity, url, 60.0, 1_000_000)
+    with (
+        superlink_of(identity, flood) as port,
+        pytest.raises(httpx.HTTPError, match="more than 1000000 bytes"),
+    ):
+        ask(identity, port, 60.0, 1_000_000)
 
 
 # Tokens of runs are nobody's to read.
@@ -194,92 +171,54 @@ def test_what_is_started_finds_ours_first(tmp_path: Path, monkeypatch: pytest.Mo
 # Keys and doors.
 
 
-@pytest.fixture(scope="module")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Identity:
-    folder = tmp_path_factory.mktemp("identity")
-    made = Identity(folder / "keys", folder / "superlink")
-    make(made)
-    return made
+def contents(identity: Identity) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in identity.authority.parent.parent.rglob("*.*")}
 
 
-def make(made_once: Identity) -> None:
-    made_once.make("127.0.0.1")
-    made_once.show()
-    for name in ("a", "b"):
-        made_once.client_key(name)
-
-
-def contents(made_once: Identity) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in made_once.authority.parent.parent.rglob("*.*")}
-
-
-def test_only_the_owner_reads_them(made_once: Identity) -> None:
-    files = list(contents(made_once))
+def test_only_the_owner_reads_them(identity: Identity) -> None:
+    files = list(contents(identity))
     assert len(files) == 7 + 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE(file.parent.stat().st_mode) for file in files} == {0o700}
 
 
-def test_a_superlink_is_shown_its_own_secrets_and_no_clients(made_once: Identity) -> None:
-    shown = {file.name for file in made_once.shown_key.parent.iterdir()}
+def test_a_superlink_is_shown_its_own_secrets_and_no_clients(identity: Identity) -> None:
+    shown = {file.name for file in identity.shown_key.parent.iterdir()}
     assert shown == {"authority.pem", "superlink.pem", "superlink.key", "control.token", "runtime.token"}
 
 
 def test_what_a_superlink_does_to_its_copies_is_not_believed(tmp_path: Path) -> None:
-    made_once = Identity(tmp_path / "keys", tmp_path / "superlink")
-    make(made_once)
-    before = contents(made_once)
+    identity = Identity(tmp_path / "keys", tmp_path / "superlink")
+    make(identity)
+    before = contents(identity)
     (tmp_path / "store.key").write_text("the scheduler's")
     for name in ("authority.pem", "superlink.pem", "superlink.key", "control.token", "runtime.token"):
         (tmp_path / "superlink" / name).unlink()
         (tmp_path / "superlink" / name).symlink_to(tmp_path / "store.key")
-    assert made_once.token() == before[tmp_path / "keys/control.token"].decode()
-    made_once.show()
+    assert identity.token() == before[tmp_path / "keys/control.token"].decode()
+    identity.show()
     assert (tmp_path / "store.key").read_text() == "the scheduler's"
     (tmp_path / "store.key").unlink()
-    assert contents(made_once) == before
+    assert contents(identity) == before
 
 
-def test_a_second_time_changes_nothing(made_once: Identity) -> None:
-    before = contents(made_once)
-    make(made_once)
-    assert contents(made_once) == before
-    assert made_once.public_key("a") != made_once.public_key("b")
-    assert b"PRIVATE" not in made_once.public_key("a")
+def test_a_second_time_changes_nothing(identity: Identity) -> None:
+    before = contents(identity)
+    make(identity)
+    assert contents(identity) == before
+    assert identity.public_key("a") != identity.public_key("b")
+    assert b"PRIVATE" not in identity.public_key("a")
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("127.0.0.1", True), ("127.0.0.2", False)])
-def test_nodes_trust_it_at_its_address_only(made_once: Identity, host: str, trusted: bool) -> None:
-    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(made_once.shown_certificate, made_once.shown_key)
-    client_side = ssl.create_default_context(cafile=str(made_once.authority))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                try:
-                    server_side.wrap_socket(connection, server_side=True).close()
-                except (ssl.SSLError, OSError):
-                    return
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            with socket.create_connection(listener.getsockname()) as plain:
-                if trusted:
-                    client_side.wrap_socket(plain, server_hostname=host).close()
-                else:
-                    with pytest.raises(ssl.SSLCertVerificationError):
-                        client_side.wrap_socket(plain, server_hostname=host)
-        finally:
-            thread.join()
-
-
-def scope(path: str, client: str, token: str) -> dict[str, Any]:
-    headers = [(TOKEN_HEADER.encode(), token.encode())] if token else []
-    ends = {"client": (client, 40000), "server": ("10.0.0.1", 20000)}
-    return {"type": "http", "path": path, "headers": headers, **ends}
+def test_nodes_trust_it_at_its_address_only(identity: Identity, host: str, trusted: bool) -> None:
+    context = ssl.create_default_context(cafile=str(identity.authority))
+    with superlink_of(identity, say) as port, socket.create_connection(("127.0.0.1", port)) as plain:
+        if trusted:
+            context.wrap_socket(plain, server_hostname=host).close()
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                context.wrap_socket(plain, server_hostname=host)
 
 
 async def nothing(*_: object) -> None:
@@ -287,30 +226,50 @@ async def nothing(*_: object) -> None:
 
 
 OUTSIDE, HERE, LOOPBACK = "10.0.0.9", "10.0.0.1", "127.0.0.1"
+ACQUIRE = "/v1/runtime/acquire-task"
+ALONE = [
+    ("/v1/fleet/pull-messages", OUTSIDE, "", True),
+    ("/v1/control/start-run", OUTSIDE, "", False),
+    ("/v1/control/start-run", OUTSIDE, "secret", False),
+    ("/v1/control/start-run", HERE, "", False),
+    ("/v1/control/start-run", HERE, "wrong", False),
+    ("/v1/control/start-run", HERE, "secret", True),
+    ("/v1/control/start-run", LOOPBACK, "secret", True),
+    ("/v1/runtime/pull-messages", OUTSIDE, "", False),
+    ("/v1/runtime/pull-messages", HERE, "", True),
+    (ACQUIRE, OUTSIDE, "", False),
+    (ACQUIRE, OUTSIDE, "secret", False),
+    (ACQUIRE, HERE, "", False),
+    (ACQUIRE, HERE, "wrong", False),
+    (f"{ACQUIRE}/", HERE, "", False),
+    (ACQUIRE, HERE, "secret", True),
+    ("/health", OUTSIDE, "", False),
+    ("/docs", HERE, "secret", False),
+]
+WITH_A_PLACED_SERVER = [
+    (ACQUIRE, OUTSIDE, "runtime", True),
+    (ACQUIRE, OUTSIDE, "secret", False),
+    (ACQUIRE, LOOPBACK, "", False),
+    ("/v1/runtime/pull-messages", OUTSIDE, "", True),
+    ("/v1/control/start-run", LOOPBACK, "runtime", False),
+    ("/v1/control/start-run", OUTSIDE, "secret", False),
+    ("/v1/control/start-run", LOOPBACK, "secret", True),
+]
 
 
 @pytest.mark.parametrize(
-    ("path", "client", "token", "allowed"),
-    [
-        ("/v1/fleet/pull-messages", OUTSIDE, "", True),
-        ("/v1/control/start-run", OUTSIDE, "", False),
-        ("/v1/control/start-run", OUTSIDE, "secret", False),
-        ("/v1/control/start-run", HERE, "", False),
-        ("/v1/control/start-run", HERE, "wrong", False),
-        ("/v1/control/start-run", HERE, "secret", True),
-        ("/v1/control/start-run", LOOPBACK, "secret", True),
-        ("/v1/runtime/pull-messages", OUTSIDE, "", False),
-        ("/v1/runtime/pull-messages", HERE, "", True),
-        ("/v1/runtime/acquire-task", OUTSIDE, "", False),
-        ("/v1/runtime/acquire-task", OUTSIDE, "secret", False),
-        ("/v1/runtime/acquire-task", HERE, "", False),
-        ("/v1/runtime/acquire-task", HERE, "wrong", False),
-        ("/v1/runtime/acquire-task/", HERE, "", False),
-        ("/v1/runtime/acquire-task", HERE, "secret", True),
-        ("/health", OUTSIDE, "", False),
-        ("/docs", HERE, "secret", False),
-    ],
+    ("runtime", "path", "client", "token", "allowed"),
+    [*(("", *row) for row in ALONE), *(("runtime", *row) for row in WITH_A_PLACED_SERVER)],
 )
-def test_only_nodes_reach_it_from_outside(path: str, client: str, token: str, allowed: bool) -> None:
-    assert Guard(nothing, token="secret").allows(scope(path, client, token)) is allowed
-    assert not Guard(nothing, token="secret").allows({"type": "websocket", "path": path})
+def test_only_nodes_reach_it_from_outside_and_a_server_elsewhere_fetches_its_run(
+    runtime: str, path: str, client: str, token: str, allowed: bool
+) -> None:
+    guard = Guard(nothing, "secret", runtime)
+    headers = [(TOKEN_HEADER.encode(), token.encode())] if token else []
+    ends = {"client": (client, 40000), "server": (HERE, 20000)}
+    assert guard.allows({"type": "http", "path": path, "headers": headers, **ends}) is allowed
+    assert not guard.allows({"type": "websocket", "path": path})
+
+
+def test_no_job_may_set_where_the_token_is() -> None:
+    assert RUNTIME_TOKEN_FILE_VARIABLE.startswith("SPOTWEAVE_")

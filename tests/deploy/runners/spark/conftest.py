@@ -46,7 +46,6 @@ class World(Asked[SparkRunner]):
         return assignment
 
     def restart(self) -> None:
-        """What follows knows only what is on the disk and in the processes."""
         self.runner = SparkRunner(self.settings)
 
     def drivers(self) -> list[str]:

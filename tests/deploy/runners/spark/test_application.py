@@ -8,8 +8,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from deploy.runners.spark.application import ATTEMPT_CONF, Applications, parse
 from deploy.runners.spark.cluster import free_port
 from deploy.runners.spark.streaming import BatchLog
+from tests.deploy.runners.patience import Act, drip, peer
 
 ADDRESS = "127.0.0.1"
 
@@ -139,41 +140,7 @@ def test_an_answer_of_another_shape_is_none(answers: dict[str, Any]) -> None:
         assert Applications().ask("mine.main.1", ADDRESS, port) is None
 
 
-@contextmanager
-def hostile(act: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port where each connection is treated so, until the end."""
-    with socket.create_server((ADDRESS, 0)) as server:
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                threading.Thread(target=one, args=(connection,), daemon=True).start()
-
-        def one(connection: socket.socket) -> None:
-            with connection, suppress(OSError):
-                act(connection)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield int(server.getsockname()[1])
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-def drip(head: bytes, more: bytes) -> Callable[[socket.socket], None]:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(head)
-        while True:
-            connection.sendall(more)
-            time.sleep(0.1)
-
-    return act
-
-
-SLOW = {
+SLOW: dict[str, Act] = {
     "drips headers": drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"),
     "drips a body": drip(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n[", b" "),
     "is silent": lambda connection: time.sleep(60.0),
@@ -182,8 +149,8 @@ SLOW = {
 
 @pytest.mark.real
 @pytest.mark.parametrize("act", SLOW.values(), ids=SLOW)
-def test_a_slow_driver_is_cut_off_and_left_alone(act: Callable[[socket.socket], None]) -> None:
-    with hostile(act) as port:
+def test_a_slow_driver_is_cut_off_and_left_alone(act: Act) -> None:
+    with peer(act) as port:
         applications = Applications()
         began_s = time.monotonic()
         assert applications.ask("mine.main.1", ADDRESS, port) is None
@@ -203,7 +170,7 @@ def test_an_endless_or_packed_answer_and_a_redirect_are_none() -> None:
         while True:
             sent += connection.send(b" " * 65536)
 
-    with hostile(endless) as port:
+    with peer(endless) as port:
         assert Applications().ask("mine.main.1", ADDRESS, port) is None
         # Some more lies in buffers of the two systems.
         assert sent < 64 << 20
@@ -214,7 +181,7 @@ def test_an_endless_or_packed_answer_and_a_redirect_are_none() -> None:
         asked.append(connection.recv(65536).split(b" ")[1])
         connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: /secret\r\nContent-Length: 0\r\n\r\n")
 
-    with hostile(redirect) as port:
+    with peer(redirect) as port:
         assert Applications().ask("mine.main.1", ADDRESS, port) is None
         assert set(asked) == {b"/api/v1/applications"}
 
@@ -223,7 +190,7 @@ def test_an_endless_or_packed_answer_and_a_redirect_are_none() -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
 
-    with hostile(packed) as port:
+    with peer(packed) as port:
         assert Applications().ask("mine.main.1", ADDRESS, port) is None
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -237,22 +236,19 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 session = SparkSession.builder.getOrCreate()
 
-def note(name, **values):
-    with open(name, "a") as file:
-        file.write(json.dumps(values) + "\\n")
-
 class Listener(StreamingQueryListener):
     def onQueryStarted(self, event): pass
     def onQueryIdle(self, event): pass
     def onQueryTerminated(self, event): pass
     def onQueryProgress(self, event):
-        note("told", batch=event.progress.batchId, ms=event.progress.durationMs["triggerExecution"])
+        told = {"batch": event.progress.batchId, "ms": event.progress.durationMs["triggerExecution"]}
+        with open("told", "a") as file:
+            file.write(json.dumps(told) + "\\n")
 
 def keep(frame, batch):
-    values = sorted(row.value for row in frame.select("value").collect())
+    frame.collect()
     if batch % 3 == 2:
         time.sleep(1.2)
-    note("kept", batch=batch, attempt=os.environ["SPOTWEAVE_ATTEMPT"], values=values)
 
 session.streams.addListener(Listener())
 (session.readStream.format("rate").option("rowsPerSecond", 5).option("numPartitions", 1).load()
@@ -265,10 +261,6 @@ session.streams.addListener(Listener())
 @pytest.mark.nightly
 def test_a_stream_resumes_and_its_misses_are_counted(runner: SparkRunner, tmp_path: Path) -> None:
     workdir = tmp_path / "stream"
-
-    def told(name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (workdir / name).read_text().splitlines()]
-
     with agents(tmp_path, 2) as (one, two):
         first = streaming(STREAM, workdir, [one.node()], batches=9, conf=QUICK)
         runner.ensure(first)
@@ -282,16 +274,11 @@ def test_a_stream_resumes_and_its_misses_are_counted(runner: SparkRunner, tmp_pa
         assert report(again, second).executions_done == lost.executions_done
         found = wait_for(again, second, Phase.SUCCEEDED)
 
-    # No row was lost and none came twice, though the node went without a word.
-    kept = {entry["batch"]: entry["values"] for entry in told("kept")}
-    assert sorted(kept) == list(range(len(kept)))
-    rows = [value for batch in sorted(kept) for value in kept[batch]]
-    assert rows == list(range(len(rows)))
-    assert {entry["attempt"] for entry in told("kept")} == {"1", "2"}
     # What the job's own listener was told is what was counted, in both attempts together. The listener runs
     # beside the batches: the last ones of an attempt may not reach it, none in between are left out.
-    durations = {entry["batch"]: int(entry["ms"]) for entry in told("told")}
-    batches = [entry["batch"] for entry in told("told")]
+    told = [json.loads(line) for line in (workdir / "told").read_text().splitlines()]
+    durations = {entry["batch"]: int(entry["ms"]) for entry in told}
+    batches = [entry["batch"] for entry in told]
     assert sum(later != earlier + 1 for earlier, later in pairwise(batches)) <= 1
     untold = found.executions_done - len(durations)
     assert found.executions_done >= 9
