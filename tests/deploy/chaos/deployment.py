@@ -42,19 +42,12 @@ OFFERS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Entry:
-    """One instance.
+    """One instance."""
 
-    Attributes:
-        client_token: that it was launched with.
-        job_id: for which it was.
-        ended: whether it has.
-        micro_usd: what it has cost; whole seconds at a constant price, so exact.
-    """
-
-    client_token: str
-    job_id: str
-    ended: bool
-    micro_usd: Fraction
+    client_token: str  # that it was launched with
+    job_id: str  # for which it was
+    ended: bool  # whether it has
+    micro_usd: Fraction  # what it has cost; whole seconds at a constant price, so exact
 
 
 def provider_records(state: Path, offers: Sequence[dict[str, Any]]) -> list[Entry]:

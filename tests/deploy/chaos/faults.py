@@ -34,24 +34,16 @@ PROGRAMS = {
 
 
 class Fault(NamedTuple):
-    """One fault.
+    """One fault."""
 
-    Attributes:
-        kind: "scheduler" (SIGKILL), "writer" (SIGKILL between an intent and the act, or the act and its
-            confirmation), "instance" (taken without notice), "notice" (with one), or one of `PROGRAMS`.
-        draw: in [0, 1), which of those that can be hit.
-        pause_s: from the fault to the next.
-        notice_s: of an interruption with notice.
-        point: of a writer's death; see `serve.py`.
-        after: this many such points.
-    """
-
+    # "scheduler" (SIGKILL), "writer" (SIGKILL between an intent and the act, or the act and its
+    # confirmation), "instance" (taken without notice), "notice" (with one), or one of `PROGRAMS`
     kind: str
-    draw: float
-    pause_s: float
-    notice_s: float
-    point: str
-    after: int
+    draw: float  # in [0, 1), which of those that can be hit
+    pause_s: float  # from the fault to the next
+    notice_s: float  # of an interruption with notice
+    point: str  # of a writer's death; see `serve.py`
+    after: int  # this many such points
 
 
 def plan(seed: int, counts: Mapping[str, int]) -> list[Fault]:

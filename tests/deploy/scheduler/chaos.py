@@ -7,16 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from benchmarks.simulated import SimulatedOffer, SimulatedProvider
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
 from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, LaunchRequest
+from deploy.model.instances import InstanceReport, LaunchRequest, Market
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, TaskReport
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, ThrottledError
@@ -26,7 +25,7 @@ from deploy.store.database import Lock
 from deploy.store.errors import StoreError
 from deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
-from tests.deploy.scheduler.worlds import RestlessWorld, batch, offer
+from tests.deploy.scheduler.worlds import Restless, World, batch, rentable
 
 PASS_S = 10.0
 MOST_PASSES = 20_000
@@ -58,41 +57,30 @@ class OwnClock:
         self._true.sleep(seconds)
 
 
-class ChaoticWorld(RestlessWorld):
-    """A scheduler that is killed and moves what runs, and a cloud that fails.
+class ChaoticWorld(World):
+    """A scheduler that is killed and moves what runs, and a cloud that fails."""
 
-    Attributes:
-        faults: what goes wrong in calls and commits.
-        down_until: by offer: it has no capacity before this epoch second.
-        submitted: ids of all jobs that the store took.
-        strangers: machines with our tag that somebody else made, by the provider's name.
-        blind_until_s: the cloud says nothing of any machine before this epoch second.
-    """
-
-    def __init__(self, folder: Path, faults: Striking) -> None:
-        self.faults = faults
-        self.down_until = dict.fromkeys(OFFERS, 0.0)
-        self.submitted: list[str] = []
-        self.strangers: set[str] = set()
-        self.blind_until_s = 0.0
+    def __init__(self, folder: Path, faults: Faults) -> None:
+        self.faults = faults  # what goes wrong in calls and commits
+        self.down_until = dict.fromkeys(OFFERS, 0.0)  # by offer: no capacity before this epoch second
+        self.submitted: list[str] = []  # ids of all jobs that the store took
+        self.strangers: set[str] = set()  # machines with our tag that somebody else made
+        self.blind_until_s = 0.0  # the cloud says nothing of any machine before this epoch second
         self._own: OwnClock | None = None
         self._lead: Lock | None = None
         self._restarts = 0
-        super().__init__(folder, self._offers(), settings=SETTINGS)
+        super().__init__(folder, self._offers(), Restless(), settings=SETTINGS)
 
     def _offers(self) -> list[SimulatedOffer]:
-        facts: dict[str, Any] = {"provider": "simulated", "launch_s": 20.0}
-        return [
-            SimulatedOffer(made, available=partial(self._is_up, made.offer_id))
-            for made in (
-                offer("spot-a", price_usd_hour=0.21, **facts),
-                offer("spot-b", price_usd_hour=0.37, free_first_s=300.0, **facts),
-                offer("sure", "on_demand", quota=8, **facts),
-            )
-        ]
+        def made(name: str, market: Market = "spot", **facts: Any) -> SimulatedOffer:
+            facts["launch_s"] = 20.0
+            return rentable(name, market, lambda now_s: now_s >= self.down_until[name], **facts)
 
-    def _is_up(self, name: str, now_s: float) -> bool:
-        return now_s >= self.down_until[name]
+        return [
+            made("spot-a", price_usd_hour=0.21),
+            made("spot-b", price_usd_hour=0.37, free_first_s=300.0),
+            made("sure", "on_demand", quota=8),
+        ]
 
     @property
     def own(self) -> OwnClock:
@@ -257,9 +245,57 @@ def any_job(name: str, rng: random.Random) -> JobSpec:
             )
 
 
-def machines(world: ChaoticWorld) -> Sequence[str]:
+# What may happen to a world between two passes: to which of those that it can hit, and a share of how much.
+
+
+def _end(by_provider: bool) -> Happening:
+    def end(world: ChaoticWorld, which: int, share: float) -> None:
+        world.cloud.settle()
+        if running := world.cloud.live():
+            world.cloud.kill(running[which % len(running)], by_provider=by_provider)
+
+    return end
+
+
+def _notice(world: ChaoticWorld, which: int, share: float) -> None:
     world.cloud.settle()
-    return world.cloud.live()
+    if running := world.cloud.live():
+        world.cloud.notice(running[which % len(running)], world.clock.now() + 1.0 + share * 119.0)
+
+
+def _no_capacity(world: ChaoticWorld, which: int, share: float) -> None:
+    world.down_until[OFFERS[which % len(OFFERS)]] = world.clock.now() + 10.0 + share * 590.0
+
+
+def _set_back(world: ChaoticWorld, which: int, share: float) -> None:
+    """The scheduler's clock, not the cloud's."""
+    world.own.behind_s = share * 60.0
+
+
+def _go_blind(world: ChaoticWorld, which: int, share: float) -> None:
+    # One silence at a time: the cloud reports ended instances for an hour only.
+    if world.blind_until_s <= world.clock.now():
+        world.go_blind(10.0 + share * 890.0)
+
+
+def _cancel(world: ChaoticWorld, which: int, share: float) -> None:
+    if live := world.store.jobs.live():
+        world.cancel(live[which % len(live)].job_id)
+
+
+Happening = Callable[[ChaoticWorld, int, float], None]
+HAPPENINGS: dict[str, Happening] = {
+    "a machine is taken": _end(True),
+    "a machine breaks": _end(False),
+    "a machine is to be taken": _notice,
+    "an offer has no capacity": _no_capacity,
+    "the clock is set back": _set_back,
+    "the scheduler is away": lambda world, which, share: world.clock.sleep(share * 600.0),
+    "another scheduler starts": lambda world, which, share: world.second_scheduler(),
+    "a job is cancelled": _cancel,
+    "a machine that nobody asked for": lambda world, which, share: world.stray_machine(),
+    "the cloud says nothing": _go_blind,
+}
 
 
 # Things that go wrong: kills between two effects, errors, machines that vanish; at random or when told.
@@ -274,24 +310,8 @@ class Killed(BaseException):
     """The scheduler's process ends here: nothing after this point happens."""
 
 
-class Striking(Protocol):
-    """Decides what goes wrong.
-
-    Attributes:
-        counts: how often what did.
-    """
-
-    counts: Counter[str]
-
-    def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now."""
-
-    def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
-        """Which error a call fails with."""
-
-
 class Faults:
-    """At random; `left` counts down.
+    """Decides what goes wrong: at random; `left` counts down, and `counts` says how often what did.
 
     Args:
         seed: of the choices.
@@ -299,13 +319,14 @@ class Faults:
         most: this many faults, then everything is well.
     """
 
-    def __init__(self, seed: int, rate: float, most: int) -> None:
+    def __init__(self, seed: int = 0, rate: float = 0.0, most: int = 0) -> None:
         self.rng = random.Random(seed)
         self.rate = rate
         self.left = most
         self.counts: Counter[str] = Counter()
 
     def strikes(self, kind: str) -> bool:
+        """Whether a fault of this kind happens now."""
         if self.left <= 0 or self.rng.random() >= self.rate:
             return False
         self.left -= 1
@@ -313,16 +334,14 @@ class Faults:
         return True
 
     def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
+        """Which error a call fails with."""
         return self.rng.choice(errors)
 
 
-class Armed:
+class Armed(Faults):
     """One fault at a time, at the n-th point from now at which something can go wrong."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._points = 0
-        self._error = 0
+    _points = _error = 0
 
     def arm(self, points: int, error: int = 0) -> None:
         """Strike at the `points`-th point from now, with the `error`-th of the errors that fit there."""
@@ -335,10 +354,7 @@ class Armed:
         if self._points == 0:
             return False
         self._points -= 1
-        if self._points:
-            return False
-        self.counts[kind] += 1
-        return True
+        return self._points == 0
 
     def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
         return errors[self._error % len(errors)]
@@ -347,7 +363,7 @@ class Armed:
 class Faulty:
     """An object whose methods are killed before or after their effect, or fail with one of its errors."""
 
-    def __init__(self, inner: Any, faults: Striking, errors: tuple[type[Exception], ...]) -> None:
+    def __init__(self, inner: Any, faults: Faults, errors: tuple[type[Exception], ...]) -> None:
         self._inner = inner
         self._faults = faults
         self._errors = errors
@@ -379,7 +395,7 @@ class FaultyProvider(Faulty):
         blind_until_s: `describe` says nothing of any machine before this epoch second.
     """
 
-    def __init__(self, inner: SimulatedProvider, faults: Striking) -> None:
+    def __init__(self, inner: SimulatedProvider, faults: Faults) -> None:
         super().__init__(inner, faults, PROVIDER_ERRORS)
         self._describe = self._wrap("describe", inner.describe)
         self._launch = self._wrap("launch", inner.launch)
@@ -412,7 +428,7 @@ class FaultyProvider(Faulty):
 class FaultyRunner(Faulty):
     """A runner whose reports may be those of the look before."""
 
-    def __init__(self, inner: Any, faults: Striking) -> None:
+    def __init__(self, inner: Any, faults: Faults) -> None:
         super().__init__(inner, faults, RUNNER_ERRORS)
         self._reports = self._wrap("reports", inner.reports)
         self._earlier: dict[TaskKey, TaskReport] = {}
@@ -426,7 +442,7 @@ class FaultyRunner(Faulty):
         return found
 
 
-def faulty_transactions(store: Store, faults: Striking) -> None:
+def faulty_transactions(store: Store, faults: Faults) -> None:
     """Kill the process right before a commit (nothing is written) or right after it."""
     original = store.transaction
 

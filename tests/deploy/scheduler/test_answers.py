@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from agents.flat_policy import Flattening, n_features
 from agents.library_policy import new_policy
@@ -22,7 +21,6 @@ from agents.policy import ByKind, Policy
 from agents.settings import LibrarySettings
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
-from deploy.scheduler.chooser import Policies
 from deploy.scheduler.decider import Decider, Decision, guided
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.policies import (
@@ -38,10 +36,10 @@ from deploy.scheduler.snapshot import Occupancy, snapshot_of
 from deploy.server.deciding import Deciders
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.store.decisions import Mode
-from envs.simulation.snapshot import Observation, encode
+from envs.simulation.snapshot import encode
 from envs.simulation.world import WorldSpec
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer
+from tests.deploy.scheduler.worlds import Stubborn, World, batch, cheap_and_sure, need, offer
 from training.checkpoint import save_policy
 
 OFFERS = [
@@ -57,6 +55,7 @@ WAITS = need(
     standard_s=100.0,
     round=Round(idle=False, owes=True, round_left_s=1000.0, round_s=1200.0, cold_s=30.0),
 )
+CLIENT = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
 
 
 def decide(
@@ -67,21 +66,6 @@ def decide(
     decision = decider.decide(snapshot_of(OFFERS, needs, used or {}, Occupancy()), needs, OFFERS)
     assert decision is not None
     return decision
-
-
-def test_no_needs_no_decision() -> None:
-    decider = Decider(load_market_policy("cheapest", len(OFFERS)).policy)
-    assert decider.decide(snapshot_of(OFFERS, [], {}, Occupancy()), [], OFFERS) is None
-
-
-@pytest.mark.parametrize(("policy", "place"), [("cheapest", "cheap-spot"), ("on_demand", "sure")])
-def test_rules_choose_as_they_do_in_simulation(policy: str, place: str) -> None:
-    decision = decide(policy, need())
-    assert decision.offer_id == place
-    assert decision.candidates[0].offer_id == place
-    assert decision.candidates[0].values == {}
-    assert decision.candidates[0].total is None
-    assert 0 < decision.candidates[0].expected_usd < 1
 
 
 def test_the_released_policy_gives_the_value_of_every_component() -> None:
@@ -95,6 +79,19 @@ def test_the_released_policy_gives_the_value_of_every_component() -> None:
         assert set(candidate.values) == set(MARKET_COMPONENTS)
         assert candidate.total is not None
         assert candidate.values["money"] < 0.0
+
+
+def test_every_candidate_that_is_out_says_why() -> None:
+    picky = need(places=Places(markets=("spot",)), resources=Resources(instances=2))
+    decision = decide("cheapest", picky, used={"cheap-spot": 3})
+    reasons = {item.offer_id: item.reason for item in decision.candidates}
+    assert decision.offer_id == "dear-spot"
+    assert reasons == {
+        "dear-spot": "",
+        None: "",
+        "cheap-spot": "1 of 4 instances are free, the job needs 2",
+        "sure": "the job allows market spot, this is on_demand",
+    }
 
 
 @pytest.mark.parametrize("policy", ["multicloud", "expected_cost", "maf", "on_demand"])
@@ -131,35 +128,12 @@ def test_a_place_left_to_others_is_named(policy: str) -> None:
     assert (decision.offer_id, decision.why) == ((None, left) if policy != "cheapest" else ("spot", ""))
 
 
-def test_every_candidate_that_is_out_says_why() -> None:
-    picky = need(places=Places(markets=("spot",)), resources=Resources(instances=2))
-    decision = decide("cheapest", picky, used={"cheap-spot": 3})
-    reasons = {item.offer_id: item.reason for item in decision.candidates}
-    assert decision.offer_id == "dear-spot"
-    assert reasons == {
-        "dear-spot": "",
-        None: "",
-        "cheap-spot": "1 of 4 instances are free, the job needs 2",
-        "sure": "the job allows market spot, this is on_demand",
-    }
-
-
-def test_federated_tasks_have_their_own_policy() -> None:
-    loaded = load_round_policy("round_cost", 3)
-    idle = replace(WAITS, here="cheap-spot", round=replace(WAITS.round, idle=True, owes=False))
-    decision = decide(loaded.policy, idle, used={"cheap-spot": 1})
-    assert decision.policy == "round_cost"
-    # Waiting 1,000 s costs more than half of a start (90 s): it is released.
-    assert decision.offer_id is None
-
-
 def test_one_policy_serves_both_kinds_and_each_task_names_who_decided() -> None:
     """The first to arrive is decided first; each half of the policy sees its own kind only."""
     market = load_market_policy("cheapest", 3)
     policy = combined(market, load_federated_policy("round_cost", market, 3))
-    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
     job = need()
-    for shown, name in (([client, job], "round_cost"), ([job, client], "cheapest")):
+    for shown, name in (([CLIENT, job], "round_cost"), ([job, CLIENT], "cheapest")):
         decision = decide(policy, *shown)
         assert (decision.policy, decision.need) == (name, shown[0])
         assert decision.offer_id == decide(Decider(policy).policy_for(shown[0]), shown[0]).offer_id
@@ -169,8 +143,7 @@ def test_the_released_policy_serves_both_kinds_alone() -> None:
     """It sees Spark jobs and clients in one window."""
     both = load_market_policy("multicloud", 3)
     assert combined(both, load_federated_policy(None, both, 3)) is both.policy
-    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
-    shown, decided = [client, need()], set()
+    shown, decided = [CLIENT, need()], set()
     while shown:
         decision = decide("multicloud", *shown)
         assert decision.invalid is None
@@ -184,8 +157,7 @@ def test_one_file_decides_about_every_kind_of_task() -> None:
     rounds = load_federated_policy(None, market, 3)
     policies = [policy for policy in (market.policy, rounds.policy) if isinstance(policy, MTDQNPolicy)]
     assert [policy.view.whole_episodes for policy in policies] == [False, True]
-    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
-    for shown in (client, need()):
+    for shown in (CLIENT, need()):
         decision = decide(combined(market, rounds), shown)
         assert (decision.policy, decision.invalid) == ("mtdqn", None)
 
@@ -200,10 +172,6 @@ def test_for_a_damaged_file_its_rule_stands_in(tmp_path: Path) -> None:
         stands_in = load(str(policy), 3, strict=False)
         assert stands_in.policy.name == rule
         assert stands_in.unusable.startswith(f"{policy} is damaged or was replaced")
-    with pytest.raises(ValueError, match="no checkpoint at nope"):
-        load_market_policy("nope", 3, strict=False)
-    with pytest.raises(ValueError, match="was trained for"):
-        load_market_policy("liu2022/spotweave", 3, strict=False)
 
 
 def test_a_network_of_one_kind_does_not_decide_about_the_other() -> None:
@@ -225,10 +193,12 @@ def test_a_network_of_one_kind_does_not_decide_about_the_other() -> None:
         (load_market_policy, "spot/multi", "was trained for"),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused_in_one_line(load: object, name: str, message: str) -> None:
-    assert callable(load)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_policy_that_does_not_fit_is_refused_in_one_line(
+    load: Callable[..., Loaded], name: str, message: str, strict: bool
+) -> None:
     with pytest.raises(ValueError, match=message) as refused:
-        load(name, 3)
+        load(name, 3, strict=strict)
     assert "\n" not in str(refused.value)
 
 
@@ -258,21 +228,6 @@ def test_a_checkpoint_of_a_library_decides(kind: str, tmp_path: Path) -> None:
     decision = decide(checkpoint(tmp_path / "policy.pt", agent), need("first"), need("second"))
     assert (decision.policy, decision.invalid) == (kind, None)
     assert decision.offer_id in {*(one.offer_id for one in OFFERS), None}
-
-
-class Stubborn(Policy):
-    name = "stubborn"
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        raise AssertionError("the live side asks one by one")
-
-    def act(self, observation: Observation) -> int:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -370,25 +325,11 @@ def test_a_network_that_fails_when_it_is_explained_fails_no_pass(monkeypatch: py
 # In the loop.
 
 
-class StubbornWorld(World):
-    """The policy for Spark jobs, or the one that is watched, is stubborn."""
-
-    def __init__(self, folder: Path, answer: Any, **changes: Any) -> None:
-        self.answer = answer
-        super().__init__(folder, cheap_and_sure(), **changes)
-
-    def decides(self) -> Policies:
-        stubborn = Decider(Stubborn(self.answer))
-        if self.mode is Mode.SHADOW:
-            return replace(super().decides(), watched=stubborn)
-        return replace(super().decides(), decides=stubborn)
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("answer", [0, 999, OverflowError("no")])
 def test_a_job_runs_only_where_it_may_whatever_a_policy_answers(tmp_path: Path, answer: Any) -> None:
     """Action 0 is the spot offer, which the job does not allow."""
-    world = StubbornWorld(tmp_path, answer)
+    world = World(tmp_path, cheap_and_sure(), Stubborn(answer))
     job = world.submit(batch(places=Places(markets=("on_demand",))))
     world.ends_well(job)
     assert set(world.offers_taken()) == {"sure"}
@@ -408,7 +349,7 @@ def test_a_job_runs_only_where_it_may_whatever_a_policy_answers(tmp_path: Path, 
 
 @pytest.mark.real
 def test_it_is_told_of_once_an_hour_and_counted_each_time(tmp_path: Path) -> None:
-    world = StubbornWorld(tmp_path, 999)
+    world = World(tmp_path, cheap_and_sure(), Stubborn(999))
     for k in range(6):
         world.submit(batch(f"job{k}", work_s=60.0))
         world.go(100.0)
@@ -424,7 +365,7 @@ def test_it_is_told_of_once_an_hour_and_counted_each_time(tmp_path: Path) -> Non
 
 
 def test_a_policy_that_is_only_watched_is_told_of_and_changes_nothing(tmp_path: Path) -> None:
-    world = StubbornWorld(tmp_path, 999, mode=Mode.SHADOW)
+    world = World(tmp_path, cheap_and_sure(), mode=Mode.SHADOW, watched=Stubborn(999))
     job = world.submit(batch())
     world.ends_well(job)
     assert set(world.offers_taken()) == {"spot"}
@@ -436,11 +377,8 @@ def test_a_policy_that_is_only_watched_is_told_of_and_changes_nothing(tmp_path: 
 
 
 def test_federated_rounds_go_on_without_their_policy(tmp_path: Path) -> None:
-    class Rounds(TrainingWorld):
-        def decides(self) -> Policies:
-            return replace(super().decides(), decides=Decider(ByKind(named_rule("cheapest"), Stubborn(999))))
-
-    world = Rounds(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
+    policy = ByKind(named_rule("cheapest"), Stubborn(999))
+    world = TrainingWorld(tmp_path, cheap_and_sure(), policy, a=60.0, b=90.0)
     job = world.submit(federated(3, A, B, epoch_s=60.0))
     world.ends_well(job)
     assert world.events("policy.invalid")[0].data["guide"] == "expected_cost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from deploy.model.transfers import Transfers
 from deploy.providers.base import ProviderError
 from deploy.scheduler.guards import Budgets
 from deploy.scheduler.placing import of_start, place
-from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer
+from deploy.store.jobs import Job
+from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, rentable
 
 TRANSFERS = Transfers(("home", "far"), {("home", "far"): 0.02, ("far", "home"): 0.05})
 INPUT = Profile(data_region="home", data_gb=10.0, checkpoint_gb=2.0)
@@ -31,6 +33,14 @@ def world(folder: Path, *offers: SimulatedOffer, budget_usd: float | None = None
 
 def spent(world: World) -> float:
     return float(world.store.costs.total(world.clock.now()).usd)
+
+
+def counted(world: World, *jobs: Job) -> Budgets:
+    """What is left of the deployment's budget and of these jobs' now."""
+    budgets = Budgets(world.store, world.settings)
+    budgets.count(world.clock.now())
+    budgets.know(jobs)
+    return budgets
 
 
 @pytest.mark.real
@@ -84,15 +94,13 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     """Launches are written down in one pass and done at its end: until then no bill knows of them."""
     # 60 s at 0.3 USD/h are half a cent: it pays one instance and not two.
     here = world(tmp_path, budget_usd=0.009)
-    key = TaskKey(here.submit(batch("one")), "main")
+    key = TaskKey(here.submit(batch("one", budget_usd=0.02)), "main")
     now_s = here.clock.now()
     with here.store.transaction():
         place(here.store, key, 1, here.cloud.offers[0].offer, now_s, None)
-    budgets = Budgets(here.store, here.settings)
-    budgets.count(now_s)
-    assert budgets.left_usd == pytest.approx(0.009 - 0.005)
     job = here.store.jobs.get(key.job_id)
-    budgets.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
+    budgets = counted(here, job)
+    assert budgets.left_usd == pytest.approx(0.009 - 0.005)
     assert budgets.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
     spot = here.cloud.offers[0].offer
     assert need("two").start_usd(spot) > budgets.left_usd
@@ -103,11 +111,8 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
 def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) -> None:
     here = world(tmp_path, budget_usd=0.014)
     spot = here.cloud.offers[0].offer
-    budgets = Budgets(here.store, here.settings)
     job = here.store.jobs.get(here.submit(batch("one", budget_usd=0.009)))
-    own, other = need(job.job_id), need("other")
-    budgets.count(here.clock.now())
-    budgets.know([job])
+    budgets, own, other = counted(here, job), need(job.job_id), need("other")
     assert own.start_usd(spot) <= budgets.left_of(job.job_id)
     budgets.take(spot, own)
     assert budgets.left_usd == pytest.approx(0.009)
@@ -122,7 +127,7 @@ def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) ->
 
 
 def test_launches_with_an_unknown_outcome_count_against_the_budget(tmp_path: Path) -> None:
-    far = SimulatedOffer(offer("far", "on_demand", provider="simulated", region="far"))
+    far = rentable("far", "on_demand", region="far")
     here = world(tmp_path, far)
 
     def unheard(request: LaunchRequest) -> None:
@@ -132,9 +137,7 @@ def test_launches_with_an_unknown_outcome_count_against_the_budget(tmp_path: Pat
     job_id = here.submit(batch("two", instances=2, profile=INPUT, budget_usd=5.0))
     here.go(10.0)
     assert len(here.store.instances.of_job(job_id)) == 2
-    budgets = Budgets(here.store, here.settings)
-    budgets.count(here.clock.now())
-    budgets.know([here.store.jobs.get(job_id)])
+    budgets = counted(here, here.store.jobs.get(job_id))
     # The minimum of a minute of both at 1 USD/h, and 10 GB from home at 2 cents.
     assert 5.0 - budgets.left_of(job_id) == pytest.approx(2 * 60 / 3600 + 10 * 0.02)
 
@@ -144,10 +147,8 @@ def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Pa
     here.submit(batch("one"))
     here.go(200.0)
     assert here.cloud.live()
-    budgets = Budgets(here.store, here.settings)
-    budgets.count(here.clock.now())
     # Two passes of 10 s at 0.3 USD/h beyond what the bill says now.
-    assert budgets.left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
+    assert counted(here).left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
 
 
 @pytest.mark.real
@@ -175,10 +176,8 @@ def job(name: str = "job", work_s: float = 600.0, budget_usd: float | None = Non
 
 
 def cluster(region: str, price_usd_hour: float, up_until_s: float = float("inf")) -> SimulatedOffer:
-    facts = {"provider": "simulated", "launch_s": 30.0, "region": region, "quota": 10, "disk_usd_month": 4.0}
-    return SimulatedOffer(
-        offer(region, "spot", price_usd_hour=price_usd_hour, **facts), lambda now_s: now_s < up_until_s
-    )
+    facts: dict[str, Any] = {"region": region, "quota": 10, "disk_usd_month": 4.0}
+    return rentable(region, "spot", lambda now_s: now_s < up_until_s, price_usd_hour=price_usd_hour, **facts)
 
 
 def egress_usd(here: World, job_id: str | None = None) -> float:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from benchmarks.simulated import SimulatedOffer, SimulatedRunner
+from benchmarks.simulated import SimulatedRunner
 from deploy.billing import micro_usd_hour
 from deploy.model.fields import MOST_GB, MOST_SECONDS
+from deploy.model.instances import Market
 from deploy.model.jobs import JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
@@ -24,67 +25,22 @@ from deploy.scheduler.needs import need_of
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.chaos import (
-    OFFERS,
+    HAPPENINGS,
     Armed,
     ChaoticWorld,
     Faults,
     any_job,
-    machines,
     stream,
     training,
 )
 from tests.deploy.scheduler.test_isolation import HOSTILE, ODD
-from tests.deploy.scheduler.worlds import World, batch, offer
+from tests.deploy.scheduler.worlds import World, batch, rentable
 
 SEEDS = 10
 FAULTS = 1000
 RATE = 0.06
 LIVE_JOBS = 5
 PASSES_TO_A_MOVE = 500
-
-
-def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], None]]:
-    """What may happen to a world between two passes."""
-    rng = faults.rng
-
-    def end(by_provider: bool) -> None:
-        running = machines(world)
-        if running:
-            world.cloud.kill(rng.choice(running), by_provider=by_provider)
-
-    def notice() -> None:
-        running = machines(world)
-        if running:
-            world.cloud.notice(rng.choice(running), world.clock.now() + rng.uniform(5.0, 120.0))
-
-    def no_capacity() -> None:
-        world.down_until[rng.choice(OFFERS)] = world.clock.now() + rng.uniform(10.0, 600.0)
-
-    def set_back() -> None:
-        world.own.behind_s = rng.uniform(0.0, 60.0)
-
-    def go_blind() -> None:
-        # One silence at a time: the cloud reports ended instances for an hour only.
-        if world.blind_until_s <= world.clock.now():
-            world.go_blind(rng.uniform(10.0, 900.0))
-
-    def cancel() -> None:
-        live = world.store.jobs.live()
-        if live:
-            world.cancel(rng.choice(live).job_id)
-
-    return {
-        "a machine is taken": lambda: end(True),
-        "a machine breaks": lambda: end(False),
-        "a machine is to be taken": notice,
-        "an offer has no capacity": no_capacity,
-        "the clock is set back": set_back,
-        "the scheduler is away": lambda: world.clock.sleep(rng.uniform(60.0, 600.0)),
-        "another scheduler starts": world.second_scheduler,
-        "a job is cancelled": cancel,
-        "a machine that nobody asked for": world.stray_machine,
-        "the cloud says nothing": go_blind,
-    }
 
 
 @pytest.mark.nightly
@@ -94,7 +50,6 @@ def test_faults_at_random(tmp_path: Path, seed: int) -> None:
     faults = Faults(seed, RATE, FAULTS)
     world = ChaoticWorld(tmp_path, faults)
     numbers = itertools.count()
-    may_happen = happenings(world, faults)
 
     def go_on() -> None:
         if len(world.store.jobs.live()) < LIVE_JOBS:
@@ -103,9 +58,9 @@ def test_faults_at_random(tmp_path: Path, seed: int) -> None:
                 world.cloud.fails[spec.name] = faults.rng.randint(1, 4)
             world.send(spec)
         world.step()
-        for kind, happen in may_happen.items():
+        for kind, happen in HAPPENINGS.items():
             if faults.strikes(kind):
-                happen()
+                happen(world, faults.rng.randrange(100), faults.rng.random())
 
     while faults.left:
         go_on()
@@ -172,12 +127,6 @@ class Chaos(RuleBasedStateMachine):
     def submit_training(self, clients: int) -> None:
         self.world.send(training(self._name(), clients))
 
-    @rule(which=st.integers(0, 99))
-    def cancel(self, which: int) -> None:
-        live = self.world.store.jobs.live()
-        if live:
-            self.world.cancel(live[which % len(live)].job_id)
-
     # What passes.
 
     @rule(passes=st.integers(1, 8))
@@ -198,38 +147,14 @@ class Chaos(RuleBasedStateMachine):
         self.faults.arm(points, error)
         self.world.step()
 
-    @precondition(lambda self: bool(machines(self.world)))
-    @rule(which=st.integers(0, 99), by_provider=st.booleans())
-    def end_machine(self, which: int, by_provider: bool) -> None:
-        running = machines(self.world)
-        self.world.cloud.kill(running[which % len(running)], by_provider=by_provider)
-
-    @precondition(lambda self: bool(machines(self.world)))
-    @rule(which=st.integers(0, 99), within_s=st.floats(1.0, 120.0))
-    def notice(self, which: int, within_s: float) -> None:
-        running = machines(self.world)
-        self.world.cloud.notice(running[which % len(running)], self.world.clock.now() + within_s)
-
-    @rule(offer=st.sampled_from(OFFERS), seconds=st.floats(10.0, 600.0))
-    def no_capacity(self, offer: str, seconds: float) -> None:
-        self.world.down_until[offer] = self.world.clock.now() + seconds
-
-    @rule(seconds=st.floats(0.0, 60.0))
-    def set_clock_back(self, seconds: float) -> None:
-        """The scheduler's, not the cloud's."""
-        self.world.own.behind_s = seconds
-
-    @rule(seconds=st.floats(10.0, 900.0))
-    def see_nothing(self, seconds: float) -> None:
-        self.world.go_blind(seconds)
-
-    @rule()
-    def find_a_machine(self) -> None:
-        self.world.stray_machine()
-
-    @rule()
-    def start_another_scheduler(self) -> None:
-        self.world.second_scheduler()
+    @rule(
+        kinds=st.lists(st.sampled_from(sorted(HAPPENINGS)), min_size=1, max_size=3),
+        which=st.integers(0, 99),
+        share=st.floats(0.0, 1.0),
+    )
+    def things_happen(self, kinds: list[str], which: int, share: float) -> None:
+        for kind in kinds:
+            HAPPENINGS[kind](self.world, which, share)
 
     def _name(self) -> str:
         self.jobs += 1
@@ -344,10 +269,8 @@ def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
         return need_of(job, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(roster, "need_of", need)
-    offers = [
-        SimulatedOffer(offer(f"spot-{k}", provider="simulated", launch_s=10.0, quota=40)) for k in range(2)
-    ]
-    offers.append(SimulatedOffer(offer("sure", "on_demand", provider="simulated", launch_s=10.0, quota=40)))
+    kinds: list[tuple[str, Market]] = [("spot-0", "spot"), ("spot-1", "spot"), ("sure", "on_demand")]
+    offers = [rentable(name, market, launch_s=10.0, quota=40) for name, market in kinds]
     settings = SchedulerSettings(period_s=PERIOD_S, ask_again_s=15.0, cool_down_s=60.0)
     world = HostileWorld(tmp_path, offers, settings=settings)
     hostile = _hostile()

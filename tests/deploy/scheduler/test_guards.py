@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import LaunchRequest, Market, Offer
 from deploy.model.jobs import (
     Flower,
@@ -40,7 +39,7 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
-from tests.deploy.scheduler.worlds import RestlessWorld, World, batch, cheap_and_sure, need, offer
+from tests.deploy.scheduler.worlds import Restless, World, batch, cheap_and_sure, need, offer, rentable
 
 SPOT, SURE, FAST = (
     offer("spot"),
@@ -235,15 +234,6 @@ def test_how_a_running_task_stands() -> None:
     assert stands(held(970.0), held(970.0, notice_s=1100.0)).hinted
 
 
-@pytest.mark.parametrize("chosen", ["spot", None])
-def test_why_the_net_overrules_a_choice_is_said(chosen: str | None) -> None:
-    late = need(kind="deadline", slack_s=456.0)
-    row = observe(snapshot_of(OFFERS, [late], {}, Occupancy()), [late], 1, GUARDS.rules).row(0)
-    said = GUARDS.bound(row, late, chosen, OFFERS).overruled
-    why = "the deadline is in 456 s and on-demand capacity needs 360 s: no more time for "
-    assert said == why + (chosen or "waiting")
-
-
 @pytest.mark.parametrize(
     ("changes", "usd", "leaves"),
     [
@@ -320,9 +310,7 @@ def test_a_mean_price_weighs_each_price_by_its_time(store: Store) -> None:
     assert mean_usd_hour(quoted, store.prices, 1.0, 4000.0) == pytest.approx(0.2)
 
 
-def swinging(
-    swing: bool, settings: SchedulerSettings, folder: Path, market: Market = "on_demand"
-) -> RestlessWorld:
+def swinging(swing: bool, settings: SchedulerSettings, folder: Path, market: Market = "on_demand") -> World:
     """Two on-demand offers: prices swap every half hour, or one of them falls for good after two hours."""
 
     def first(now_s: float) -> float:
@@ -334,10 +322,9 @@ def swinging(
         return 0.1 if now_s - START >= 7200 else 0.5
 
     offers = [
-        SimulatedOffer(offer(name, market, provider="simulated", launch_s=60.0), price_usd_hour=price)
-        for name, price in (("a", first), ("b", second))
+        rentable(name, market, prices=price, launch_s=60.0) for name, price in (("a", first), ("b", second))
     ]
-    return RestlessWorld(folder, offers, settings=settings)
+    return World(folder, offers, Restless(), settings=settings)
 
 
 SLOW = SchedulerSettings(period_s=300.0, ask_again_s=300.0, reconsider_s=600.0)
@@ -408,7 +395,7 @@ def test_what_runs_on_spot_capacity_is_not_asked_about_again_as_in_training(tmp_
 def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> None:
     """Spot capacity comes after 400 s; its launch takes 30 s, in which the work goes on."""
     later = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
-    world = RestlessWorld(tmp_path, later, settings=QUICK)
+    world = World(tmp_path, later, Restless(), settings=QUICK)
     job = world.submit(batch(work_s=2000.0))
     world.go(600)
     old, new = (machine.report for machine in world.cloud.machines.values())
@@ -425,7 +412,7 @@ def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: P
     offers = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
     # It is shown, and every launch there is refused for want of room.
     offers[0].offer = replace(offers[0].offer, quota=4)
-    world = RestlessWorld(tmp_path, offers, settings=QUICK)
+    world = World(tmp_path, offers, Restless(), settings=QUICK)
 
     def refuse(request: LaunchRequest) -> None:
         if request.offer_id == "spot":
@@ -462,7 +449,7 @@ def test_what_a_notice_dooms_is_replaced_while_it_still_works(world: World) -> N
 
 @pytest.mark.real
 def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None:
-    world = RestlessWorld(tmp_path, cheap_and_sure(available=lambda now_s: now_s - START >= 200))
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s - START >= 200), Restless())
     job = world.submit(batch(work_s=3000.0))
     world.go(400)
     assert world.events("task.moved") == []

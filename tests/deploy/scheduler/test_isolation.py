@@ -202,18 +202,26 @@ def test_bounds_of_a_report() -> None:
 
 
 REFUSED = RunnerError("the argument list is too long")
-REFUSED_OR_RAISING = {"refused": REFUSED, "raises what nothing should": OverflowError("beyond everything")}
+UNTHOUGHT_OF = KeyError("nobody thought of this\nin two lines")
+FAILS_TO_START = [
+    pytest.param("ensure", REFUSED, 6, str(REFUSED), id="its start is refused"),
+    pytest.param("ensure", BEYOND, 6, "OverflowError: beyond everything", id="its start raises"),
+    pytest.param("launch", UNTHOUGHT_OF, 0, f"KeyError: {UNTHOUGHT_OF}", id="its launches raise"),
+]
 
 
-@pytest.mark.parametrize("kind", REFUSED_OR_RAISING)
-def test_a_start_that_always_fails_is_given_up(world: World, kind: str) -> None:
+@pytest.mark.parametrize(("call", "error", "rented", "words"), FAILS_TO_START)
+def test_a_start_that_always_fails_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, rented: int, words: str
+) -> None:
     job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
-    world.runner.ensure = _raise_for(job, world.runner.ensure, REFUSED_OR_RAISING[kind])  # type: ignore[method-assign]
+    caller = world.runner if call == "ensure" else world.provider
+    monkeypatch.setattr(caller, call, _raise_for(job, getattr(caller, call), error))
     reason = world.why_failed(job)
-    assert len(world.offers_taken()) == world.settings.failures_most + 1
+    assert len(world.offers_taken()) == rented + 1
     assert world.state(honest) is JobState.SUCCEEDED
-    assert "6 attempts in a row came to nothing" in reason
-    assert ("the argument list is too long" if kind == "refused" else "OverflowError") in reason
+    assert f"{world.settings.failures_most} attempts in a row came to nothing" in reason
+    assert words in reason
     assert world.took_s(job) < 20 * 60
 
 

@@ -9,30 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
 from deploy.scheduler.needs import Learned, Need
-from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from deploy.store.decisions import Mode
 from envs.simulation.guards.rules import GuardsConfig
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer
-
-
-class WatchingWorld(World):
-    """On demand only acts, the cheapest is watched."""
-
-    def decides(self) -> Policies:
-        acts = Decider(load_market_policy("on_demand", 2).policy)
-        watched = Decider(load_market_policy("cheapest", 2).policy)
-        return replace(super().decides(), decides=acts, watched=watched)
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer, rentable
 
 
 def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> None:
-    world = WatchingWorld(tmp_path, cheap_and_sure(), mode=Mode.SHADOW)
+    world = World(tmp_path, cheap_and_sure(), "on_demand", Mode.SHADOW, watched="cheapest")
     job = world.submit(batch(work_s=300.0))
     world.ends_well(job)
     assert world.offers_taken() == ["sure"]
@@ -60,8 +47,7 @@ def unsaid(name: str = "etl") -> JobSpec:
 
 def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path) -> None:
     """600 s of work at speed 1, on instances of speed 2, seen every 10 s."""
-    fast = SimulatedOffer(offer("fast", "on_demand", provider="simulated", speed=2.0, launch_s=30.0))
-    world = World(tmp_path, [fast])
+    world = World(tmp_path, [rentable("fast", "on_demand", speed=2.0)])
     job = world.submit(unsaid())
     world.until_all_end()
     learned = Learned(world.store)

@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
 from deploy.billing import Bill, usd
 from deploy.model.jobs import (
@@ -30,22 +27,20 @@ from deploy.model.tasks import Phase
 from deploy.model.transfers import Transfers
 from deploy.scheduler.chooser import Policies
 from deploy.scheduler.decider import Decider
-from deploy.scheduler.needs import need_of
+from deploy.scheduler.needs import Need, need_of
 from deploy.scheduler.placing import of_start, regions_of
 from deploy.scheduler.plans import Plans, Stand
 from deploy.server.admission import AdmissionError, admit
 from deploy.store.intents import IntentKind
-from envs.simulation.snapshot import Observation
 from envs.simulation.workflows.model import File, Stays
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
-from tests.deploy.scheduler.worlds import SETTINGS, World, cheap_and_sure, offer
+from tests.deploy.scheduler.worlds import SETTINGS, Stubborn, World, cheap_and_sure, rentable
 from tests.deploy.workflows import file, step, workflow
 
 
 def place(region: str, **facts: Any) -> SimulatedOffer:
-    available = facts.pop("available", lambda now_s: True)
-    common: dict[str, Any] = {"provider": "simulated", "region": region, "zone": "", "launch_s": 10.0}
-    return SimulatedOffer(offer(f"{region}/sure", "on_demand", **{**common, **facts}), available=available)
+    common = {"region": region, "zone": "", "launch_s": 10.0}
+    return rentable(f"{region}/sure", "on_demand", **{**common, **facts})
 
 
 def clusters(*regions: str, price_usd_hour: float = 1.0) -> list[SimulatedOffer]:
@@ -97,16 +92,6 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
     assert released == [("after", ["one"]), ("all", ["one", "two"])]
 
 
-class Stubborn(Policy):
-    name = "stubborn"
-
-    def __init__(self, cluster: int) -> None:
-        self.cluster = cluster
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.full(len(lanes), self.cluster)
-
-
 class Disobedient(World):
     """Its policy puts everything on the second cluster, also where that is forbidden."""
 
@@ -151,13 +136,10 @@ def test_private_data_are_read_in_their_region_whatever_the_policy_says(tmp_path
 def test_each_step_has_until_the_latest_moment_that_leaves_time_for_those_behind_it(tmp_path: Path) -> None:
     world = World(tmp_path, clusters("n"))
     flow = workflow(step("one", minutes=2.0), step("two", "one-out", minutes=5.0), deadline_s=1000.0)
-    job = world.store.jobs.get(world.submit(flow))
-    tasks = world.store.tasks.of_job(job.job_id)
-    needs = [need_of(job, task, [], job.submitted_s + 100.0, SETTINGS, start_s=50.0) for task in tasks]
+    one, two = needs(world, flow, start_s=50.0)
     # Of 1000 s 100 have gone; behind "one" come 300 s of work and 50 s to start it.
-    assert [need.slack_s for need in needs] == [550.0, 900.0]
-    assert [need.standard_s for need in needs] == [120.0, 300.0]
-    assert {need.kind for need in needs} == {"deadline"}
+    assert (one.kind, one.standard_s, one.slack_s) == ("deadline", 120.0, 550.0)
+    assert (two.kind, two.standard_s, two.slack_s) == ("deadline", 300.0, 900.0)
 
 
 def test_files_are_moved_from_where_their_step_ran(tmp_path: Path) -> None:
@@ -196,16 +178,6 @@ def test_a_step_that_fits_nowhere_is_refused_at_once() -> None:
     admit(workflow(*chain, deadline_s=1300.0), offers)
     with pytest.raises(AdmissionError, match="the deadline of 1200 s cannot be met"):
         admit(workflow(*chain, deadline_s=1200.0), offers)
-
-
-@pytest.mark.real
-def test_a_step_that_fails_too_often_fails_the_workflow_and_nothing_behind_it_starts(tmp_path: Path) -> None:
-    world = World(tmp_path, clusters("n"))
-    world.cloud.fails["flow"] = 3
-    job = world.submit(workflow(step("one"), step("two", "one-out"), max_user_failures=2))
-    assert world.why_failed(job) == "exit code 1"
-    assert {event.task for event in world.events("task.started")} == {"one"}
-    world.check_nothing_is_left()
 
 
 def test_what_is_left_of_a_workflow_is_planned_with_what_is_true_now() -> None:
@@ -327,7 +299,7 @@ def test_a_step_runs_where_its_files_are_if_all_else_is_equal(tmp_path: Path) ->
 
 @pytest.mark.real
 def test_where_only_spot_capacity_is_planned_a_deadline_keeps_all_places_open(tmp_path: Path) -> None:
-    fast = SimulatedOffer(replace(place("fast", speed=4.0).offer, market="spot", price_usd_hour=5.0))
+    fast = rentable("fast", region="fast", speed=4.0, price_usd_hour=5.0, launch_s=10.0)
     for deadline_s, expected in ((None, "fast"), (8000.0, "slow")):
         world = Planned(tmp_path / str(deadline_s), [place("slow"), fast], policy="cheapest")
         job = world.submit(workflow(step("one", minutes=20.0), deadline_s=deadline_s))
@@ -340,8 +312,25 @@ def bag(n_tasks: int, minutes: float, deadline_s: float | None, **changes: Any) 
     return JobSpec(name="bag", work=Bag(tasks=tasks, deadline_s=deadline_s), **changes)
 
 
+def needs(world: World, spec: JobSpec, start_s: float = 0.0) -> list[Need]:
+    """Of each of its tasks, 100 s after it was submitted."""
+    job = world.store.jobs.get(world.submit(spec))
+    now_s, tasks = job.submitted_s + 100.0, world.store.tasks.of_job(job.job_id)
+    return [need_of(job, task, [], now_s, SETTINGS, start_s=start_s) for task in tasks]
+
+
 def each_once(world: World, job: str, n_tasks: int) -> bool:
     return world.cloud.completions == {TaskKey(job, f"t{k}"): 1 for k in range(n_tasks)}
+
+
+FLOW = workflow(step("one"), step("two", "one-out"), max_user_failures=2)
+
+
+@pytest.mark.parametrize("spec", [FLOW, bag(1, 5.0, None, max_user_failures=2)], ids=["workflow", "bag"])
+def test_what_fails_too_often_fails_its_job_and_nothing_behind_it_starts(world: World, spec: JobSpec) -> None:
+    world.cloud.fails[spec.name] = 3
+    assert world.why_failed(world.submit(spec)) == "exit code 1"
+    assert len({event.task for event in world.events("task.started")}) == 1
 
 
 @pytest.mark.real
@@ -362,10 +351,9 @@ def test_the_net_takes_tasks_off_spot_capacity_in_time(tmp_path: Path) -> None:
     # One of two zones always has spot capacity, for 100 s: a try saves one checkpoint (60 s) of the 300 s of
     # work. On demand all of it takes 30 s of launch, 20 s of set-up and 300 s, so at first nothing stands in
     # the way of spot; after a try 290 s are left to do, and 360 s to do it in.
-    a, b = (offer(name, provider="simulated", launch_s=10.0) for name in "ab")
     zones = [
-        SimulatedOffer(a, available=lambda now_s: (now_s - 1_000_000) % 200 < 100),
-        SimulatedOffer(b, available=lambda now_s: (now_s - 1_000_000) % 200 >= 100),
+        rentable("a", available=lambda now_s: (now_s - 1_000_000) % 200 < 100, launch_s=10.0),
+        rentable("b", available=lambda now_s: (now_s - 1_000_000) % 200 >= 100, launch_s=10.0),
     ]
     world = World(tmp_path, [*zones, cheap_and_sure()[1]])
     job = world.submit(bag(4, 5.0, 460.0))
@@ -396,25 +384,15 @@ def test_a_killed_scheduler_goes_on_and_what_is_done_is_ended_once(world: World)
     assert stops == sorted([f"{job}:forget", *(f"{job}.t{k}.1" for k in range(12))])
 
 
-def test_one_command_that_fails_too_often_fails_the_bag_with_its_line(world: World) -> None:
-    world.cloud.fails["bag"] = 3
-    job = world.submit(bag(1, 5.0, None, max_user_failures=2))
-    assert world.why_failed(job) == "exit code 1"
-
-
 def test_a_task_needs_what_it_says_and_the_bag_is_time_critical(world: World) -> None:
     one = BagTask(name="small", command=("a",), minutes=2.0)
     other = BagTask(name="large", command=("b",), minutes=5.0, vcpus=3, memory_gib=6.0)
     work = Bag(tasks=(one, other), deadline_s=1000.0)
-    job = world.store.jobs.get(
-        world.submit(JobSpec(name="bag", work=work, resources=Resources(memory_gib=2.0)))
-    )
-    tasks = world.store.tasks.of_job(job.job_id)
-    needs = [need_of(job, task, [], job.submitted_s + 100.0, SETTINGS) for task in tasks]
-    assert [need.standard_s for need in needs] == [120.0, 300.0]
-    assert [(need.resources.vcpus, need.resources.memory_gib) for need in needs] == [(1, 2.0), (3, 6.0)]
-    assert [need.slack_s for need in needs] == [900.0, 900.0]
-    assert {need.kind for need in needs} == {"deadline"}
+    small, large = needs(world, JobSpec(name="bag", work=work, resources=Resources(memory_gib=2.0)))
+    assert (small.kind, small.standard_s, small.slack_s) == ("deadline", 120.0, 900.0)
+    assert (large.kind, large.standard_s, large.slack_s) == ("deadline", 300.0, 900.0)
+    assert (small.resources.vcpus, small.resources.memory_gib) == (1, 2.0)
+    assert (large.resources.vcpus, large.resources.memory_gib) == (3, 6.0)
 
 
 # Trainings with several clients: release and pre-warming, budgets, deadlines, where data lie.
@@ -460,19 +438,11 @@ def test_a_client_whose_budget_is_spent_leaves_and_the_others_go_on(tmp_path: Pa
     assert world.metric("clients_left_total") == 1
 
 
-@pytest.mark.real
-def test_a_training_that_needs_who_left_fails_with_one_line(tmp_path: Path) -> None:
-    world = TrainingWorld(tmp_path, cheap_and_sure(), a=500.0, b=500.0)
-    poor = A.model_copy(update={"budget_usd": 0.1})
-    job = world.submit(federated(5, poor, B, epoch_s=500.0, run_config={"quorum": "2"}))
-    why = "1 of 2 clients are left, 2 are needed: the budget of a is spent; raise it or lower the quorum"
-    assert world.why_failed(job) == why
-
-
 def test_a_budget_that_pays_no_round_at_all_is_known_before_anything_is_rented(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=500.0)
     job = world.submit(federated(5, A.model_copy(update={"budget_usd": 0.001}), epoch_s=500.0))
-    assert world.why_failed(job)
+    why = "0 of 1 clients are left, 1 are needed: the budget of a is spent; raise it or lower the quorum"
+    assert world.why_failed(job) == why
     assert world.cloud.machines == {}
 
 
@@ -493,8 +463,7 @@ def test_a_training_with_a_deadline_goes_to_sure_capacity_in_time(tmp_path: Path
 @pytest.mark.parametrize(("region", "goes_to"), [(None, "far"), ("near", "near")])
 def test_a_client_trains_where_its_data_are(tmp_path: Path, region: str | None, goes_to: str) -> None:
     offers = [
-        SimulatedOffer(offer(name, provider="simulated", region=name, price_usd_hour=price, launch_s=30.0))
-        for name, price in (("far", 0.1), ("near", 0.5))
+        rentable(name, region=name, price_usd_hour=price) for name, price in (("far", 0.1), ("near", 0.5))
     ]
     world = TrainingWorld(tmp_path, offers, a=100.0)
     world.submit(federated(2, A.model_copy(update={"region": region}), epoch_s=100.0))
@@ -511,12 +480,9 @@ def test_data_where_the_job_may_not_run_are_a_mistake() -> None:
 @pytest.mark.real
 def test_a_server_is_placed_like_a_client_and_replaced_each_time_it_is_taken(tmp_path: Path) -> None:
     """Spot capacity where it must run ends every 1500 s; clients elsewhere stay, and each round is done."""
-    facts: dict[str, Any] = {"provider": "simulated", "launch_s": 30.0}
     offers = [
-        SimulatedOffer(
-            offer("hub", region="hub", **facts), available=lambda now_s: (now_s - 1_000_000) % 1500 < 1450
-        ),
-        SimulatedOffer(offer("near", "on_demand", region="near", **facts)),
+        rentable("hub", available=lambda now_s: (now_s - 1_000_000) % 1500 < 1450, region="hub"),
+        rentable("near", "on_demand", region="near"),
     ]
     world = TrainingWorld(tmp_path, offers, a=300.0, b=300.0)
     clients = [one.model_copy(update={"region": "near"}) for one in (A, B)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.policy import Policy
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer, SimulatedRunner
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import SERVER, Flower, FlowerClient, JobSpec, TaskKey
@@ -15,30 +16,18 @@ from tests.deploy.scheduler.worlds import World
 
 @dataclass
 class Training:
-    """One application as it really is.
+    """One application as it really is."""
 
-    Attributes:
-        epochs_s: by task, at speed 1.
-        rounds: in all.
-        done: rounds that are finished.
-        began_s: when the present one did.
-        present_s: since when each task that is there is.
-        served: whether the server has a place of its own; nothing is delivered without it.
-        delivered_s: when each client of the present round did.
-        ended_s: when the last round did.
-    """
-
-    epochs_s: dict[str, float]
-    rounds: int
-    done: int = 0
-    began_s: float = 0.0
-    present_s: dict[str, float] = field(default_factory=dict)
-    delivered_s: dict[str, float] = field(default_factory=dict)
-    ended_s: float | None = None
-    served: bool = False
-    lost: int = 0
+    epochs_s: dict[str, float]  # by task, at speed 1
+    rounds: int  # in all
+    done: int = 0  # rounds that are finished
+    began_s: float = 0.0  # when the present one did
+    present_s: dict[str, float] = field(default_factory=dict)  # since when each task that is there is
+    delivered_s: dict[str, float] = field(default_factory=dict)  # when each client of this round did
+    ended_s: float | None = None  # when the last round did
+    served: bool = False  # whether the server has a place of its own; nothing is delivered without it
+    lost: int = 0  # how often the server was
     attempts: dict[str, int] = field(default_factory=dict)
-    tokens: dict[str, str] = field(default_factory=dict)
 
     def settle(self, now_s: float) -> None:
         while self.ended_s is None:
@@ -96,7 +85,6 @@ class RoundsRunner(SimulatedRunner):
         if training.attempts.get(name) != assignment.attempt and known:
             training.attempts[name] = assignment.attempt
             training.present_s[name] = now_s
-            training.tokens[name] = assignment.nodes[0].instance_id
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         self.cloud.settle()
@@ -160,10 +148,16 @@ class RoundsRunner(SimulatedRunner):
 class TrainingWorld(World):
     """A quick client and a slow one."""
 
-    def __init__(self, folder: Path, offers: list[SimulatedOffer], **epochs_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        offers: list[SimulatedOffer],
+        policy: str | Policy = "cheapest",
+        **epochs_s: float,
+    ) -> None:
         self.epochs_s = epochs_s
         self.trainings: dict[str, Training] = {}
-        super().__init__(folder, offers)
+        super().__init__(folder, offers, policy)
 
     def runs(self) -> RoundsRunner:
         return RoundsRunner(self.cloud, self.epochs_s, self.trainings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,19 @@ def batch(name: str = "job", work_s: float = 300.0, instances: int = 1, **change
 
 
 def cheap_and_sure(**spot: Any) -> list[SimulatedOffer]:
-    facts: dict[str, Any] = {"provider": "simulated", "launch_s": 30.0}
-    return [
-        SimulatedOffer(offer("spot", **facts), **spot),
-        SimulatedOffer(offer("sure", "on_demand", **facts)),
-    ]
+    return [SimulatedOffer(rentable("spot").offer, **spot), rentable("sure", "on_demand")]
+
+
+def rentable(
+    name: str,
+    market: Market = "spot",
+    available: Callable[[float], bool] = lambda _: True,
+    prices: Callable[[float], float] | None = None,
+    **facts: Any,
+) -> SimulatedOffer:
+    """An offer of the simulated cloud; the last two say what it is over time."""
+    made = offer(name, market, **{"provider": "simulated", "launch_s": 30.0, **facts})
+    return SimulatedOffer(made, available, prices)
 
 
 class World:
@@ -61,15 +68,16 @@ class World:
         self,
         folder: Path,
         offers: list[SimulatedOffer],
-        policy: str = "cheapest",
+        policy: str | Policy = "cheapest",
         mode: Mode = Mode.ACT,
         settings: SchedulerSettings = SETTINGS,
+        watched: str | Policy | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.clock = VirtualClock()
         self.cloud = SimulatedCloud(self.clock, offers)
         self.url = f"sqlite:///{folder / 'store.db'}"
-        self.policy, self.mode, self.settings = policy, mode, settings
+        self.acting, self.watched, self.mode, self.settings = policy, watched, mode, settings
         self.folder = folder
         self._opened: Store | None = None
         self.restart()
@@ -98,10 +106,16 @@ class World:
             part._providers = {"simulated": provider}
 
     def decides(self) -> Policies:
+        watched = None if self.watched is None else self._decider(self.watched)
+        return Policies(self._decider(self.acting), self.mode, watched)
+
+    def _decider(self, policy: str | Policy) -> Decider:
+        if isinstance(policy, Policy):
+            return Decider(policy)
         n_offers = len(self.cloud.offers)
-        market = load_market_policy(self.policy, n_offers)
+        market = load_market_policy(policy, n_offers)
         federated = load_federated_policy("round_cost", market, n_offers)
-        return Policies(Decider(combined(market, federated), components=market.components), self.mode)
+        return Decider(combined(market, federated), components=market.components)
 
     def runs(self) -> SimulatedRunner:
         return SimulatedRunner(self.cloud)
@@ -206,9 +220,21 @@ class Restless(Policy):
         return np.asarray(row * (n_offers + 1) + np.where(stay, n_offers, best), np.int64)
 
 
-class RestlessWorld(World):
-    def decides(self) -> Policies:
-        return replace(super().decides(), decides=Decider(Restless()))
+class Stubborn(Policy):
+    """Gives one answer to everything, or raises it."""
+
+    name = "stubborn"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        raise AssertionError("the live side asks one by one")
+
+    def act(self, observation: Observation) -> int:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
 
 
 def unexplained(decisions: Iterable[DecisionRecord]) -> list[str]:
