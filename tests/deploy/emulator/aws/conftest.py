@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
 from deploy.emulator.aws.emulator import App, AwsEmulator
 from deploy.emulator.aws.wire import group_of, subnet_of
+from deploy.emulator.faults import FaultConfig
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.emulator.transport import START_S, in_process, trace
@@ -38,12 +40,17 @@ def renting(**changes: Any) -> AwsConfig:
     return AwsConfig.model_validate({**content, **changes})
 
 
+Answer = dict[str, Any] | str | Callable[[dict[str, Any]], dict[str, Any]]
+
+
 class Clients:
-    """boto3's clients take a second to make: each is made once and talks to the emulator of the moment."""
+    """boto3's clients take a second to make: each is made once and talks to the cloud of the moment."""
 
     def __init__(self) -> None:
-        self._app: App | None = None
+        self.cloud: Cloud | None = None
         self._session = in_process(self._serve)
+        self._session.events.register("provide-client-params", self._note)
+        self._session.events.register("before-call", self._answer)
         self._made: dict[tuple[str, str, bool], Any] = {}
 
     def client(
@@ -57,18 +64,30 @@ class Clients:
         return self._made[key]
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
-        assert self._app is not None
-        return self._app(environ, start_response)
+        assert self.cloud is not None
+        return self.cloud.app(environ, start_response)
 
-    def talk_to(self, emulator: AwsEmulator) -> None:
-        self._app = App(emulator)
+    def _note(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        context["asked"] = dict(params)
+
+    def _answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[Any, Any] | None:
+        assert self.cloud is not None
+        self.cloud.called.add(f"{model.service_model.signing_name}:{model.name}")
+        return self.cloud.instead(model.name, context["asked"])
 
 
 CLIENTS = Clients()
 
 
 class Cloud:
-    """One emulator and how boto3 sees it."""
+    """One emulator and how boto3 sees it.
+
+    Attributes:
+        answers: by operation, what it answers instead, perhaps to what was asked: always, or once, if it is
+            the code of an error.
+        asked: parameters by operation, the latest last.
+        called: operations with their services, as policies name them.
+    """
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         content: dict[str, Any] = {
@@ -80,10 +99,29 @@ class Cloud:
             "folder": folder,
             **changes,
         }
+        self.answers: dict[str, Answer] = {}
+        self.asked: dict[str, list[dict[str, Any]]] = {}
+        self.called: set[str] = set()
         self.emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
-        CLIENTS.talk_to(self.emulator)
+        self.app = App(self.emulator)
         self.session = CLIENTS
+        self.session.cloud = self
         self.ec2 = self.session.client("ec2")
+
+    def instead(self, operation: str, asked: dict[str, Any]) -> tuple[Any, Any] | None:
+        """What boto3 gets without a call. None: the emulator answers."""
+        self.asked.setdefault(operation, []).append(asked)
+        given = self.answers.get(operation)
+        if given is None:
+            return None
+        if callable(given):
+            given = given(asked)
+        about = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RequestId": "instead"}
+        if isinstance(given, str):
+            del self.answers[operation]
+            about["HTTPStatusCode"] = 400
+            given = {"Error": {"Code": given, "Message": "It is so once."}}
+        return AWSResponse("", about["HTTPStatusCode"], {}, None), {"ResponseMetadata": about, **given}
 
     def provider(self, **changes: Any) -> AwsProvider:
         """One that rents here, as a scheduler that (re)starts makes it."""
@@ -120,6 +158,19 @@ class Cloud:
 
     def after(self, seconds: float) -> None:
         self.emulator.advance(seconds)
+
+    def now_s(self) -> float:
+        return self.emulator.world.now_s()
+
+    def go_wrong(self, **spell: Any) -> None:
+        """From now on, instead of what went wrong until now; nothing, if nothing is said."""
+        self.emulator.faults.change(FaultConfig.model_validate({"spells": [spell] if spell else []}))
+
+    def take(self, name: str) -> None:
+        """EC2 takes an instance away, and tells its end by the request only."""
+        world = self.emulator.world
+        world.interrupt(world.instances[name], 0.0)
+        world.instances[name].transition = "Server.SpotInstanceTermination"
 
 
 @pytest.fixture

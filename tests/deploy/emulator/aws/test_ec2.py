@@ -21,9 +21,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from deploy.emulator.ledger import total_usd
 from deploy.emulator.server import Server, serve
-from deploy.providers.aws.check import check
 from deploy.yamlfile import ConfigError
-from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
+from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud
 from tests.deploy.emulator.transport import START_S
 
 Make = Callable[..., Cloud]
@@ -145,15 +144,6 @@ def test_prices_follow_the_recording_also_before_the_start(recorded: Recorded) -
     assert not cloud.ec2.describe_spot_price_history(ProductDescriptions=["Windows"])["SpotPriceHistory"]
 
 
-def test_price_history_has_pages(recorded: Recorded) -> None:
-    cloud = recorded([(60 * k, 1, 0.2 + 0.001 * (k % 7)) for k in range(30)])
-    cloud.after(1700)
-    pages = cloud.ec2.get_paginator("describe_spot_price_history").paginate(
-        StartTime=datetime.fromtimestamp(START_S, UTC), PaginationConfig={"PageSize": 10}
-    )
-    assert [len(page["SpotPriceHistory"]) for page in pages] == [10, 10, 9]
-
-
 def test_capacity_runs_out_and_comes_back(make: Make) -> None:
     cloud = make(pools=[{**POOL, "spot_capacity": 2, "on_demand_capacity": 1}])
     first, _ = cloud.spot(), cloud.spot()
@@ -225,19 +215,6 @@ def test_on_demand_prices_are_for_sale(cloud: Cloud) -> None:
     assert (dimension["unit"], float(dimension["pricePerUnit"]["USD"])) == ("Hrs", 0.526)
 
 
-def test_an_account_in_which_all_is_right_but_a_type_that_is_not_offered(cloud: Cloud) -> None:
-    found = list(check(renting(), cloud.session))
-    parts = ("image", "subnets", "security group", "types", "quotas", "launch")
-    whats = {"credentials", "clock", "permissions", "instance profile", "spot role"}
-    assert {one.what for one in found} >= whats | {f"us-east-1 {part}" for part in parts}
-    # Without a server no answer has a date.
-    others = {one.what: one.text for one in found if one.verdict != "right"}
-    assert others == {"clock": "the answer has no date"}
-    assert not cloud.emulator.world.instances
-    other = check(renting(instance_types={"m5.large": {"quota": 1}}), cloud.session)
-    assert any("m5.large is not offered in us-east-1a" in one.text for one in other)
-
-
 # What goes wrong, and what is refused.
 
 
@@ -292,22 +269,6 @@ def test_in_a_spell_nothing_is_described_and_then_everything_again(make: Make) -
     cloud.after(900)
     assert cloud.emulator.faults.counts == {"empty": 1}
     assert cloud.state(name) == "terminated"
-
-
-@pytest.mark.real
-def test_a_spell_is_over_a_region_and_answers_with_any_code(make: Make) -> None:
-    spells = [
-        {"regions": ["us-west-2"], "actions": ["ec2:*"], "answer": "Unavailable"},
-        {"actions": ["ec2:RunInstances"], "end_s": START_S + 60, "answer": "SomethingThatIsNew"},
-    ]
-    cloud = make(faults={"spells": spells})
-    west = cloud.session.client("ec2", "us-west-2")
-    assert refusal(west.describe_instances)[:2] == ("Unavailable", 503)
-    assert refusal(cloud.run)[:2] == ("SomethingThatIsNew", 400)
-    assert cloud.ec2.describe_instances()["Reservations"] == []
-    cloud.after(60)
-    cloud.run()
-    assert refused(west.describe_instances) == "Unavailable"
 
 
 @pytest.mark.parametrize(

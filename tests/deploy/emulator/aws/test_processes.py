@@ -29,12 +29,10 @@ from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.node.metadata import Metadata
 from deploy.providers.aws import notices
 from deploy.providers.aws.check import check
-from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.providers.userdata import user_data
-from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.transport import START_S
 from tests.deploy.node.agents import ROOT, wait_until
@@ -360,30 +358,6 @@ def test_check_says_which_queue_or_rule_is_missing(cloud: Cloud) -> None:
     assert "no rule of EventBridge" in found(url).text
     assert found({"us-east-1": url}).verdict == "missing"
     assert found(None).verdict == "right"
-
-
-def test_queues_of_a_configuration(tmp_path: Path) -> None:
-    one = renting().model_dump(mode="json")
-    region = one["regions"]["us-east-1"]
-    west = {**region, "subnets": {"us-west-2a": region["subnets"][ZONE]}}
-
-    def load(queue: Any) -> AwsConfig:
-        content = {**one, "regions": {"us-east-1": region, "us-west-2": west}, "events_queue": queue}
-        path = tmp_path / "aws.yaml"
-        path.write_text(json.dumps(content))
-        return AwsConfig.load(path)
-
-    assert load("events").queues == {"us-east-1": "events", "us-west-2": "events"}
-    by_region = {"us-east-1": "a", "us-west-2": "https://sqs.us-west-2.amazonaws.com/1/b"}
-    assert load(by_region).queues == by_region
-    assert load(None).queues == {}
-    for wrong, word in (
-        ({"us-east-1": "a"}, "one for each of us-east-1, us-west-2"),
-        ("https://sqs.us-west-2.amazonaws.com/1/b", "a URL is of one region"),
-        ("a queue", "events_queue"),
-    ):
-        with pytest.raises(ConfigError, match=word):
-            load(wrong)
 
 
 def test_times_of_events_are_utc() -> None:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import socket
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore import exceptions as sdk
 
-from deploy.providers import cloud
+from deploy.providers import cloud as provider_calls
 from deploy.providers.aws import notices, prices, provider
 from deploy.providers.aws.check import check, quota_code, role_of
-from deploy.providers.aws.clients import MAKE_SPOT_ROLE, SPOT_ROLE, aws_errors, denied_permission, translated
+from deploy.providers.aws.clients import MAKE_SPOT_ROLE, aws_errors, denied_permission, translated
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
 from deploy.providers.cloud import AGAIN_S, MOST_LATE, Calls
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
-from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
+from tests.deploy.emulated import read_models_once
+from tests.deploy.emulator.aws.conftest import IMAGE, SPOT, TYPE, ZONE, Cloud, renting
+from tests.deploy.emulator.transport import START_S
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
 SOON_S = 0.3
 LONG_S = 30.0
 """No test waits so long; what hangs would."""
-SPOT = f"aws/{REGION}a/{TYPE}/spot"
 
 
 def hang(until: threading.Event) -> Callable[[], str]:
@@ -117,83 +116,44 @@ def test_kinds_of_errors_stay_what_they_are() -> None:
     assert isinstance(errors["b"], CapacityError)
 
 
-@contextmanager
-def endpoint(trickles: bool) -> Iterator[str]:
-    """It accepts, and never answers; or it answers a byte each tenth of a second, without an end."""
-    ending = threading.Event()
-    taken = socket.create_server(("127.0.0.1", 0))
-    taken.settimeout(0.1)
-
-    def trickle(connection: socket.socket) -> None:
-        with connection:
-            try:
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-                while not ending.wait(0.1):
-                    connection.sendall(b" ")
-            except OSError:
-                pass
-
-    def accept() -> None:
-        kept = []
-        while not ending.is_set():
-            try:
-                connection, _ = taken.accept()
-            except TimeoutError:
-                continue
-            kept.append(connection)
-            if trickles:
-                threading.Thread(target=trickle, args=(connection,), daemon=True).start()
-        for connection in kept:
-            connection.close()
-
-    accepting = threading.Thread(target=accept, daemon=True)
-    accepting.start()
-    try:
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
-    finally:
-        ending.set()
-        accepting.join()
-        taken.close()
-
-
 @pytest.fixture
-def config(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
+def config(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
     """Short time limits."""
-    for module in (cloud, notices, prices, provider):
+    for module in (provider_calls, notices, prices, provider):
         for name in ("LOOK_S", "QUEUE_S", "CHANGE_S"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, SOON_S)
-    return make_config(tmp_path, events_queue="spotweave-events")
+    return renting(events_queue="events")
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("trickles", [False, True])
-def test_no_method_waits_for_an_endpoint_that_hangs(config: AwsConfig, trickles: bool) -> None:
-    with endpoint(trickles) as url:
-        session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x")
-        hung = AwsProvider(config.model_copy(update={"endpoint_url": url}), session)
-        began_s = time.monotonic()
-        with pytest.raises(ProviderError, match=r"spot prices: no answer within"):
-            hung.offers()
-        with pytest.raises(ProviderError, match=r"instances: no answer within"):
-            hung.describe(DEPLOYMENT)
-        with pytest.raises(ProviderError, match=r"nothing is seen"):
-            hung.launch(request(SPOT))
-        with pytest.raises(ProviderError, match=r"no answer within"):
-            hung.terminate(["i-0123456789abcdef0"])
-        fresh = AwsProvider(config.model_copy(update={"endpoint_url": url}), session)
-        with pytest.raises(ProviderError, match=r"launch: no answer within"):
-            fresh.launch(request(SPOT))
-        assert time.monotonic() - began_s < LONG_S
-        # Ending the process does not wait for them either.
-        assert all(one.daemon for one in threading.enumerate() if one.name.startswith("aws "))
+def test_no_method_waits_for_a_region_that_hangs(
+    cloud: Cloud, config: AwsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = threading.Event()
+    monkeypatch.setattr(cloud, "instead", lambda operation, asked: hang(until)())
+    hung, fresh = (AwsProvider(config, cloud.session) for _ in range(2))
+    began_s = time.monotonic()
+    with pytest.raises(ProviderError, match=r"spot prices: no answer within"):
+        hung.offers()
+    with pytest.raises(ProviderError, match=r"instances: no answer within"):
+        hung.describe(DEPLOYMENT)
+    with pytest.raises(ProviderError, match=r"nothing is seen"):
+        hung.launch(request(SPOT))
+    with pytest.raises(ProviderError, match=r"no answer within"):
+        hung.terminate(["i-0123456789abcdef0"])
+    with pytest.raises(ProviderError, match=r"launch: no answer within"):
+        fresh.launch(request(SPOT))
+    assert time.monotonic() - began_s < LONG_S
+    # Ending the process does not wait for them either.
+    assert all(one.daemon for one in threading.enumerate() if one.name.startswith("aws "))
+    until.set()
 
 
-def test_a_queue_that_hangs_only_warns(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_hangs_only_warns(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     until = threading.Event()
     monkeypatch.setattr(notices, "QUEUE_S", SOON_S)
     monkeypatch.setattr(notices, "queue_url", lambda sqs, queue: hang(until)())
-    made = AwsProvider(make_config(tmp_path, events_queue="spotweave-events"), aws.session())
+    made = cloud.provider(events_queue="events")
     launched = made.launch(request(SPOT))
     assert [one.instance_id for one in made.describe(DEPLOYMENT)] == [launched.instance_id]
     until.set()
@@ -296,47 +256,39 @@ def test_what_no_service_answered_is_named(error: Exception, kind: type[Provider
 
 OPEN_TO_ALL = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 FOR_ARM = {"State": "available", "Architecture": "arm64"}
-OFFERED = [{"InstanceType": TYPE, "Location": f"{REGION}{zone}"} for zone in "ab"]
+LATE = {
+    "Arn": "arn:aws:iam::123456789012:user/me",
+    "ResponseMetadata": {"HTTPHeaders": {"date": "Sun, 15 Jun 2025 15:00:00 GMT"}},
+}
 DENIED = {
     "EvaluationResults": [{"EvalActionName": "ec2:TerminateInstances", "EvalDecision": "explicitDeny"}],
     "IsTruncated": False,
 }
-QUOTA = {"Quota": {"QuotaCode": "L-1", "Value": 32.0}}
 
 
 @pytest.fixture
-def right(aws: FakeAws, tmp_path: Path) -> AwsConfig:
-    """An account in which everything is right."""
-    right = make_config(tmp_path, instance_profile="spotweave-node")
-    iam = boto3.client("iam", region_name=REGION)
+def right(cloud: Cloud) -> AwsConfig:
+    """Of an account in which everything is right."""
+    iam = cloud.session.client("iam")
     iam.create_role(RoleName="spotweave-node", AssumeRolePolicyDocument="{}")
-    iam.create_role(RoleName=SPOT_ROLE, AssumeRolePolicyDocument="{}")
     iam.create_instance_profile(InstanceProfileName="spotweave-node")
     iam.add_role_to_instance_profile(InstanceProfileName="spotweave-node", RoleName="spotweave-node")
-    group = right.regions[REGION].security_group
-    pair = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    ec2 = boto3.client("ec2", region_name=REGION)
-    rules = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"]
-    if not any(rule["UserIdGroupPairs"] for rule in rules):
-        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[pair])
-    aws.answers["GetServiceQuota"] = QUOTA
-    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
-    return right
+    return renting(instance_profile="spotweave-node")
 
 
-def having(verdict: str, aws: FakeAws, right: AwsConfig) -> list[Finding]:
-    return [one for one in check(right, aws.session()) if one.verdict == verdict]
+def having(verdict: str, cloud: Cloud, right: AwsConfig) -> list[Finding]:
+    return [one for one in check(right, cloud.session) if one.verdict == verdict]
 
 
-def test_rights_are_asked_for_with_what_they_are_needed_on(aws: FakeAws, right: AwsConfig) -> None:
-    list(check(right, aws.session(), deployment="sw-1"))
-    asked = {one["ActionNames"][0]: one["ResourceArns"] for one in aws.asked["SimulatePrincipalPolicy"]}
-    assert asked["ec2:TerminateInstances"] == [f"arn:aws:ec2:{REGION}:123456789012:instance/*"]
+def test_rights_are_asked_for_with_what_they_are_needed_on(cloud: Cloud, right: AwsConfig) -> None:
+    list(check(right, cloud.session, deployment="sw-1"))
+    asked = {one["ActionNames"][0]: one["ResourceArns"] for one in cloud.asked["SimulatePrincipalPolicy"]}
+    assert asked["ec2:TerminateInstances"] == ["arn:aws:ec2:us-east-1:123456789012:instance/*"]
     assert asked["iam:PassRole"] == ["arn:aws:iam::123456789012:role/spotweave-node"]
     # The launch that is tried is one as the scheduler makes it: tagged, from these images, encrypted.
-    launch = aws.asked["RunInstances"][-1]
+    launch = cloud.asked["RunInstances"][-1]
     assert launch["DryRun"]
-    assert launch["ImageId"] == right.regions[REGION].image
+    assert launch["ImageId"] == IMAGE
     assert launch["BlockDeviceMappings"][0]["Ebs"]["Encrypted"]
     assert launch["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
     tags = {one["ResourceType"]: one["Tags"] for one in launch["TagSpecifications"]}
@@ -346,68 +298,60 @@ def test_rights_are_asked_for_with_what_they_are_needed_on(aws: FakeAws, right: 
 @pytest.mark.parametrize(
     ("operation", "breaks", "what", "word"),
     [
-        ("DescribeImages", {"Images": [FOR_ARM]}, f"{REGION} image", "is for arm64"),
+        ("DescribeImages", {"Images": [FOR_ARM]}, "us-east-1 image", "is for arm64"),
         ("GetCallerIdentity", "InvalidClientTokenId", "credentials", "does not accept these credentials"),
+        ("GetCallerIdentity", LATE, "clock", "synchronise it (NTP)"),
         ("SimulatePrincipalPolicy", DENIED, "permissions", "may not ec2:TerminateInstances"),
-        ("RunInstances", "UnauthorizedOperation", f"{REGION} launch", "may not ec2:RunInstances"),
-        ("DescribeImages", "InvalidAMIID.NotFound", f"{REGION} image", "not there, or not shared"),
+        ("RunInstances", "UnauthorizedOperation", "us-east-1 launch", "may not ec2:RunInstances"),
+        ("DescribeImages", "InvalidAMIID.NotFound", "us-east-1 image", "not there, or not shared"),
         (
-            *("DescribeInstanceTypeOfferings", {"InstanceTypeOfferings": OFFERED}, f"{REGION} types"),
-            f"{OTHER} is not offered in {REGION}a, {REGION}b",
+            *("DescribeInstanceTypeOfferings", {"InstanceTypeOfferings": []}, "us-east-1 types"),
+            f"{TYPE} is not offered in us-east-1a, us-east-1b",
         ),
         ("GetRole", "NoSuchEntity", "spot role", MAKE_SPOT_ROLE),
-        ("GetServiceQuota", {"Quota": {"Value": 0.0}}, f"{REGION} quotas", "ask for at least 2"),
+        ("GetServiceQuota", {"Quota": {"Value": 0.0}}, "us-east-1 quotas", "ask for at least 4"),
         ("GetInstanceProfile", "NoSuchEntity", "instance profile", "create it"),
         (
             *("DescribeSecurityGroups", {"SecurityGroups": [{"IpPermissions": [OPEN_TO_ALL]}]}),
-            *(f"{REGION} security group", "lets in everyone"),
+            *("us-east-1 security group", "lets in everyone"),
         ),
-        ("DescribeSubnets", {"Subnets": []}, f"{REGION} subnets", "is not in this account"),
+        ("DescribeSubnets", {"Subnets": []}, "us-east-1 subnets", "is not in this account"),
     ],
 )
 def test_what_is_missing_is_named(
-    aws: FakeAws, right: AwsConfig, operation: str, breaks: Any, what: str, word: str
+    cloud: Cloud, right: AwsConfig, operation: str, breaks: dict[str, Any] | str, what: str, word: str
 ) -> None:
-    if isinstance(breaks, str):
-        aws.failures[operation] = [breaks]
-    else:
-        aws.answers[operation] = breaks
-    named = having("missing", aws, right)
+    cloud.answers[operation] = breaks
+    named = having("missing", cloud, right)
     assert {one.what for one in named} == {what}
     assert word in named[0].text
     assert all("\n" not in one.text for one in named)
 
 
-def test_a_wrong_clock_is_named(aws: FakeAws, right: AwsConfig) -> None:
-    made = {one.what: one for one in check(right, aws.session(), lambda: time.time() + 400)}
-    assert made["clock"].verdict == "missing"
-    assert "+4" in made["clock"].text
-
-
-def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path) -> None:
-    right = AwsConfig.load(write_config(tmp_path, endpoint_url="http://127.0.0.1:9"))
-    (said,) = right.check("")
+def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    read_models_once(monkeypatch)
+    (said,) = renting(endpoint_url="http://127.0.0.1:9").check("")
     assert (said.what, said.verdict) == ("credentials", "missing")
     assert "\n" not in said.text
     assert "cannot be reached" in said.text
 
 
-def test_what_may_not_be_looked_at_is_unknown(aws: FakeAws, right: AwsConfig) -> None:
-    aws.failures["SimulatePrincipalPolicy"] = ["AccessDenied"]
-    aws.failures["DescribeSubnets"] = ["UnauthorizedOperation"]
-    unknown = {one.what: one.text for one in having("unknown", aws, right)}
+def test_what_may_not_be_looked_at_is_unknown(cloud: Cloud, right: AwsConfig) -> None:
+    cloud.answers |= {"SimulatePrincipalPolicy": "AccessDenied", "DescribeSubnets": "UnauthorizedOperation"}
+    unknown = {one.what: one.text for one in having("unknown", cloud, right)}
     assert "permissions" in unknown
-    assert "ec2:DescribeSubnets" in unknown[f"{REGION} subnets"]
+    assert "ec2:DescribeSubnets" in unknown["us-east-1 subnets"]
 
 
-def test_details_of_spot_offers_and_why_there_are_no_scores(aws: FakeAws, tmp_path: Path) -> None:
-    right = AwsConfig.load(write_config(tmp_path))
-    aws.set_price(0.06, 1_760_000_000.0)
-    aws.failures["GetSpotPlacementScores"] = ["UnauthorizedOperation"] * 2
-    provider = AwsProvider(right, aws.session())
-    found, notes = right.details(provider, provider.offers(), time.time())
-    assert set(found) == {name for name in right.places() if name.endswith("/spot")}
-    assert all(one["score"] is None for one in found.values())
+def test_details_of_spot_offers_and_why_there_are_no_scores(cloud: Cloud) -> None:
+    right, provider = renting(), cloud.provider()
+    cloud.answers["GetSpotPlacementScores"] = "UnauthorizedOperation"
+    found, notes = right.details(provider, provider.offers(), START_S)
+    assert {name: one["score"] for name, one in found.items()} == {
+        name: None for name in right.places() if name.endswith("/spot")
+    }
     assert notes
     assert all(line.startswith("no placement score: ") for line in notes)
 
@@ -425,6 +369,19 @@ def test_the_role_behind_a_session() -> None:
     assert role_of("arn:aws:iam::123:user/me") == "arn:aws:iam::123:user/me"
 
 
+QUEUE_URL = "https://sqs.us-west-2.amazonaws.com/1/b"
+
+
+def load(folder: Path, **changes: Any) -> AwsConfig:
+    """From a file, of two regions."""
+    content = renting().model_dump(mode="json")
+    east = content["regions"]["us-east-1"]
+    content["regions"]["us-west-2"] = {**east, "subnets": {"us-west-2a": east["subnets"][ZONE]}}
+    path = folder / "aws.yaml"
+    path.write_text(json.dumps({**content, **changes}))
+    return AwsConfig.load(path)
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
@@ -433,15 +390,24 @@ def test_the_role_behind_a_session() -> None:
         ({"instance_types": {"x9.large": {"quota": 1}}}, "x9.large"),
         ({"tags": {"aws:x": "1"}}, "reserved"),
         ({"node": {"scheduler_url": "http://10.0.0.1:8443"}}, "scheduler_url"),
+        ({"events_queue": {"us-east-1": "a"}}, "one for each of us-east-1, us-west-2"),
+        ({"events_queue": QUEUE_URL}, "a URL is of one region"),
+        ({"events_queue": "a queue"}, "events_queue"),
     ],
 )
-def test_a_mistake_is_one_line(aws: FakeAws, tmp_path: Path, changes: dict[str, Any], word: str) -> None:
-    path = write_config(tmp_path, **changes)
+def test_a_mistake_is_one_line(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word) as caught:
-        AwsConfig.load(path).prices()
+        load(tmp_path, **changes).prices()
     assert "\n" not in str(caught.value)
 
 
-def test_the_example_configuration_is_one(tmp_path: Path) -> None:
+def test_queues_of_a_configuration(tmp_path: Path) -> None:
+    assert load(tmp_path, events_queue="a").queues == {"us-east-1": "a", "us-west-2": "a"}
+    by_region = {"us-east-1": "a", "us-west-2": QUEUE_URL}
+    assert load(tmp_path, events_queue=by_region).queues == by_region
+    assert load(tmp_path).queues == {}
+
+
+def test_the_example_configuration_is_one() -> None:
     right = AwsConfig.load(Path(__file__).parents[4] / "configs" / "deploy" / "aws_offers.yaml")
     assert right.prices().usd_hour("us-east-1", "g4dn.xlarge") == 0.526

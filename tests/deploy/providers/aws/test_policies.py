@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from deploy.objects.location import Bucket
@@ -23,16 +20,16 @@ from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.policies import LONGEST, Scope, actions, length, node, operator, scheduler
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
-from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
+from tests.deploy.emulator.aws.conftest import ON_DEMAND, SPOT, TYPE, Cloud, renting
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
 IMPLIED = {"ec2:CreateTags", "iam:PassRole"}
 # Permission by call, where they are not called the same.
 PERMISSIONS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage", "s3:ListObjectsV2": "s3:ListBucket"}
-QUEUE = "spotweave-events"
+QUEUE = "events"
 BUCKET = Bucket("spotweave-checkpoints", "here")
-SPOT = f"aws/{REGION}a/{TYPE}/spot"
+REGION = "us-east-1"
 ACCOUNT = "123456789012"
 OURS = {"aws:RequestedRegion": REGION, "aws:ResourceAccount": ACCOUNT}
 EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}:"
@@ -77,10 +74,20 @@ def _listed(value: Any) -> list[str]:
 
 
 @pytest.fixture
-def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
-    iam = boto3.client("iam", region_name=REGION)
-    iam.create_instance_profile(InstanceProfileName="spotweave-node")
-    return make_config(tmp_path, events_queue=QUEUE, instance_profile="spotweave-node", key_name="mine")
+def cloud(make: Callable[..., Cloud]) -> Cloud:
+    """With all that the configuration names."""
+    made = make(buckets=[BUCKET.name])
+    made.session.client("iam").create_instance_profile(InstanceProfileName="spotweave-node")
+    made.ec2.create_key_pair(KeyName="mine")
+    sqs = made.session.client("sqs")
+    sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName=QUEUE)["QueueUrl"], MessageBody="no event")
+    made.called.clear()
+    return made
+
+
+@pytest.fixture
+def config() -> AwsConfig:
+    return renting(events_queue=QUEUE, instance_profile="spotweave-node", key_name="mine")
 
 
 @pytest.fixture
@@ -88,22 +95,19 @@ def scope(config: AwsConfig) -> Scope:
     return Scope(config, "aws", ACCOUNT, DEPLOYMENT, (BUCKET,), (BUCKET,))
 
 
-def _work(aws: FakeAws, config: AwsConfig) -> None:
-    """Everything that a scheduler does, on every path that calls EC2."""
-    boto3.client("ec2", region_name=REGION).create_key_pair(KeyName="mine")
-    provider = AwsProvider(config, aws.session())
+def _work(cloud: Cloud, config: AwsConfig) -> None:
+    """Everything that a scheduler does, on every path that calls AWS."""
+    provider = AwsProvider(config, cloud.session, cloud.now_s)
     provider.offers()
     spot = provider.launch(request(SPOT))
-    owned = provider.launch(request(f"aws/{REGION}a/{TYPE}/on_demand"))
-    aws.interrupt(spot.instance_id, time.time())
-    sqs = boto3.client("sqs", region_name=REGION)
-    sqs.send_message(QueueUrl=sqs.create_queue(QueueName=QUEUE)["QueueUrl"], MessageBody="no event")
+    owned = provider.launch(request(ON_DEMAND))
+    cloud.take(spot.instance_id)
+    cloud.after(5)
     provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
     provider.terminate([owned.instance_id, "i-00000000000000000"])
     provider.close()
-    boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
-    objects = S3Objects(Clients(session=aws.session()), BUCKET)
+    objects = S3Objects(Clients(session=cloud.session), BUCKET)
     objects.put("job/a", b"content")
     objects.put("job/a", b"content")
     assert objects.names("job/") == ["job/a"]
@@ -111,33 +115,30 @@ def _work(aws: FakeAws, config: AwsConfig) -> None:
     assert objects.get("job/a") is None
 
 
-def _operate(aws: FakeAws, config: AwsConfig) -> None:
+def _operate(cloud: Cloud, config: AwsConfig) -> None:
     """Everything that a person does with the commands."""
-    boto3.client("sqs", region_name=REGION).create_queue(QueueName=QUEUE)
-    aws.answers["GetServiceQuota"] = {"Quota": {"Value": 32.0}}
-    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
-    aws.answers["GetSpotPlacementScores"] = {"SpotPlacementScores": []}
-    aws.answers["GetProducts"] = {"PriceList": []}
-    list(check(config, aws.session()))
-    boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
-    assert [one.verdict for one in check_bucket(Clients(session=aws.session()), BUCKET)] == ["right"]
-    provider = AwsProvider(config, aws.session())
-    config.details(provider, provider.offers(), time.time())
+    list(check(config, cloud.session))
+    assert [one.verdict for one in check_bucket(Clients(session=cloud.session), BUCKET)] == ["right"]
+    provider = AwsProvider(config, cloud.session, cloud.now_s)
+    config.details(provider, provider.offers(), cloud.now_s())
     pricing, ec2 = (provider.clients.get(service, REGION) for service in ("pricing", "ec2"))
     with pytest.raises((ValueError, ProviderError)):
         refreshed(pricing, ec2, [REGION], [TYPE], date(2026, 1, 1))
 
 
-@pytest.mark.real
-def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, config: AwsConfig, scope: Scope) -> None:
-    _work(aws, config)
-    assert {PERMISSIONS.get(call, call) for call in aws.calls} | IMPLIED == set(actions(scheduler(scope)))
+def calls(cloud: Cloud) -> set[str]:
+    """Permissions that were made use of."""
+    return {PERMISSIONS.get(call, call) for call in cloud.called}
 
 
-def test_the_operator_may_check_and_no_more(aws: FakeAws, config: AwsConfig, scope: Scope) -> None:
-    _operate(aws, config)
-    calls = {PERMISSIONS.get(call, call) for call in aws.calls}
-    assert calls - set(actions(scheduler(scope))) == set(actions(operator()))
+def test_the_scheduler_may_do_what_it_does_and_no_more(cloud: Cloud, config: AwsConfig, scope: Scope) -> None:
+    _work(cloud, config)
+    assert calls(cloud) | IMPLIED == set(actions(scheduler(scope)))
+
+
+def test_the_operator_may_check_and_no_more(cloud: Cloud, config: AwsConfig, scope: Scope) -> None:
+    _operate(cloud, config)
+    assert calls(cloud) - set(actions(scheduler(scope))) == set(actions(operator()))
 
 
 def tagged_as(kind: str, specifications: list[dict[str, Any]]) -> dict[str, str]:
@@ -174,18 +175,17 @@ def _launch(sent: dict[str, Any], template: dict[str, Any], template_name: str) 
 
 
 @pytest.fixture
-def launch(aws: FakeAws, config: AwsConfig) -> list[Request]:
+def launch(cloud: Cloud, config: AwsConfig) -> list[Request]:
     """The requests of a launch as the provider makes it."""
-    _work(aws, config)
-    made = aws.asked["CreateLaunchTemplate"][0]
-    return list(_launch(aws.asked["RunInstances"][0], made["LaunchTemplateData"], "lt-0123"))
+    _work(cloud, config)
+    made = cloud.asked["CreateLaunchTemplate"][0]
+    return list(_launch(cloud.asked["RunInstances"][0], made["LaunchTemplateData"], "lt-0123"))
 
 
-@pytest.mark.real
-def test_a_launch_of_ours_is_allowed(aws: FakeAws, scope: Scope, launch: list[Request]) -> None:
+def test_a_launch_of_ours_is_allowed(cloud: Cloud, scope: Scope, launch: list[Request]) -> None:
     policy = scheduler(scope)
     assert [one for one in launch if not allowed(policy, *one)] == []
-    template = aws.asked["CreateLaunchTemplate"][0]
+    template = cloud.asked["CreateLaunchTemplate"][0]
     context = {"aws:RequestedRegion": REGION} | tagged_as("RequestTag", template["TagSpecifications"])
     assert allowed(policy, "ec2:CreateLaunchTemplate", f"{EC2}launch-template/*", context)
     of_template = {"aws:RequestedRegion": REGION, "ec2:CreateAction": "CreateLaunchTemplate"}
@@ -210,7 +210,6 @@ SPOILED: list[tuple[str, str, str | None]] = [
 ]
 
 
-@pytest.mark.real
 def test_a_launch_that_is_not_ours_is_refused(scope: Scope, launch: list[Request]) -> None:
     policy = scheduler(scope)
     for about, key, value in SPOILED:
@@ -284,8 +283,8 @@ def test_nodes_may_use_the_place_of_spark_alone(scope: Scope) -> None:
     assert not allowed(policy, "s3:GetObject", "arn:aws:s3:::spotweave-checkpoints/a", OURS)
 
 
-def test_policies_are_ones_that_iam_takes(aws: FakeAws, scope: Scope) -> None:
-    iam = boto3.client("iam", region_name=REGION)
+def test_policies_are_ones_that_iam_takes(cloud: Cloud, scope: Scope) -> None:
+    iam = cloud.session.client("iam")
     for k, policy in enumerate((scheduler(scope), operator(), node(scope))):
         iam.create_policy(PolicyName=f"p{k}", PolicyDocument=json.dumps(policy))
         assert length(policy) < LONGEST
