@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from deploy.scheduler import actions, chooser, loop, observer, retries
+from deploy.server.deciding import Deciders
 from deploy.store.store import Store
 
 
@@ -34,6 +35,12 @@ def _drop(*_: Any) -> Any:
 
 def _raise(event: str, **_: Any) -> None:
     raise AssertionError(event)
+
+
+@pytest.fixture(scope="session")
+def deciders() -> Deciders:
+    """The released policy, and the rule for rounds."""
+    return Deciders.load("multicloud", "round_cost")
 
 
 @pytest.fixture

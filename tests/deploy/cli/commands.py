@@ -29,6 +29,12 @@ def spotweave(*arguments: str | Path, env: Mapping[str, str] | None = None) -> R
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments], env=env)
 
 
+def out(result: Result) -> str:
+    """What a command that succeeds prints."""
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
 def refusal(result: Result) -> str:
     """The one line with which a command refuses."""
     assert result.exit_code == 2, result.output

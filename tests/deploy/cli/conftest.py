@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from deploy.security.tokens import Role
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
+from tests.deploy.cli.commands import spotweave
 from tests.deploy.server.service import Service, make_service
 
 
@@ -34,6 +37,14 @@ def rules() -> Deciders:
 @pytest.fixture
 def service(tmp_path: Path, store: Store, rules: Deciders) -> Service:
     return make_service(tmp_path, store, rules, poll_s=0.05)
+
+
+@pytest.fixture
+def run(service: Service, url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A submitter's commands."""
+    monkeypatch.setenv("SPOTWEAVE_SERVER", url)
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
+    return spotweave
 
 
 @pytest.fixture

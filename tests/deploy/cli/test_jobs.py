@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 import spotweave as package
 from deploy.cli import client as client_module
@@ -23,7 +22,7 @@ from deploy.security.tokens import Role
 from deploy.server import views
 from deploy.store.decisions import CandidateRecord
 from deploy.store.store import Store
-from tests.deploy.cli.commands import ROOT, refusal, spotweave
+from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, SCRIPT, Service, decide
 from tests.deploy.store.cases import add_job, request
@@ -32,32 +31,12 @@ from tests.deploy.workflows import step, workflow
 RESULTS = {"results/pi.json": b"3.14", "logs/driver-1.log": b"hello\n"}
 
 
-@pytest.fixture(autouse=True)
-def _of_a_submitter(service: Service, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTWEAVE_SERVER", url)
-    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
-    monkeypatch.setattr(client_module, "_POLL_S", 0.01)
+pytestmark = pytest.mark.usefixtures("run")
 
 
 @pytest.fixture
 def job_id(service: Service) -> str:
     return service.submitted()
-
-
-def out(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return str(result.stdout)
-
-
-def end(store: Store, job_id: str, state: JobState = JobState.SUCCEEDED, at_s: float = NOW) -> None:
-    with store.transaction():
-        store.jobs.set_state(job_id, state, at_s, "as the test says")
-
-
-def begin(service: Service, job_id: str, printed: bytes) -> None:
-    with service.store.transaction():
-        attempt = service.store.tasks.begin(TaskKey(job_id, "main"), [], NOW)
-    service.scheduler.printed["main", attempt] = printed
 
 
 def leave(store: Store, job_id: str) -> None:
@@ -70,20 +49,14 @@ def leave(store: Store, job_id: str) -> None:
 def test_status_is_one_screen_about_where_a_job_is_and_why(
     service: Service, store: Store, job_id: str
 ) -> None:
-    begin(service, job_id, b"")
+    service.begin(job_id)
     request(store, "i-1", offer("spot"), job_id, NOW)
     decide(store, job_id, CandidateRecord("spot", {}))
     shown = out(spotweave("status", job_id[:-1]))
     assert shown.splitlines()[0] == f"{job_id}  pending"
-    for words in (
-        "spark-batch, hello.py",
-        "by the submitter",
-        "attempt 1",
-        "main on spot",
-        "main goes to spot",
-    ):
-        assert words in shown
-    end(store, job_id, JobState.FAILED)
+    words = ("spark-batch, hello.py", "by the submitter", "attempt 1", "main on spot", "main goes to spot")
+    assert all(one in shown for one in words), shown
+    service.end(job_id)
     assert "failed: as the test says" in out(spotweave("status", job_id))
     assert json.loads(out(spotweave("status", job_id, "--json")))["state"] == "failed"
 
@@ -101,31 +74,30 @@ def test_the_screen_stays_one_for_a_thousand_tasks_and_obeys_none(store: Store) 
     assert "\x1b" not in out(spotweave("explain", "many-1"))
 
 
-@pytest.mark.parametrize(
-    ("state", "ended_s", "told"),
-    [
+def test_a_list_says_of_each_deadline_whether_it_was_met(service: Service) -> None:
+    work = {"kind": "spark-batch", "script": "hello.py", "deadline_s": 600.0}
+    told = {}
+    for state, ended_s, words in (
         (JobState.SUCCEEDED, 100.0, "met, 8m20s left"),
         (JobState.SUCCEEDED, 750.0, "late by 2m30s"),
         (JobState.FAILED, 100.0, "not met"),
         (JobState.FAILED, 750.0, "late by 2m30s"),
         (JobState.CANCELLED, 750.0, "-"),
-    ],
-)
-def test_a_list_says_of_each_deadline_whether_it_was_met(
-    service: Service, store: Store, state: JobState, ended_s: float, told: str
-) -> None:
-    work = {"kind": "spark-batch", "script": "hello.py", "deadline_s": 600.0}
-    end(store, service.submitted(spec={"name": "hello", "work": work}), state, NOW + ended_s)
-    heading, row = out(spotweave("jobs")).splitlines()
+    ):
+        job_id = service.submitted(spec={"name": "hello", "work": work})
+        service.end(job_id, state, NOW + ended_s)
+        told[job_id] = words
+    heading, *rows = out(spotweave("jobs")).splitlines()
     at = heading.index("DEADLINE")
-    assert row[at:].startswith(f"{told} ")
+    assert len(rows) == len(told)
+    assert all(row[at:].startswith(f"{told[row.split()[0]]} ") for row in rows), rows
 
 
 def test_logs_are_printed_whole_or_by_their_end(service: Service, job_id: str) -> None:
     waits = spotweave("logs", job_id)
     assert out(waits) == ""
     assert "main has not been started yet" in waits.stderr
-    begin(service, job_id, b"one\ntwo\n\x1b[2J")
+    service.begin(job_id, b"one\ntwo\n\x1b[2J")
     assert out(spotweave("logs", job_id)) == "one\ntwo\n␛[2J"
     assert out(spotweave("logs", job_id, "--tail", "2")) == "two\n␛[2J"
     assert "has had no attempt 3: its latest is 1" in refusal(spotweave("logs", job_id, "--attempt", "3"))
@@ -133,22 +105,19 @@ def test_logs_are_printed_whole_or_by_their_end(service: Service, job_id: str) -
 
 
 def test_a_followed_log_goes_on_with_the_next_attempt_until_the_job_ends(
-    service: Service, store: Store, job_id: str, monkeypatch: pytest.MonkeyPatch
+    service: Service, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose() -> None:
-        with store.transaction():
-            store.tasks.report(TaskReport(TaskKey(job_id, "main"), 1, Phase.LOST), NOW)
-
     def print_more(text: bytes) -> None:
         service.scheduler.printed["main", 1] += text
 
     steps: list[Callable[[], object]] = [
-        lambda: begin(service, job_id, b"one\n"),
+        lambda: service.begin(job_id, b"one\n"),
         lambda: print_more(b"two\n"),
-        lose,
-        lambda: begin(service, job_id, b"again\n"),
-        lambda: end(store, job_id),
+        lambda: service.lose(job_id, 1),
+        lambda: service.begin(job_id, b"again\n"),
+        lambda: service.end(job_id),
     ]
+    monkeypatch.setattr(client_module, "_POLL_S", 0.01)
     monkeypatch.setattr(
         "deploy.cli.client.time.sleep", lambda seconds: steps.pop(0)() if steps and seconds == 0.01 else None
     )
@@ -160,7 +129,7 @@ def test_a_followed_log_goes_on_with_the_next_attempt_until_the_job_ends(
 
 def test_a_retry_says_the_new_id(service: Service, store: Store, job_id: str) -> None:
     assert "is pending" in refusal(spotweave("retry", job_id))
-    end(store, job_id)
+    service.end(job_id)
     again = out(spotweave("retry", job_id[:-2])).strip()
     assert again != job_id
     assert (Path(store.jobs.get(again).workdir) / "hello.py").read_bytes() == SCRIPT
@@ -184,14 +153,14 @@ def test_results_are_fetched_whole_and_overwrite_nothing(
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] == ".") == []
 
 
-@pytest.mark.parametrize("path", ["../out", "/etc/x", "a/../../out", "a\\..\\out", "\x1b[2J", ""])
 def test_a_service_that_means_harm_writes_nothing_elsewhere(
-    job_id: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Client, "files", lambda self, job_id: {"good": 1, path: 1})
-    with Client() as client, pytest.raises(ServiceError, match="leads elsewhere"):
-        client.download(job_id, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    for path in ("../out", "/etc/x", "a/../../out", "a\\..\\out", "\x1b[2J", ""):
+        monkeypatch.setattr(Client, "files", lambda self, job_id, path=path: {"good": 1, path: 1})
+        with Client() as client, pytest.raises(ServiceError, match="leads elsewhere"):
+            client.download(job_id, tmp_path / "new")
+        assert not (tmp_path / "new").exists(), path
 
 
 def test_what_does_not_fit_is_not_begun(job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +200,8 @@ def ending(service: Service, monkeypatch: pytest.MonkeyPatch, state: JobState) -
     def sleep(seconds: float) -> None:
         for job in service.store.jobs.live():
             leave(service.store, job.job_id)
-            begin(service, job.job_id, b"hello\n")
-            end(service.store, job.job_id, state)
+            service.begin(job.job_id, b"hello\n")
+            service.end(job.job_id, state)
 
     monkeypatch.setattr("deploy.cli.client.time.sleep", sleep)
 

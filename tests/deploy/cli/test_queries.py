@@ -29,7 +29,7 @@ from deploy.server.run import HttpListener as Listening
 from deploy.store.decisions import CandidateRecord
 from deploy.store.instances import Instance
 from deploy.store.store import Store
-from tests.deploy.cli.commands import ROOT, refusal, spotweave
+from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.node.agents import wait_until
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide, make_service
@@ -53,17 +53,8 @@ def job_file(tmp_path: Path) -> Path:
     return folder / "job.yaml"
 
 
-@pytest.fixture
-def run(service: Service, url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A submitter's commands."""
-    monkeypatch.setenv("SPOTWEAVE_SERVER", url)
-    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
-    return spotweave
-
-
 def submitted(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
+    return out(result).strip()
 
 
 def test_a_job_is_sent_with_what_it_names_and_nothing_else(run: Any, job_file: Path, store: Store) -> None:
@@ -201,11 +192,12 @@ def test_a_job_is_cancelled_and_what_cannot_be_is_told(run: Any, job_file: Path,
 
 @pytest.mark.real
 @pytest.mark.parametrize(("end", "code"), [(JobState.SUCCEEDED, 0), (JobState.FAILED, 1)])
-def test_an_exit_code_tells_the_end(run: Any, job_file: Path, store: Store, end: JobState, code: int) -> None:
+def test_an_exit_code_tells_the_end(
+    run: Any, job_file: Path, service: Service, store: Store, end: JobState, code: int
+) -> None:
     def finish() -> None:
         wait_until(lambda: store.jobs.live())
-        with store.transaction():
-            store.jobs.set_state(store.jobs.live()[0].job_id, end, NOW + 90, "as the test says")
+        service.end(store.jobs.live()[0].job_id, end, NOW + 90)
 
     threading.Thread(target=finish).start()
     result = run("submit", job_file, "--wait")
@@ -307,29 +299,23 @@ def test_who_may_not_is_told_what_to_do(service: Service, url: str, job_file: Pa
 
 
 NO_JAVA_HERE = "Spark jobs need Java 17 or newer, and there is none on PATH: install one"
+CANNOT_RUN = [
+    ("work: {kind: spark-batch, script: gone.py}", "gone.py: no such file or folder"),
+    ("work: {kind: spark-batch, script: ../hello.py}", "../hello.py: no such file"),
+    ("work: {kind: spark-batch, scirpt: hello.py}", "work.spark-batch.scirpt"),
+    ("work: {kind: spark-batch, script: hello.py, deadline_s: 5, standard_s: 100}", "deadline"),
+    ("work: {kind: spark-batch, script: hello.py}\nresources: {vcpus: 99}", "no offer can run"),
+    (": : :", "is not YAML"),
+    ("- a\n- b\n", "expected a mapping"),
+    ("work: {kind: spark-batch, script: hello.py}", NO_JAVA_HERE),
+]
 
 
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
-        ("work: {kind: spark-batch, script: gone.py}", "gone.py: no such file or folder"),
-        ("work: {kind: spark-batch, script: ../hello.py}", "../hello.py: no such file"),
-        ("work: {kind: spark-batch, scirpt: hello.py}", "work.spark-batch.scirpt"),
-        ("work: {kind: spark-batch, script: hello.py, deadline_s: 5, standard_s: 100}", "deadline"),
-        ("work: {kind: spark-batch, script: hello.py}\nresources: {vcpus: 99}", "no offer can run"),
-        (": : :", "is not YAML"),
-        ("- a\n- b\n", "expected a mapping"),
-        ("work: {kind: spark-batch, script: hello.py}", "there is none on PATH"),
-    ],
-)
-def test_a_job_that_cannot_run_is_refused_in_one_line(
-    run: Any, job_file: Path, service: Service, job: str, message: str
-) -> None:
-    if message in NO_JAVA_HERE:
-        service.scheduler.refusal = NO_JAVA_HERE
-    job_file.write_text(job if job.startswith("-") else f"name: hello\n{job}\n")
-    assert message in refusal(run("submit", job_file))
-    assert "cannot read" in refusal(run("submit", job_file.with_name("none.yaml")))
+def test_a_job_that_cannot_run_is_refused_in_one_line(run: Any, job_file: Path, service: Service) -> None:
+    for job, message in CANNOT_RUN:
+        service.scheduler.refusal = NO_JAVA_HERE if message == NO_JAVA_HERE else ""
+        job_file.write_text(job if job.startswith("-") else f"name: hello\n{job}\n")
+        assert message in refusal(run("submit", job_file))
     assert service.store.jobs.live() == []
 
 
@@ -347,9 +333,9 @@ def test_links_out_of_the_folder_are_not_followed(run: Any, job_file: Path, stor
     assert "outside of the job's folder" in refusal(run("submit", job_file))
 
 
-@pytest.mark.parametrize("name", ["no/such?job", "..", "", "none"])
-def test_a_job_that_does_not_exist_is_told_whatever_was_typed(run: Any, name: str) -> None:
-    assert f"there is no job {name!r}" in refusal(run("explain", name))
+def test_a_job_that_does_not_exist_is_told_whatever_was_typed(run: Any) -> None:
+    for name in ("no/such?job", "..", "", "none"):
+        assert f"there is no job {name!r}" in refusal(run("explain", name))
 
 
 def test_something_else_that_answers_is_told_from_a_service() -> None:
@@ -383,8 +369,7 @@ def test_waiting_outlives_a_service_that_is_away(
         waiting = threading.Thread(target=lambda: ended.extend(queries.wait_for(client, [job_id])))
         waiting.start()
         time.sleep(0.3)
-    with store.transaction():
-        store.jobs.set_state(job_id, JobState.SUCCEEDED, NOW + 60)
+    service.end(job_id, JobState.SUCCEEDED)
     time.sleep(0.3)
     with Listening(service.app, "127.0.0.1", first.port), client:
         waiting.join(60)
@@ -397,11 +382,9 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
     add_job(store, spec=workflow(step("one"), step("two", "one-out"), step("three", "one-out")))
 
-    def end(_: float) -> None:
-        with store.transaction():
-            store.jobs.set_state("j1", JobState.SUCCEEDED, NOW + 60)
-
-    monkeypatch.setattr("deploy.cli.client.time.sleep", end)
+    monkeypatch.setattr(
+        "deploy.cli.client.time.sleep", lambda _: service.end("j1", JobState.SUCCEEDED, reason="")
+    )
     with Client(url) as client:
         queries.wait_for(client, ["j1"])
     first, last = capsys.readouterr().err.splitlines()

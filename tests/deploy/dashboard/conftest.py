@@ -1,4 +1,4 @@
-"""A store with hand-made content, and the service that shows it."""
+"""A service over a real store with hand-made content, and the dashboard that shows it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import pytest
 from deploy.server.deciding import Deciders
 from deploy.store.store import Store
 from tests.deploy.server.service import Service, make_service
-
-
-@pytest.fixture(scope="session")
-def deciders() -> Deciders:
-    return Deciders.load("multicloud", "round_cost")
 
 
 @pytest.fixture

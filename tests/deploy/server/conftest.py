@@ -13,12 +13,6 @@ from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Make, Service, make_service
 
 
-@pytest.fixture(scope="session")
-def deciders() -> Deciders:
-    """The released policy, and the rule for rounds."""
-    return Deciders.load("multicloud", "round_cost")
-
-
 @pytest.fixture
 def make(tmp_path: Path, store: Store, deciders: Deciders) -> Make:
     """Makes the service of a test, with settings of its own."""

@@ -19,7 +19,8 @@ from fastapi import FastAPI
 
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.jobs import JobSpec, JobState, TaskKey
+from deploy.model.tasks import Phase, TaskReport
 from deploy.runners.base import Printed
 from deploy.security.tls import TlsFiles
 from deploy.security.tokens import AccessTokens, Role
@@ -166,6 +167,28 @@ class Service:
         response = self.submit(**changes)
         assert response.status_code == 201, response.text
         return str(response.json()["job_id"])
+
+    def begin(self, job_id: str, printed: bytes | None = b"", task: str = "main") -> int:
+        """One more attempt at a task, which has printed this."""
+        with self.store.transaction():
+            attempt = self.store.tasks.begin(TaskKey(job_id, task), [], NOW)
+        if printed is not None:
+            self.scheduler.printed[task, attempt] = printed
+        return attempt
+
+    def lose(self, job_id: str, attempt: int) -> None:
+        with self.store.transaction():
+            self.store.tasks.report(TaskReport(TaskKey(job_id, "main"), attempt, Phase.LOST), NOW)
+
+    def end(
+        self,
+        job_id: str,
+        state: JobState = JobState.FAILED,
+        at_s: float = NOW,
+        reason: str = "as the test says",
+    ) -> None:
+        with self.store.transaction():
+            self.store.jobs.set_state(job_id, state, at_s, reason)
 
     def folders(self) -> list[str]:
         return sorted(path.name for path in self.jobs.iterdir()) if self.jobs.exists() else []

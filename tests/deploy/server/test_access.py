@@ -132,15 +132,6 @@ def test_revoked_and_expired_tokens_give_no_access(service: Service) -> None:
         assert text not in error
 
 
-def test_submitters_cancel_their_own_jobs_and_admins_all(service: Service) -> None:
-    mine, other = service.submitted(), service.submitted()
-    refused = service.another().delete(f"/v1/jobs/{mine}")
-    assert "only they or an admin" in one_line_error(refused, 403)
-    assert service.store.jobs.get(mine).state.live
-    assert service.submitter.delete(f"/v1/jobs/{mine}").status_code == 200
-    assert service.as_(Role.ADMIN).delete(f"/v1/jobs/{other}").status_code == 200
-
-
 def test_without_tokens_this_machine_may_do_everything_and_pages_of_the_web_nothing(make: Make) -> None:
     without_tokens = Api(make(tokens=False).app)
     made = without_tokens.post("/v1/jobs", json=job_request())
@@ -356,8 +347,7 @@ def test_streams_hide_the_same_and_names_of_settings_are_shown(service: Service)
 @pytest.mark.parametrize("reason", ["cancelled by an admin", ""])
 def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) -> None:
     job_id = service.submitted()
-    with service.store.transaction():
-        service.store.jobs.set_state(job_id, JobState.CANCELLED, NOW, reason)
+    service.end(job_id, JobState.CANCELLED, reason=reason)
     assert service.viewer.get(f"/v1/jobs/{job_id}").json()["reason"] == reason
 
 

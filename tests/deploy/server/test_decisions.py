@@ -258,21 +258,19 @@ def happen(service: Service, count: int, job_id: str | None = None) -> None:
             service.store.events.add("thing.happened", NOW, {"number": number, "text": "a\nb"}, job_id=job_id)
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("after=0&limit=2", [1, 2]),
-        ("after=2", [3, 4, 5]),
-        ("limit=2", [4, 5]),
-        ("job_id=one&limit=2", [2, 3]),
-        ("job_id=two&after=4", [5]),
-        ("after=5", []),
-    ],
-)
-def test_pages_of_events_follow_each_other(service: Service, query: str, found: list[int]) -> None:
+def test_pages_of_events_follow_each_other(service: Service) -> None:
     happen(service, 3, "one")
     happen(service, 2, "two")
-    assert sequences(service.viewer.get(f"/v1/events?{query}").json()) == found
+    pages: dict[str, list[int]] = {
+        "after=0&limit=2": [1, 2],
+        "after=2": [3, 4, 5],
+        "limit=2": [4, 5],
+        "job_id=one&limit=2": [2, 3],
+        "job_id=two&after=4": [5],
+        "after=5": [],
+    }
+    for query, found in pages.items():
+        assert sequences(service.viewer.get(f"/v1/events?{query}").json()) == found, query
 
 
 @pytest.fixture

@@ -11,34 +11,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
 from deploy.security.tokens import Role
 from deploy.security.untrusted import MOST_PARTS
 from deploy.server.routes import files as routes
-from tests.deploy.server.service import NOW, WORKS, Service, encoded, job_request, one_line_error
+from tests.deploy.server.service import WORKS, Service, encoded, job_request, one_line_error
 
 SECRET = "another submitter's"
-
-
-def begin(service: Service, job_id: str, printed: bytes | None = b"", task: str = "main") -> int:
-    """One more attempt at a task, which has printed this."""
-    with service.store.transaction():
-        attempt = service.store.tasks.begin(TaskKey(job_id, task), [], NOW)
-    if printed is not None:
-        service.scheduler.printed[task, attempt] = printed
-    return attempt
-
-
-def lose(service: Service, job_id: str, attempt: int) -> None:
-    key = TaskKey(job_id, "main")
-    with service.store.transaction():
-        service.store.tasks.report(TaskReport(key, attempt, Phase.LOST), NOW)
-
-
-def end(service: Service, job_id: str, state: JobState = JobState.FAILED) -> None:
-    with service.store.transaction():
-        service.store.jobs.set_state(job_id, state, NOW)
 
 
 def log(service: Service, job_id: str, query: str = "") -> httpx.Response:
@@ -57,19 +35,19 @@ def test_a_log_is_read_whole_by_its_end_and_from_where_it_was_left(service: Serv
     job_id = service.submitted()
     waits = log(service, job_id)
     assert (waits.text, facts(waits)) == ("", "0 0 0 no attempt")
-    begin(service, job_id, b"one\ntwo\nthree\n")
+    service.begin(job_id, b"one\ntwo\nthree\n")
     assert (log(service, job_id).text, facts(log(service, job_id))) == ("one\ntwo\nthree\n", "1 1 14 no no")
     assert log(service, job_id, "?tail=2").text == "two\nthree\n"
     assert log(service, job_id, "?tail=0").text == ""
     assert facts(log(service, job_id, "?tail=0")) == "1 1 14 no no"
     assert log(service, job_id, "?after=8").text == "three\n"
     assert facts(log(service, job_id, "?after=1000")) == "1 1 14 no no", "it was shortened meanwhile"
-    lose(service, job_id, 1)
+    service.lose(job_id, 1)
     assert facts(log(service, job_id)) == "1 1 14 no attempt"
-    begin(service, job_id, b"again\n")
+    service.begin(job_id, b"again\n")
     assert log(service, job_id).text == "again\n"
     assert facts(log(service, job_id, "?attempt=1")) == "1 2 14 no attempt"
-    end(service, job_id)
+    service.end(job_id)
     assert facts(log(service, job_id)) == "2 2 6 no job"
 
 
@@ -77,7 +55,7 @@ def test_a_long_log_comes_in_pieces_that_cut_no_character(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = service.submitted()
-    begin(service, job_id, "añ€b\nlast\n".encode())
+    service.begin(job_id, "añ€b\nlast\n".encode())
     monkeypatch.setattr(routes, "PIECE_BYTES", 7)
     assert log(service, job_id, "?tail=5").text == "last\n", "what is before it may be half a line"
     monkeypatch.setattr(routes, "PIECE_BYTES", 4)
@@ -90,26 +68,26 @@ def test_a_long_log_comes_in_pieces_that_cut_no_character(
 
 def test_nothing_in_a_log_is_obeyed_by_a_terminal(service: Service) -> None:
     job_id = service.submitted()
-    begin(service, job_id, b"\x1b]0;owned\x07\x1b[2J\r\n50 %\r51 %\0\xff\x9b31m\xc2\x9b\xe2\x80\xae\tend\n")
+    service.begin(job_id, b"\x1b]0;owned\x07\x1b[2J\r\n50 %\r51 %\0\xff\x9b31m\xc2\x9b\xe2\x80\xae\tend\n")
     assert log(service, job_id).text == "␛]0;owned␇␛[2J\n50 %\n51 %␀��31m��\tend\n"
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "told"),
-    [
-        ("?task=other", 404, "it has main"),
-        ("?task=Not%20A%20Task", 422, "task"),
-        ("?attempt=2", 404, "has had no attempt 2: its latest is 1"),
-        ("?attempt=0", 422, "attempt"),
-        ("?tail=100000", 422, "tail"),
-        ("?after=-1", 422, "after"),
-        ("", 404, "the log of main of job JOB: its instance does not answer"),
-    ],
-)
-def test_what_cannot_be_read_is_one_line(service: Service, query: str, status: int, told: str) -> None:
+UNREADABLE = [
+    ("?task=other", 404, "it has main"),
+    ("?task=Not%20A%20Task", 422, "task"),
+    ("?attempt=2", 404, "has had no attempt 2: its latest is 1"),
+    ("?attempt=0", 422, "attempt"),
+    ("?tail=100000", 422, "tail"),
+    ("?after=-1", 422, "after"),
+    ("", 404, "the log of main of job JOB: its instance does not answer"),
+]
+
+
+def test_what_cannot_be_read_is_one_line(service: Service) -> None:
     job_id = service.submitted()
-    begin(service, job_id, None)
-    assert told.replace("JOB", job_id) in one_line_error(log(service, job_id, query), status)
+    service.begin(job_id, None)
+    for query, status, told in UNREADABLE:
+        assert told.replace("JOB", job_id) in one_line_error(log(service, job_id, query), status)
 
 
 def test_of_several_logs_the_first_is_shown_a_trainings_is_its_servers(service: Service) -> None:
@@ -118,7 +96,7 @@ def test_of_several_logs_the_first_is_shown_a_trainings_is_its_servers(service: 
     job_id = service.submitted(**request)
     service.scheduler.printed["server", 1] = b"round 1\n"
     assert log(service, job_id).text == "round 1\n"
-    begin(service, job_id, b"epoch 1\n", task="client-one")
+    service.begin(job_id, b"epoch 1\n", task="client-one")
     assert log(service, job_id, "?task=client-one").text == "epoch 1\n"
     assert "it has server, client-one" in one_line_error(log(service, job_id, "?task=client-two"), 404)
 
@@ -154,9 +132,9 @@ def test_what_a_job_has_left_is_listed_and_fetched_and_what_it_came_with_is_not(
 
 def test_of_jobs_of_others_nothing_is_read(service: Service) -> None:
     job_id = service.submitted()
-    begin(service, job_id, b"x")
+    service.begin(job_id, b"x")
     left(service, job_id, **{"results/a": b"x"})
-    end(service, job_id)
+    service.end(job_id)
     paths = [f"/v1/jobs/{job_id}/{path}" for path in ("logs", "files", "files/results/a")]
     for path in paths:
         assert service.as_(Role.ADMIN).get(path).status_code == 200
@@ -184,26 +162,20 @@ TRICKS: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("trick", TRICKS)
-def test_no_trick_in_a_folder_shows_what_is_elsewhere(service: Service, tmp_path: Path, trick: str) -> None:
+def test_no_trick_in_a_folder_shows_what_is_elsewhere(service: Service, tmp_path: Path) -> None:
     secret = tmp_path / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text(SECRET)
-    job_id = service.submitted()
-    folder = left(service, job_id, good=b"good")
-    TRICKS[trick](folder / "bad", secret)
-    assert listed(service, job_id) == {"good": 4}
-    for path in (
-        "bad",
-        "bad/secret",
-        "../../elsewhere/secret",
-        str(secret),
-        "%2e%2e/x",
-        ".spotweave-upload.json",
-    ):
-        response = fetched(service, job_id, path)
-        assert response.status_code == 404
-        assert SECRET not in response.text
+    elsewhere = ("../../elsewhere/secret", str(secret), "%2e%2e/x", ".spotweave-upload.json")
+    for name, trick in TRICKS.items():
+        job_id = service.submitted()
+        folder = left(service, job_id, good=b"good")
+        trick(folder / "bad", secret)
+        assert listed(service, job_id) == {"good": 4}, name
+        for path in ("bad", "bad/secret", *elsewhere):
+            response = fetched(service, job_id, path)
+            assert response.status_code == 404, (name, path)
+            assert SECRET not in response.text
 
 
 def test_too_many_files_and_none_any_more_are_one_line(
@@ -216,7 +188,7 @@ def test_too_many_files_and_none_any_more_are_one_line(
     assert "more than 2 files" in one_line_error(service.submitter.get(path), 409)
     folder.rename(folder.with_name("gone"))
     assert "not kept any more" in one_line_error(service.submitter.get(path), 404)
-    end(service, job_id)
+    service.end(job_id)
     retried = service.submitter.post(f"/v1/jobs/{job_id}/retry")
     assert "not kept any more: submit it from its file" in one_line_error(retried, 409)
 
@@ -226,7 +198,7 @@ def test_a_retry_is_a_new_job_of_what_the_first_was_submitted_with(service: Serv
     job_id = service.submitted(files=files)
     path = f"/v1/jobs/{job_id}/retry?request_id=again"
     assert "is pending: wait for its end" in one_line_error(service.submitter.post(path), 409)
-    end(service, job_id)
+    service.end(job_id)
     left(service, job_id, **{"results/a": b"x"})
     first, same = service.submitter.post(path), service.submitter.post(path)
     assert (first.status_code, same.status_code) == (201, 200)
@@ -245,7 +217,7 @@ def test_a_retry_is_a_new_job_of_what_the_first_was_submitted_with(service: Serv
 @pytest.mark.parametrize("name", ["hello.py", ".spotweave-upload.json"])
 def test_what_a_job_has_changed_is_not_submitted_again(service: Service, name: str) -> None:
     job_id = service.submitted()
-    end(service, job_id)
+    service.end(job_id)
     left(service, job_id, **{name: b"import evil"})
     refused = service.submitter.post(f"/v1/jobs/{job_id}/retry")
     assert "any more" in one_line_error(refused, 409)

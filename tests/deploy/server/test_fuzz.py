@@ -160,7 +160,6 @@ def asked(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
 # Route, body, and what the one line holds. Mistakes in what is said:
 BAD_BODIES: list[tuple[str, Any, str]] = [
     ("decisions", {"tasks": []}, "offers: Field required"),
-    ("decisions", {"offers": [], "tasks": []}, "offers: Tuple should have at least 1 item"),
     ("decisions", {"offers": OFFERS * 2, "tasks": []}, "two offers are called 'cheap'"),
     ("decisions", asked(task("job"), task("job")), "two tasks are 'job/main'"),
     ("decisions", asked(task("j", here="gone")), "'gone', which is not among the offers"),
@@ -177,14 +176,12 @@ BAD_BODIES: list[tuple[str, Any, str]] = [
         ("decisions", WHOLE.replace("123.0", number).encode(), "price_usd_hour")
         for number in ("NaN", "Infinity", "-Infinity", "1e999")
     ),
-    ("jobs", job_request(files={}), "the script 'hello.py' is missing, and the job came with no files"),
     ("jobs", job_request(files={"other.py": encoded()}), "came with other.py"),
     ("jobs", NO_PROJECT, "needs 'app/pyproject.toml'"),
     ("jobs", job_request(files={"hello.py": "?"}), "the content of 'hello.py' is not base64"),
     ("jobs", job_request(files={"hello.py": HELLO, "../x": encoded()}), "a file is called '../x'"),
     ("jobs", job_request(files={"hello.py": HELLO, "logs/x": encoded()}), "logs is a name that the service"),
     ("jobs", job_request(request_id="a b"), "request_id"),
-    ("jobs", job_request(colour="red"), "colour: Extra inputs"),
     ("jobs", {"spec": {"name": "x"}}, "spec.work: Field required"),
     # What no model needs:
     ("jobs", b'{"spec": ' + DIGITS + b"}", "a number of more than 300 digits"),
@@ -240,12 +237,7 @@ def test_queries_and_paths_that_make_no_sense_are_refused(unchanged: Service, pa
 @pytest.mark.parametrize(
     ("method", "path", "status", "message"),
     [
-        ("GET", "/nope", 404, "there is no /nope"),
         ("GET", "/docs", 404, "there is no /docs"),
-        ("PUT", "/v1/jobs", 405, "PUT is not possible on /v1/jobs"),
-        ("GET", "/v1/jobs?state=lost", 422, "query.state"),
-        ("GET", "/v1/jobs?limit=0", 422, "query.limit"),
-        ("GET", "/v1/costs?by=colour", 422, "query.by"),
         ("GET", f"/v1/events?after={2**63}", 422, "query.after"),
         ("GET", "/v1/events?limit=1001", 422, "query.limit"),
         ("GET", "/v1/events?job_id=A", 422, "query.job_id"),

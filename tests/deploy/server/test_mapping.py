@@ -62,14 +62,10 @@ def test_it_is_the_best_of_all_mappings_within_quotas_and_regions() -> None:
 )
 def test_the_server_goes_where_it_may(work: dict[str, object] | None, server: str | None) -> None:
     found = initial_mapping(spec_of(server=work), OFFERS)
-    if work is None:
-        assert found is None, "it is no task"
-    elif server is None:
-        assert found is not None
-        assert "reason" in found
-    else:
-        assert found is not None
-        assert found["server"] == server
+    assert (found is None) == (work is None), "without a place it is no task"
+    if found is not None:
+        assert found.get("server") == server
+        assert ("reason" in found) == (server is None)
 
 
 def test_limits_that_cannot_be_kept_are_told() -> None:

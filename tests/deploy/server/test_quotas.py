@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from deploy.model.jobs import JobState
 from deploy.server import bodies
 from deploy.server.admission import Quotas
 from deploy.server.connections import ConnectionLimits, Connections, Guest, Waits, network_of
 from deploy.server.middleware import Metrics
 from deploy.server.routes.jobs import Submissions
 from tests.deploy.server.service import (
-    NOW,
     PATIENCE_S,
     Make,
     Service,
@@ -57,8 +55,7 @@ def test_so_many_jobs_of_a_submitter_live_at_once(make: Make) -> None:
     assert service.submitter.delete(f"/v1/jobs/{made[0].json()['job_id']}").status_code == 200
     another_id = service.submitted()
     assert service.submit().status_code == 429
-    with service.store.transaction():
-        service.store.jobs.set_state(another_id, JobState.FAILED, NOW)
+    service.end(another_id)
     assert service.submit().status_code == 201
 
 
