@@ -162,6 +162,7 @@ GIS = {f"workflows/{script}.py" for script in ("accumulate", "join", "mean", "me
         ("gis", GIS),
         ("streaming", None),
         ("federated_mnist", None),
+        ("federated_gpu", None),
         ("federated_one_gpu", None),
         ("fed_suda", None),
     ],
@@ -173,7 +174,7 @@ def test_the_examples_can_be_read(name: str, files: set[str] | None) -> None:
     assert files is None or found == files
     assert not [file for file in found if file.startswith("/") or "__pycache__" in file]
     if name.startswith("fed"):
-        assert "federated_mnist/pyproject.toml" in found
+        assert {"federated_mnist/pyproject.toml", "federated_mnist/federated_mnist/client_app.py"} <= found
 
 
 def test_the_largest_job_fits_into_a_request() -> None:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -35,10 +34,9 @@ class Says:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path / 'store.db'}", NOW) as opened:
-        add_job(opened)
-        yield opened
+def store(store: Store) -> Store:
+    add_job(store)
+    return store
 
 
 def run(store: Store, *names: str, offer: Offer = SPOT) -> None:

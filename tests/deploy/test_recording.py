@@ -1,4 +1,4 @@
-"""What a deployment saw, as market traces: rows reckoned by hand, and an episode on the result."""
+"""What a deployment saw, as market traces: rows reckoned by hand, and what the command tells of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import envs.traces.command
 from deploy.config import DeploymentConfig
 from deploy.model.instances import InstanceState
 from deploy.providers.config import Place
@@ -17,8 +16,6 @@ from deploy.recording import Happenings, record, series, write
 from deploy.service import open_store
 from deploy.store.prices import Quote
 from deploy.store.store import Store
-from envs.environments import make
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from envs.traces.format import load_traces
 from envs.traces.storage import TraceError
 from tests.deploy.cli.commands import deployment, refusal, spotweave
@@ -200,7 +197,7 @@ def config(tmp_path: Path) -> Path:
     return deployment(tmp_path, providers={"aws": "aws.yaml"})
 
 
-def test_what_was_seen_is_recorded(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_seen_is_recorded(config: Path, tmp_path: Path) -> None:
     with open_store(DeploymentConfig.load(config), NOW) as opened:
         fill(opened)
         deployment_id = opened.deployment_id
@@ -213,15 +210,8 @@ def test_what_was_seen_is_recorded(config: Path, tmp_path: Path, capsys: pytest.
         ["us-east-1b", "g5.xlarge", "spot", "0.2", "2", "100.0%"],
         ["us-east-1", "g5.xlarge", "on_demand", "0.3", "2", "-"],
     ]
-    assert envs.traces.command.main(["show", str(out)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 4
     meta = json.loads((out / "aws_us-east-1a_g5.xlarge_spot" / "trace.json").read_text())
     assert meta["source"] == f"Spotweave deployment {deployment_id}: what it saw"
-    env = make("multicloud", MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(out))))
-    observation, _ = env.reset(seed=1)
-    # The owned cluster, two spot zones, and on demand.
-    assert observation["clusters"].shape[0] == 4
-    env.close()
 
 
 def test_what_cannot_be_recorded_is_one_line(config: Path, tmp_path: Path) -> None:

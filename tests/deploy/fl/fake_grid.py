@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from numpy.typing import NDArray
 
 from deploy.fl import checkpoints, synchronous
-from deploy.fl.checkpoints import Checkpoint, Status
+from deploy.fl.checkpoints import Checkpoint, Expected, Setup, Status
 from deploy.fl.client import checkpointing_client_app
 from deploy.fl.records import from_record, to_record
 
@@ -69,11 +69,8 @@ class FakeGrid(Grid):
     ) -> Iterable[Message]:
         raise NotImplementedError
 
-    def answer(self, message: Message, content: RecordDict | Error) -> None:
-        if isinstance(content, Error):
-            self.answers.append(Message(content, reply_to=message))
-        else:
-            self.answers.append(Message(content, reply_to=message))
+    def answer(self, message: Message, content: Any) -> None:
+        self.answers.append(Message(content, reply_to=message))
 
     def asked(self) -> list[int]:
         """Nodes, in their order."""
@@ -116,6 +113,18 @@ def train(grid: Grid, *weights: float, **options: Any) -> list[float]:
     """The ServerApp; returns the weights at the end."""
     found = synchronous.train(grid, context(), to_record({"w": np.array(weights or (0.0,))}), **options)
     return [float(value) for value in from_record(found)["w"]]
+
+
+def setup(folder: Path, attempts: Sequence[int] = (1, 1), **told: Any) -> Setup:
+    """What the runner tells the ServerApp: clients a, b and so on are nodes 1, 2 and so on."""
+    clients = {
+        "abc"[number]: Expected(node_id=number + 1, attempt=attempt, number=number)
+        for number, attempt in enumerate(attempts)
+    }
+    told = {"rounds": 1, "run": 1, "samples": [1] * len(clients), **told}
+    made = Setup(folder=str(folder), clients=clients, **told)
+    made.save(folder / "setup.json")
+    return made
 
 
 def status_of(folder: Path) -> Status:

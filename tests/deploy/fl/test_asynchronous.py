@@ -14,17 +14,18 @@ from flwr.serverapp.strategy import FedAvg
 
 from agents.federated.asynchronous.hp_asgd import HpAsgd as HpAsgdAggregator
 from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Expected, Setup, Status
+from deploy.fl.checkpoints import Checkpoint, Status
 from deploy.fl.records import from_record, to_record
 from deploy.fl.synchronous import Synchronous
 from deploy.model import strategies
-from deploy.model.strategies import FedAsync, HpAsgd, Strategy
+from deploy.model.strategies import FedAsync, HpAsgd
 from tests.deploy.fl.fake_grid import (
     FakeGrid,
     Killed,
     client_app,
     context,
     kept,
+    setup,
     status_of,
     train,
     trained,
@@ -72,15 +73,6 @@ def adding(*amounts: float) -> ClientApp:
     return client_app(lambda before, node: before + amounts[node - 1])
 
 
-def told(
-    folder: Path, strategy: Strategy, rounds: int, samples: Sequence[int] = (1, 1), run: int = 1
-) -> None:
-    """What the runner tells the ServerApp."""
-    clients = {name: Expected(node_id=at + 1, attempt=1, number=at) for at, name in enumerate("ab")}
-    told = Setup(rounds=rounds, run=run, folder=str(folder), clients=clients)
-    told.model_copy(update={"strategy": strategy, "samples": list(samples)}).save(folder / "setup.json")
-
-
 def test_fed_async_mixes_each_model_in_as_it_comes(folder: Path) -> None:
     """alpha = 1/2, a = 1: an update of staleness s is mixed in with 1/2 / (s + 2).
 
@@ -88,7 +80,7 @@ def test_fed_async_mixes_each_model_in_as_it_comes(folder: Path) -> None:
     s = 1, 1/6: x = 5/6 + 8/6 = 13/6. Node 1, asked for version 1, answers 1 + 4 = 5: s = 1 again:
     x = 5/6 * 13/6 + 5/6 = 65/36 + 30/36 = 95/36.
     """
-    told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=1.0), rounds=3)
+    setup(folder, strategy=FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=1.0), rounds=3)
     assert train(Nodes(adding(4.0, 8.0), [[1], [2], [1]])) == pytest.approx([95 / 36])
     status = status_of(folder)
     assert (status.completed, status.finished) == (3, True)
@@ -104,14 +96,18 @@ def test_hp_asgd_counts_a_client_that_answers_often_for_less(folder: Path) -> No
     x = 3.25 + 1.5 = 4.75. N = (3, 1), M_A = 4: scales (3/4) / (4/6) = 9/8 and (1/4) / (2/6) = 3/4.
     Node 2, asked for version 1, has waited: x = 4.75 + (9/8 * 1 + 3/4 * 10) / 2 = 4.75 + 4.3125 = 9.0625.
     """
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=2), rounds=3, samples=(3, 1))
+    setup(folder, strategy=HpAsgd(kind="hp_asgd", updates_per_round=2), rounds=3, samples=[3, 1])
     assert train(Nodes(adding(1.0, 10.0), [[1, 2], [1], [], [1], [], [1], [2]])) == pytest.approx([9.0625])
     assert status_of(folder).history[3]["staleness_most"] == 1
 
 
 def test_what_is_too_old_is_not_used(folder: Path) -> None:
     """T = 0: node 2 was asked for version 0 and answers at version 1. x = 0 + 4 / 2 = 2, 2 + 4 / 2 = 4."""
-    told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0, staleness_most=0), rounds=2)
+    setup(
+        folder,
+        strategy=FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0, staleness_most=0),
+        rounds=2,
+    )
     assert train(Nodes(adding(4.0, 100.0), [[1], [2], [1]])) == [4.0]
 
 
@@ -130,7 +126,7 @@ def test_a_killed_server_uses_each_update_once(
     taken away, and with M_L = 3 each used update moves its weight by 2 / 3.
     """
     monkeypatch.setattr(HpAsgdAggregator, "scale", lambda self, participant: 1.0)
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3)
+    setup(folder, strategy=HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3)
     look = [[1, 2], [], [1]]
     save_as_it_is, unlink, calls = checkpoints.save, Path.unlink, [0]
 
@@ -155,7 +151,7 @@ def test_a_killed_server_uses_each_update_once(
             train(counting(look * 3), 0.0, 0.0)
     taken = len(list((folder / "updates").glob("*.npz")))
     assert taken == 3
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3, run=2)
+    setup(folder, strategy=HpAsgd(kind="hp_asgd", updates_per_round=3), rounds=3, run=2)
     found = train(counting(look * 3), 0.0, 0.0)
     # Nine updates, six of node 1: none lost, none twice.
     assert found == pytest.approx([6 * 2 / 3, 3 * 2 / 3])
@@ -173,7 +169,7 @@ def test_a_killed_server_uses_each_update_once(
 )
 def test_an_update_of_no_use_is_refused(folder: Path, weights: np.ndarray, expected: str) -> None:
     """Node 1 alone brings the training to its end: alpha = 1/2 of 1 each time."""
-    told(folder, FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0), rounds=2)
+    setup(folder, strategy=FedAsync(kind="fed_async", mixing=0.5, staleness_exponent=0.0), rounds=2)
     app = client_app(lambda before, node: before + 1.0 if node == 1 else weights)
     assert train(Nodes(app, [[2], [1], [1]])) == pytest.approx([1.0])
     error = status_of(folder).clients["b"].error
@@ -191,14 +187,14 @@ def test_a_client_app_without_our_mod_is_refused_where_differences_are_wanted(fo
     def answer(message: Message, context: Context) -> Message:
         return Message(RecordDict({"arrays": message.content.array_records["arrays"]}), reply_to=message)
 
-    told(folder, HpAsgd(kind="hp_asgd", updates_per_round=1), rounds=1)
+    setup(folder, strategy=HpAsgd(kind="hp_asgd", updates_per_round=1), rounds=1)
     with pytest.raises(Killed):
         train(Nodes(app, [[1]]))
     assert "none of `checkpointing_client_app`" in status_of(folder).clients["a"].error
 
 
 def test_a_strategy_of_the_app_and_an_asynchronous_one_of_the_job_do_not_go_together(folder: Path) -> None:
-    told(folder, FedAsync(kind="fed_async"), rounds=1)
+    setup(folder, strategy=FedAsync(kind="fed_async"), rounds=1)
     with pytest.raises(ValueError, match="fed_async and the ServerApp brings FedAvg: leave one out"):
         train(counting([]), strategy=FedAvg())
 
@@ -213,12 +209,6 @@ def answer(w: object, steps: object = (8,), examples: float = 1.0, **metrics: fl
     found = trained(np.asarray(w, np.float64), steps=Array(np.asarray(steps)))
     found["metrics"] = MetricRecord({"num-examples": examples, **metrics})
     return found
-
-
-def setup(folder: Path, attempt: int = 1, **settings: float) -> None:
-    clients = {"a": Expected(node_id=1, attempt=attempt), "b": Expected(node_id=2, attempt=1)}
-    strategy = strategies.FedAvg(**settings)  # type: ignore[arg-type]
-    Setup(rounds=1, run=1, folder=str(folder), clients=clients, strategy=strategy).save(folder / "setup.json")
 
 
 def played(folder: Path, first: RecordDict, monkeypatch: pytest.MonkeyPatch) -> tuple[Status, np.ndarray]:
@@ -240,7 +230,7 @@ def played(folder: Path, first: RecordDict, monkeypatch: pytest.MonkeyPatch) -> 
         status = status_of(folder)
         if status.clients["a"].refused and not seen:
             seen.append(status)
-            setup(folder, attempt=2)
+            setup(folder, (2, 1))
 
     monkeypatch.setattr("deploy.fl.synchronous.time.sleep", wait)
     result = Synchronous(grid, BEFORE).run()
@@ -277,7 +267,7 @@ def test_an_answer_that_would_spoil_the_average_is_refused_and_its_client_named(
 def test_a_long_update_is_scaled_down_to_the_norm_that_the_job_sets(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup(folder, clip_norm=2.0)
+    setup(folder, strategy=strategies.FedAvg(clip_norm=2.0))
     # Both updates point along the first axis: a's of 30 becomes one of 2, b's of -2 stays.
     _, weights = played(folder, answer([33.0, 4.0]), monkeypatch)
     assert weights == pytest.approx([(5.0 + 1.0) / 2, 4.0])

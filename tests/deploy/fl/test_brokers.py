@@ -18,11 +18,19 @@ from deploy.fl.asynchronous.updates import send_shards
 from deploy.fl.brokers import messages as broker_messages
 from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
 from deploy.fl.brokers.server import BrokerServer
-from deploy.fl.checkpoints import Checkpoint, Expected, Setup
+from deploy.fl.checkpoints import Checkpoint
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.runners.flower.superlink import free_port
 from deploy.security.tls import node_pair
-from tests.deploy.fl.fake_grid import FakeGrid, client_app, context, status_of, train, two_more_of_its_own
+from tests.deploy.fl.fake_grid import (
+    FakeGrid,
+    client_app,
+    context,
+    setup,
+    status_of,
+    train,
+    two_more_of_its_own,
+)
 
 HALE = HaleFed(kind="hale_fed", updates_per_round=2, staleness_most=5)
 SUDA = FedSuda(kind="fed_suda", updates_per_round=3, slow_factor=2.0, staleness_most=2)
@@ -259,22 +267,9 @@ def test_fed_suda_uses_a_slow_clients_latest_update_again_until_it_is_too_old(tm
         assert [one["slow"] for one in standing] == [False, False, True]
 
 
-def told(folder: Path, rounds: int, clients: int, strategy: HaleFed | FedSuda, brokers: Brokers) -> None:
-    """What the runner tells the ServerApp."""
-    Setup(
-        rounds=rounds,
-        run=1,
-        folder=str(folder),
-        clients={str(at): Expected(node_id=at + 1, attempt=1, number=at) for at in range(clients)},
-        strategy=strategy,
-        samples=SAMPLES,
-        brokers=brokers.places("server"),
-    ).save(folder / "setup.json")
-
-
 def test_fed_suda_ends_with_a_line_where_a_client_has_left(folder: Path) -> None:
     with closing(Brokers(folder / "brokers", SUDA)) as brokers:
-        told(folder, 1, 2, SUDA, brokers)
+        setup(folder, (1, 1), strategy=SUDA, samples=SAMPLES, brokers=brokers.places("server"))
         with pytest.raises(RuntimeError, match="in fed_suda each takes part in every episode"):
             train(FakeGrid(set()), 0.0, 0.0)
 
@@ -298,7 +293,8 @@ def test_server_and_clients_train_over_brokers(folder: Path) -> None:
                     self.answers.append(reply)
                 return ids
 
-        told(folder, 6, 3, HALE, brokers)
+        facts = {"strategy": HALE, "samples": SAMPLES, "brokers": brokers.places("server")}
+        setup(folder, (1, 1, 1), rounds=6, **facts)
         found = train(Nodes({1, 2, 3}), 0.0, 0.0, 0.0)
     # Twelve updates, in turns: four of each client. Versions take {0, 1}, {2, 0}, {1, 2} and so on, with
     # samples 3, 1, 1: client 0 moves its weight by 2 * 3 / 4 four times; the others by 2 / 4 next to it and

@@ -13,21 +13,16 @@ from numpy.typing import NDArray
 
 from deploy.fl import checkpoints, training
 from deploy.fl import synchronous as fl_server
-from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
+from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Status
 from deploy.fl.client import checkpointing_client_app
 from deploy.fl.records import to_record
 from deploy.fl.round import Round, SuperLinkLost, describe
-from tests.deploy.fl.fake_grid import FakeGrid, Killed, context, kept, result, status_of, train
+from tests.deploy.fl.fake_grid import FakeGrid, Killed, context, kept, result, setup, status_of, train
 
 
 def question(node_id: int) -> Message:
     content = RecordDict({"config": ConfigRecord({"server-round": 1})})
     return Message(content, node_id, "train")
-
-
-def setup(folder: Path, a: int = 1, rounds: int = 2, run: int = 1) -> Setup:
-    clients = {"a": Expected(node_id=1, attempt=a), "b": Expected(node_id=2, attempt=1)}
-    return Setup(rounds=rounds, run=run, folder=str(folder), clients=clients)
 
 
 class Asked(Round):
@@ -39,7 +34,7 @@ class Asked(Round):
 
     def look(self, a: int = 1) -> bool:
         """A step, in which client a is at this attempt."""
-        return self.step(setup(self.folder, a))
+        return self.step(setup(self.folder, (a, 1), rounds=2))
 
     def answer(self, message: int, content: RecordDict | Error) -> None:
         self.nodes.answer(self.nodes.pushed[message], content)
@@ -107,7 +102,7 @@ def test_nobody_waits_for_who_takes_no_part_any_more(one: Asked) -> None:
     one.answer(1, result(2.0))
     one.look()
     assert not one.is_over(None)
-    remaining = setup(one.folder)
+    remaining = setup(one.folder, rounds=2)
     del remaining.clients["a"]
     assert one.step(remaining)
     assert one.is_over(None)
@@ -159,7 +154,7 @@ def test_flowers_reasons_are_made_readable(reason: str, expected: str) -> None:
 @pytest.fixture
 def started(folder: Path) -> Path:
     """Of a job in its second run, after a round."""
-    setup(folder, rounds=3, run=2).save(folder / "setup.json")
+    setup(folder, rounds=3, run=2)
     checkpoints.save(folder / "checkpoints", Checkpoint(1, {"w": np.array([5.0])}))
     return folder
 
@@ -186,7 +181,7 @@ def test_a_long_training_tells_of_its_latest_rounds(
 ) -> None:
     """The runner reads what is told at every look."""
     monkeypatch.setattr(training, "HISTORY_ROUNDS", 2)
-    setup(folder, rounds=4).save(folder / "setup.json")
+    setup(folder, rounds=4)
     grid.automatic = True
     train(grid, evaluate=numbered)
     assert status_of(folder).history == {3: {"m": 3.0}, 4: {"m": 4.0}}
@@ -195,7 +190,7 @@ def test_a_long_training_tells_of_its_latest_rounds(
 @pytest.mark.parametrize("when", ["before the evaluation", "before it is told"])
 def test_a_round_that_was_not_told_is_told_by_the_next_run(folder: Path, grid: FakeGrid, when: str) -> None:
     """The ServerApp is killed after the first round's checkpoint."""
-    setup(folder, rounds=3).save(folder / "setup.json")
+    setup(folder, rounds=3)
     patch = pytest.MonkeyPatch()
 
     def die(*_: object) -> None:
@@ -222,7 +217,7 @@ def test_a_server_that_lost_its_checkpoint_takes_the_newest_of_the_clients(
     folder: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clients' side is the real one: a ClientApp that was asked in rounds 2 (a) and 3 (b)."""
-    setup(folder, rounds=3, run=2).save(folder / "setup.json")
+    setup(folder, rounds=3, run=2)
     app = checkpointing_client_app()
     app.train()(lambda message, context: Message(message.content, reply_to=message))
     states = {node: {"spotweave-state": str(folder / str(node))} for node in (1, 2)}

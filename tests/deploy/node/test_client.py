@@ -168,20 +168,20 @@ def test_a_byte_now_and_then_gives_no_more_time(tmp_path: Path, play: Play) -> N
     with hostile(tmp_path, play) as node:
         began_s = time.monotonic()
         with pytest.raises(NodeUnreachable):
-            node.client(within_s=0.5).status()
+            node.client(within_s=0.3).status()
         assert time.monotonic() - began_s < 4.0
 
 
 def test_who_never_ends_the_handshake_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        client = NodeClient("127.0.0.1", port, TOKEN, node_pair().certificate, within_s=0.5)
+        client = NodeClient("127.0.0.1", port, TOKEN, node_pair().certificate, within_s=0.3)
         with pytest.raises(NodeUnreachable):
             client.status()
 
 
 def test_a_node_that_does_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.node.client._FILE_WITHIN_S", 0.5)
+    monkeypatch.setattr("deploy.node.client._FILE_WITHIN_S", 0.2)
     monkeypatch.setattr("deploy.node.client._FILE_BYTES_S", 1e12)
     with hostile(tmp_path, lambda secure: time.sleep(30)) as node:
         client = node.client()

@@ -24,28 +24,21 @@ class Comparison:
     """What was the same.
 
     Attributes:
-        policy: its name.
-        seed: of the episode.
         environment: the environment's play.
         live: the live loop's.
-        same_steps: decisions that were the same before the first that was not: (time, job, choice).
-        columns: columns of the observations in which entries differed at one of those, and how many.
+        columns: columns of the observations in which entries differed before the first decision that was
+            another, and how many.
         books: what the store alone says.
         ends_in_store: when each job ended, by the store.
-        passes: of the loop.
         caught: tasks that the safety net took off spot capacity.
         moved: tasks that changed their place while they ran.
     """
 
-    policy: str
-    seed: int
     environment: Played
     live: Played
-    same_steps: int
     columns: dict[str, int]
     books: dict[str, float]
     ends_in_store: list[int]
-    passes: int
     caught: int
     moved: int
 
@@ -83,16 +76,6 @@ class Comparison:
             if abs(value - self.books[name]) > 1e-9
         }
 
-    @property
-    def same(self) -> bool:
-        """Whether everything is."""
-        theirs = self.environment
-        return (
-            self.live.steps == theirs.steps
-            and not (self.columns or self.metrics or self.in_store)
-            and self.live.ends_s == theirs.ends_s == self.ends_in_store
-        )
-
 
 def compare(
     policy: str,
@@ -116,15 +99,11 @@ def compare(
         same += 1
     try:
         return Comparison(
-            policy=policy,
-            seed=seed,
             environment=environment,
             live=played,
-            same_steps=same,
             columns=_columns(environment, played, same),
             books=live.books(),
             ends_in_store=live.ends_in_store(),
-            passes=live.scheduler.passes,
             caught=live.events("task.caught"),
             moved=live.events("task.moved"),
         )

@@ -28,7 +28,7 @@ def _assert_same(found: Comparison) -> None:
     assert found.columns == {}
     assert found.metrics == {}
     assert found.in_store == {}
-    assert found.same
+    assert found.live.ends_s == found.environment.ends_s == found.ends_in_store
 
 
 @pytest.mark.real

@@ -29,8 +29,8 @@ class Place:
         """Of SQLite."""
         return Path(self.url.removeprefix("sqlite:///"))
 
-    def open(self, now_s: float = NOW) -> Store:
-        return Store.open(self.url, now_s, key_file=self.key_file)
+    def open(self, now_s: float = NOW, *, durable: bool = True) -> Store:
+        return Store.open(self.url, now_s, key_file=self.key_file, durable=durable)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
-    with place.open() as opened:
+    with place.open(durable=False) as opened:
         yield opened
 
 

@@ -281,6 +281,8 @@ def test_tasks_that_wait_and_tasks_that_are_placed(store: Store) -> None:
     add_job(store, "j2", FEDERATED, submitted_s=NOW + 1)
     add_job(store, "j3", submitted_s=NOW + 2)
     one, two = (TaskKey("j2", f"client-{name}") for name in ("one", "two"))
+    tasks = [(task.key, task.attempt, task.waiting_since_s) for task in store.tasks.of_job("j2")]
+    assert tasks == [(one, 0, NOW + 1), (two, 0, NOW + 1)]
     with store.transaction():
         store.tasks.begin(two, ["i1"], NOW + 5)
         store.jobs.set_state("j3", JobState.CANCELLED, NOW + 6)
