@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.training.commands import Command
+from tests.training.commands import TINY, Command
 
 
 @pytest.fixture
@@ -15,3 +16,16 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPOTWEAVE_TRACEBACK", raising=False)
     return Command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def finished_run(command: Command, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of `TINY` in run/, which is trained once for all tests."""
+    run, kept = tmp_path / "run", tmp_path_factory.getbasetemp() / "finished_run"
+    if not kept.exists():
+        outcome = command(*TINY, "out=run")
+        assert outcome.code == 0, outcome.err
+        shutil.copytree(run, kept)
+    else:
+        shutil.copytree(kept, run)
+    return run

@@ -17,7 +17,17 @@ from envs.simulation.world import EpisodeKey, WorldSpec
 N_CLUSTERS = 3
 
 
-class FakeWorld:
+class OnlyPlayed:
+    """A world in which nobody plans ahead."""
+
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        raise NotImplementedError("nobody copies lanes")
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        raise NotImplementedError("nobody limits arrivals")
+
+
+class FakeWorld(OnlyPlayed):
     """Episode `index` takes 5 + index % 4 decisions; the gain of cluster c at step t is drawn beforehand.
 
     EXECUTION_S shows the negative gain, so a policy that picks the smallest is clairvoyant. "None" is
@@ -99,12 +109,6 @@ class FakeWorld:
 
     def fingerprint(self, key: EpisodeKey) -> str:
         return hashlib.sha256(self.draw(key).tobytes()).hexdigest()
-
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        raise NotImplementedError("evaluation copies no lanes")
-
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        raise NotImplementedError("evaluation limits no arrivals")
 
 
 class Clairvoyant(Policy):

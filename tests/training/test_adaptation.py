@@ -124,7 +124,6 @@ def test_a_resumed_run_starts_from_its_own_copy(
             "checkpoint=multicloud was given to start from, which agent=rl_fc cannot: expected agent=mtd",
         ),
         (("checkpoint=liu2022/rl_lsfc",), "holds a policy of agent=rl_lsfc, not of agent=mtdqn"),
-        (("checkpoint=nowhere",), "no checkpoint at nowhere"),
         (("agent.own_size=8",), "agent.own_size is 8, but "),
     ],
 )

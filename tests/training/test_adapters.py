@@ -21,7 +21,6 @@ from agents.flat_policy import (
     FlatPolicy,
     Flattening,
     ScoreNetwork,
-    as_linears,
     n_features,
     signed_log_features,
 )
@@ -269,11 +268,6 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -
     fewer = SliceWorldConfig(capacities=[800, 900], hetero_factors=[70.0, 80.0], elastic=[False, False])
     with pytest.raises(CheckpointError, match="trained for 5 clusters, this world has 2"):
         load_policy(tmp_path, SliceWorld(fewer).spec)
-
-
-def test_the_librarys_network_must_have_the_same_layers() -> None:
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        untrained().take(as_linears([(torch.zeros(3, 2), torch.zeros(3))] * 2))
 
 
 def test_scores_of_invalid_actions_are_replaced_except_where_nothing_is_valid() -> None:

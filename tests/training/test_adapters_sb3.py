@@ -20,6 +20,7 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
+from tests.training.trainers.test_session import assert_same
 from training.adapters.flat_env import NEVER, FlatWorldEnv
 from training.adapters.sb3 import DQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
@@ -181,16 +182,6 @@ def test_the_same_seed_trains_the_same_policy(kind: str) -> None:
     assert not torch.equal(first, weights(rounds(kind, 3, seed=1)))
 
 
-def same(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return torch.equal(one, other)
-    return bool(one == other)
-
-
 @pytest.mark.real
 @pytest.mark.parametrize(("kind", "capacity"), [*((kind, 500) for kind in KINDS), ("sb3_dqn", 64)])
 def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_path: Path) -> None:
@@ -206,7 +197,7 @@ def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_pat
     resumed = trainer(kind, capacity=capacity)
     resumed.load_state_dict(load_state(tmp_path / "state.pt"))
     assert [resumed.round() for _ in range(3)] == reports
-    assert same(resumed.state_dict(), expected)
+    assert_same(resumed.state_dict(), expected)
     assert torch.equal(weights(resumed), weights(whole))
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,12 @@ def saved(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, ValuePo
     return path, policy
 
 
-def assert_one_line(error: pytest.ExceptionInfo[BaseException]) -> None:
-    assert "\n" not in str(error.value)
+@contextlib.contextmanager
+def refused(message: str) -> Iterator[pytest.ExceptionInfo[CheckpointError]]:
+    """What is loaded inside is refused in one line."""
+    with pytest.raises(CheckpointError, match=message) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc"], indirect=True)
@@ -87,16 +92,14 @@ def test_other_weights_are_used_without_retraining(saved: tuple[Path, ValuePolic
 
 @pytest.mark.parametrize("weights", [(1.0, float("nan")), (1.0,), (1.0, 2.0, 3.0)])
 def test_wrong_weights_are_refused(saved: tuple[Path, ValuePolicy], weights: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="value weights") as caught:
+    with pytest.raises(ValueError, match=r"^[^\n]*value weights[^\n]*$"):
         load_policy(saved[0], SPEC, weights)
-    assert_one_line(caught)
 
 
 @pytest.mark.parametrize("saved", ["rl_fc"], indirect=True)
 def test_a_scalarised_value_cannot_be_weighted_anew(saved: tuple[Path, ValuePolicy]) -> None:
-    with pytest.raises(CheckpointError, match="cannot be changed without retraining") as caught:
+    with refused("cannot be changed without retraining"):
         load_policy(saved[0], SPEC, weights=(0.5, 0.5))
-    assert_one_line(caught)
     load_policy(saved[0], SPEC, weights=WEIGHTS)  # those it was trained with
 
 
@@ -105,34 +108,28 @@ def test_a_scalarised_value_cannot_be_weighted_anew(saved: tuple[Path, ValuePoli
 )
 def test_another_environment_is_refused(saved: tuple[Path, ValuePolicy], changes: dict[str, Any]) -> None:
     other = dataclasses.replace(SPEC, **changes)
-    with pytest.raises(CheckpointError, match=rf"was trained for \+env=toy, not for \+env={other.name}"):
+    with refused(rf"was trained for \+env=toy, not for \+env={other.name}"):
         load_policy(saved[0], other)
 
 
 @pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc"], indirect=True)
 def test_another_number_of_clusters_is_refused(saved: tuple[Path, ValuePolicy]) -> None:
-    with pytest.raises(CheckpointError, match="was trained for 3 clusters, this world has 7") as caught:
+    with refused("was trained for 3 clusters, this world has 7"):
         load_policy(saved[0], ToyWorld(1, n_clusters=7).spec)
-    assert_one_line(caught)
 
 
 class TestFilesThatAreNoCheckpoints:
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"no checkpoint at .*gone\.pt: give the path") as caught:
-            load_policy(tmp_path / "gone.pt", SPEC)
-        assert_one_line(caught)
-
-    def test_a_directory_without_one(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"no checkpoint at .*policy\.pt"):
-            load_policy(tmp_path, SPEC)
+    @pytest.mark.parametrize(("place", "missing"), [("gone.pt", r"gone\.pt: give"), ("", r"policy\.pt")])
+    def test_missing(self, tmp_path: Path, place: str, missing: str) -> None:
+        with refused(f"no checkpoint at .*{missing}"):
+            load_policy(tmp_path / place, SPEC)
 
     @pytest.mark.parametrize("keep", [0, 10, 1000, -1])
     def test_cut_short(self, saved: tuple[Path, ValuePolicy], keep: int) -> None:
         path = saved[0]
         write_policy(path, path.read_bytes()[:keep])
-        with pytest.raises(CheckpointError, match="is not a readable checkpoint") as caught:
+        with refused("is not a readable checkpoint"):
             load_policy(path, SPEC)
-        assert_one_line(caught)
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -146,9 +143,8 @@ class TestFilesThatAreNoCheckpoints:
     def test_of_something_else(self, tmp_path: Path, content: Any, message: str) -> None:
         file = tmp_path / "policy.pt"
         file.write_text(content) if isinstance(content, str) else torch.save(content, file)
-        with pytest.raises(CheckpointError, match=message) as caught:
+        with refused(message):
             load_policy(tmp_path, SPEC)
-        assert_one_line(caught)
 
     def test_code_in_a_file_is_not_run(self, tmp_path: Path) -> None:
         class Trap:
@@ -156,22 +152,21 @@ class TestFilesThatAreNoCheckpoints:
                 return (Path.touch, (tmp_path / "sprung",))
 
         torch.save({"format": 1, "trap": Trap()}, tmp_path / "policy.pt")
-        with pytest.raises(CheckpointError, match="is not a readable checkpoint"):
+        with refused("is not a readable checkpoint"):
             load_policy(tmp_path, SPEC)
         assert not (tmp_path / "sprung").exists()
 
     def test_a_training_state(self, tmp_path: Path) -> None:
         save_state(tmp_path / "state.pt", {"format": 1, "trainer": {}})
-        with pytest.raises(CheckpointError, match=r"not a readable .*: give the path of a policy\.pt file"):
+        with refused(r"not a readable .*: give the path of a policy\.pt file"):
             load_policy(tmp_path / "state.pt", SPEC)
 
     def test_weights_of_another_network(self, saved: tuple[Path, ValuePolicy]) -> None:
         state = load_policy_state(saved[0])
         state["agent"]["shared_size"] = 32
         save_policy_state(saved[0], state)
-        with pytest.raises(CheckpointError, match="weights that its own settings do not fit") as caught:
+        with refused("weights that its own settings do not fit"):
             load_policy(saved[0], SPEC)
-        assert_one_line(caught)
 
 
 class TestFilesThatAreNotTheOneThatWasWritten:
@@ -182,25 +177,23 @@ class TestFilesThatAreNotTheOneThatWasWritten:
             flipped = bytearray(content)
             flipped[place] ^= 0x10
             path.write_bytes(flipped)
-            with pytest.raises(CheckpointError, match="is damaged or was replaced: its SHA-256") as caught:
+            with refused("is damaged or was replaced: its SHA-256"):
                 load_policy(path, SPEC)
-            assert_one_line(caught)
         path.write_bytes(content)
         load_policy(path, SPEC)
 
     def test_without_a_digest(self, saved: tuple[Path, ValuePolicy]) -> None:
         path = saved[0]
         digest_file(path).unlink()
-        with pytest.raises(CheckpointError, match="has no digest: if you trust the file, run: cd ") as caught:
+        with refused("has no digest: if you trust the file, run: cd ") as caught:
             load_policy(path, SPEC)
-        assert_one_line(caught)
         subprocess.run(str(caught.value).split("run: ")[1], shell=True, check=True)
         load_policy(path, SPEC)
 
     @pytest.mark.parametrize("wrong", ["", "no digest\n", "\xff\xfe"])
     def test_a_digest_that_is_none(self, saved: tuple[Path, ValuePolicy], wrong: str) -> None:
         digest_file(saved[0]).write_text(wrong, encoding="latin-1")
-        with pytest.raises(CheckpointError, match="is damaged or was replaced"):
+        with refused("is damaged or was replaced"):
             load_policy(saved[0], SPEC)
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -210,15 +203,14 @@ class TestFilesThatAreNotTheOneThatWasWritten:
         name = list(state["network"])[-1]
         state["network"][name].view(-1)[0] = value
         save_policy_state(saved[0], state)
-        with pytest.raises(CheckpointError, match=rf"not finite numbers \({name}\)") as caught:
+        with refused(rf"not finite numbers \({name}\)"):
             load_policy(saved[0], SPEC)
-        assert_one_line(caught)
 
     def test_a_value_weight_that_is_not_finite(self, saved: tuple[Path, ValuePolicy]) -> None:
         state = load_policy_state(saved[0])
         state["weights"][0] = float("nan")
         save_policy_state(saved[0], state)
-        with pytest.raises(CheckpointError, match=r"not finite numbers \(weights\)"):
+        with refused(r"not finite numbers \(weights\)"):
             load_policy(saved[0], SPEC)
 
     @pytest.mark.parametrize("moved", [0, 1, 2, 3])

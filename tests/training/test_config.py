@@ -17,7 +17,6 @@ from agents.registry import OURS
 from agents.settings import RLFCSettings
 from envs.environments import ENVIRONMENTS
 from envs.simulation.slices.config import Chapter4Config
-from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
     CONFIG_DIRECTORY,
     UsageError,
@@ -80,33 +79,6 @@ def test_training_composes(env: str, agent: str, trainer: str) -> None:
     assert isinstance(settings, OURS[agent].settings)
     typed(TrainerSettings, again["trainer"], "trainer")
     assert isinstance(world_config(again["env"]), ENVIRONMENTS[env].config_class)
-
-
-@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
-def test_small_settings_reach_the_typed_configuration(env: str) -> None:
-    values = compose_values(
-        "train", [f"+env={env}", *TINY_WORLD[env], "agent=rl_fc", *TINY_AGENT["rl_fc"], *TINY_TRAINER]
-    )
-    agent = agent_settings(values["agent"])
-    assert isinstance(agent, RLFCSettings)
-    trainer = typed(TrainerSettings, values["trainer"], "trainer")
-    assert agent.hidden_sizes == [16, 8]
-    assert (trainer.lanes, trainer.gradient_steps) == (2, 1)
-    places = {
-        "multicloud": ("workload", "jobs"),
-        "anyclusters": ("world", "n_jobs"),
-        "federated": ("clients_most",),
-        "spot": ("work_h",),
-        "bags": ("job",),
-        "workflows": ("steps",),
-    }
-    jobs = values["env"]
-    for key in places.get(env, ("n_jobs",)):
-        jobs = jobs[key]
-    assert jobs == {"multicloud": 4, "federated": 3, "spot": 2, "bags": "J60"}.get(env, 20)
-    world = ENVIRONMENTS[env].build(world_config(values["env"]), 1)
-    # Drawn clusters are the world of chapter 5: what is trained there plays here, and the other way round.
-    assert world.spec.name == ("multicluster" if env == "anyclusters" else env)
 
 
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))

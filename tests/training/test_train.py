@@ -16,7 +16,7 @@ from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, start_process, tiny, tiny_agent
 from tests.training.trainers.test_session import assert_same
 from training.checkpoint import load_policy, load_state
-from training.config import CONFIG_DIRECTORY, world_config
+from training.config import world_config
 from training.evaluation.playing import default_rules
 
 
@@ -73,37 +73,19 @@ def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> N
     assert run.name.startswith("mtdqn-seed9-")
 
 
-@pytest.mark.real
-def test_the_same_command_gives_the_same_policy(command: Command, tmp_path: Path) -> None:
-    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
-        assert command(*TINY, f"out={name}", f"seed={seed}").code == 0
-    one, two, three = (
-        load_state(tmp_path / name / "state.pt")["trainer"]["regression"]["network"]
-        for name in ("one", "two", "three")
-    )
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    assert not all(torch.equal(one[key], three[key]) for key in one)
-
-
-def test_a_finished_run_may_be_resumed_and_changes_nothing(command: Command, tmp_path: Path) -> None:
-    assert command(*TINY, "out=run").code == 0
-    before = (tmp_path / "run" / "state.pt").read_bytes(), (tmp_path / "run" / "policy.pt").read_bytes()
+def test_a_finished_run_may_be_resumed_and_changes_nothing(command: Command, finished_run: Path) -> None:
+    before = [(finished_run / name).read_bytes() for name in ("state.pt", "policy.pt")]
     outcome = command("resume=run")
     assert outcome.code == 0, outcome.err
-    after = (tmp_path / "run" / "state.pt").read_bytes(), (tmp_path / "run" / "policy.pt").read_bytes()
-    assert before == after
+    assert [(finished_run / name).read_bytes() for name in ("state.pt", "policy.pt")] == before
 
 
-def test_a_run_that_stopped_before_its_first_save_starts_anew(command: Command, tmp_path: Path) -> None:
-    assert command(*TINY, "out=straight").code == 0
-    assert command(*TINY, "out=run").code == 0
-    (tmp_path / "run" / "state.pt").unlink()
+def test_a_run_that_stopped_before_its_first_save_starts_anew(command: Command, finished_run: Path) -> None:
+    straight = load_state(finished_run / "state.pt")["trainer"]["regression"]["network"]
+    (finished_run / "state.pt").unlink()
     assert command("resume=run").code == 0
-    one, other = (
-        load_state(tmp_path / name / "state.pt")["trainer"]["regression"]["network"]
-        for name in ("straight", "run")
-    )
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    again = load_state(finished_run / "state.pt")["trainer"]["regression"]["network"]
+    assert all(torch.equal(straight[key], again[key]) for key in straight)
 
 
 @pytest.mark.real
@@ -116,13 +98,6 @@ def test_training_ends_with_a_table_against_the_strongest_rules(command: Command
     assert (tmp_path / "run" / "test" / "report.html").is_file()
     assert "maf" in outcome.out
     assert "report: run/test/report.html" in outcome.out
-
-
-def test_help_of_the_configuration_needs_no_training(command: Command) -> None:
-    outcome = command("+env=multicluster", "seed=3", "--cfg", "job")
-    assert outcome.code == 0
-    assert "seed: 3" in outcome.out
-    assert Path(CONFIG_DIRECTORY).name == "configs"
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))

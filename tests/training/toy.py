@@ -19,6 +19,7 @@ from envs.simulation.snapshot import Category, Observation, empty_observation
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from tests.agents.inputs import small_network
+from tests.training.fake_world import OnlyPlayed
 from training.evaluation.episodes import Suite, run_suite
 from training.settings import ScheduleSettings, TrainerSettings
 from training.trainers.monte_carlo import MonteCarloTrainer
@@ -27,12 +28,12 @@ from training.trainers.trainer import Learner
 WINDOW = 2
 
 
-class ToyWorld:
+class ToyWorld(OnlyPlayed):
     """Every job has a cost on each cluster, and using a cluster costs somebody else that cluster's price.
 
     Two jobs are shown at a time; "none" is never valid. Value components are (-own cost, -price to others):
     under weights (1, 1) the best choice minimises cost + price, under (1, 0) the cost alone. Costs stand in
-    `EXECUTION_S`, prices in `PRICE_USD_HOUR`. Each episode also has a luck that no choice can change.
+    `EXECUTION_S`, prices in `PRICE_USD_HOUR`.
 
     Metrics: objective (mean of -(cost + price), higher is better) and regret (mean excess over the best
     choice, 0 for the optimum).
@@ -57,34 +58,29 @@ class ToyWorld:
         self.observation: Observation = empty_observation(WINDOW, n_clusters, (n_lanes,))
         self.costs = np.zeros((n_lanes, n_jobs, n_clusters))
         self.prices = np.zeros((n_lanes, n_clusters))
-        self.luck = np.zeros(n_lanes)
         self.chosen = np.full((n_lanes, n_jobs), -1, np.int64)
-        self.limit = np.full(n_lanes, n_jobs, np.int64)
         self._decided = np.full(n_lanes, -1, np.int64)
         self._marks = np.zeros((n_lanes, 1))
 
-    def draw(self, key: EpisodeKey) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Costs, prices and luck of an episode."""
+    def draw(self, key: EpisodeKey) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Costs and prices of an episode."""
         streams = Streams(episode_sequence(key.seed, key.split, key.index))
         n_clusters = self.spec.n_clusters
         return (
             streams.generator("job_sizes").uniform(0.0, 20.0, (self.n_jobs, n_clusters)),
             streams.generator("prices").uniform(0.0, 20.0, n_clusters),
-            streams.generator("revocations").normal(0.0, 200.0, 1),
         )
 
     def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
         for key, lane in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
-            self.costs[lane], self.prices[lane], luck = self.draw(key)
-            self.luck[lane] = luck[0]
+            self.costs[lane], self.prices[lane] = self.draw(key)
             self.chosen[lane] = -1
-            self.limit[lane] = self.n_jobs
             self._decided[lane] = -1
             self._show(lane)
 
     def waiting(self, lane: int) -> list[int]:
         """The jobs shown, by arrival."""
-        undecided = np.flatnonzero(self.chosen[lane, : self.limit[lane]] < 0)
+        undecided = np.flatnonzero(self.chosen[lane] < 0)
         return [int(job) for job in undecided[:WINDOW]]
 
     def _show(self, lane: int) -> None:
@@ -140,17 +136,6 @@ class ToyWorld:
 
     def fingerprint(self, key: EpisodeKey) -> str:
         return hashlib.sha256(b"".join(array.tobytes() for array in self.draw(key))).hexdigest()
-
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        for array in (self.costs, self.prices, self.luck, self.chosen, self.limit, self._decided):
-            array[targets] = array[sources]
-        for shown in self.observation.values():
-            shown[targets] = shown[sources]  # type: ignore[index]
-
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        for lane in lanes.tolist():
-            arrived = max([*self.waiting(lane), *np.flatnonzero(self.chosen[lane] >= 0)], default=-1) + 1
-            self.limit[lane] = min(int(self.limit[lane]), arrived + further)
 
 
 class Myopic(Policy):

@@ -133,9 +133,3 @@ def test_a_comparison_on_two_processes_has_the_same_episodes(command: Command, t
     one, two = ((tmp_path / name / "episodes.csv").read_text() for name in ("one", "two"))
     assert one == two
     assert len(one.splitlines()) == 1 + 2 * 7
-
-
-def test_an_address_of_ray_without_ray_is_one_line(command: Command, tmp_path: Path) -> None:
-    outcome = command(*tiny("mtdqn", "bags"), "ray.address=auto", f"out={tmp_path / 'run'}")
-    assert "ray.address=auto was given to engine=local: use engine=ray" in outcome.mistake
-    assert not (tmp_path / "run").exists()

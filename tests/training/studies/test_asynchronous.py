@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 from agents.federated.asynchronous.shards import decode, split
 from envs.traces.images import load_images
-from spotweave.mistakes import EXIT_FAILED
 from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
-from training.studies.asynchronous import comparisons, experiment_3, privacy
+from training.studies.asynchronous import comparisons, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,8 +98,6 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == kept
     assert page.read_text(encoding="utf-8") == text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
-    page.write_text(text.replace("*0.987*", "*0.999*"), encoding="utf-8")
-    assert CliRunner().invoke(app, ["--check"]).exit_code == EXIT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -117,16 +114,3 @@ def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-def test_tables_7_2_and_7_3_from_a_document() -> None:
-    cells = [
-        {"round_updates": 5, "multiple": 3, "rate": 0.1, "slices": [10.0, 30.0], "staleness": [2.0, 3.0]},
-        {"round_updates": 5, "multiple": 7, "rate": None, "slices": [], "staleness": []},
-        {"round_updates": 10, "multiple": 3, "rate": 0.2, "slices": [None, None], "staleness": [1.0, 1.0]},
-    ]
-    text = experiment_3.body({"milestone": 0.9, "picture": "p.png", "cells": cells})
-    assert "| C = 3 | 0.1 | *0.1* | 0.2 | *0.2* |" in text
-    assert "| C = 7 | none | *0.1* | - | - |" in text
-    assert "| C = 3 | 20 | *5.30e3* | never | *3.45e3* |" in text
-    assert "| C = 3 | 2.5 | 1.0 |" in text

@@ -41,9 +41,6 @@ def test_a_table_is_measured_and_written_beside_the_print(
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*21*", "*22*"), encoding="utf-8")
     assert CliRunner().invoke(app, ["--check"]).exit_code == EXIT_FAILED
-    wrong = CliRunner().invoke(app, ["table_1"])
-    assert wrong.exit_code == 2
-    assert "there is no section 'table_1': use table_9_3, table_9_4" in wrong.stderr
 
 
 def test_whole_seconds_are_whole_with_checkpoints() -> None:

@@ -11,11 +11,9 @@ import pytest
 
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
-from training import results_fl
 from training.config import UsageError
 from training.evaluation.episodes import Suite
 from training.files import write_json
-from training.results_fl import PAGES as FEDERATED
 from training.studies.asynchronous import __main__ as asynchronous
 from training.studies.bags import __main__ as bags
 from training.studies.experiment import FigureSettings
@@ -25,11 +23,10 @@ from training.studies.workflows import __main__ as workflows
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs" / "results"
-PAGES = [RESULTS / "liu2022.md"]
+PAGES = [RESULTS / f"{study}.md" for study in ("comparators", "liu2022", "markets")]
 SECTIONED = [
     *(Page(ROOT / study.PAGE, study.COMMAND, study.SECTIONS) for study in (bags, workflows)),
     replace(asynchronous.page(None, seeds=3), path=ROOT / asynchronous.PAGE),
-    *(results_fl.page_of(RESULTS / f"{name}.md", RESULTS / name) for name in FEDERATED),
 ]
 PAGE = """# Title
 
@@ -46,8 +43,11 @@ More prose.
 """
 
 
-def measured(folder: Path) -> None:
-    """What an experiment leaves in its folder."""
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A page of markers, beside it what an experiment leaves in its folder."""
+    page, folder = tmp_path / "toy.md", tmp_path / "results" / "table_1"
+    page.write_text(PAGE)
     figure = FigureSettings("dominance", "A picture.")
     asked = settings(figures={"picture": figure})
     folder.mkdir(parents=True)
@@ -55,6 +55,7 @@ def measured(folder: Path) -> None:
     write_json(folder / "summary.json", summary)
     write_experiment_episodes(asked, {"base": result()}, folder / "shown.csv", every_metric=False)
     (folder / "picture.png").write_bytes(b"png")
+    return page
 
 
 def test_only_what_stands_between_markers_is_made_anew() -> None:
@@ -79,11 +80,7 @@ def test_a_broken_marker_is_refused(page: str) -> None:
         filled(page, str)
 
 
-def test_publishing_stores_everything_and_the_page_follows(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "toy.md"
-    page.parent.mkdir()
-    page.write_text(PAGE)
-    measured(tmp_path / "results" / "table_1")
+def test_publishing_stores_everything_and_the_page_follows(page: Path, tmp_path: Path) -> None:
     assert publish(page, tmp_path / "results") == ["table_1"]
     stored = sorted(path.name for path in page.with_suffix("").iterdir())
     assert stored == ["picture.png", "table_1.csv", "table_1.json"]
@@ -111,10 +108,7 @@ def test_the_episodes_behind_the_bounds_are_stored(tmp_path: Path) -> None:
     ]
 
 
-def test_a_number_changed_by_hand_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "toy.md"
-    page.write_text(PAGE)
-    measured(tmp_path / "results" / "table_1")
+def test_a_number_changed_by_hand_is_found(page: Path, tmp_path: Path) -> None:
     publish(page, tmp_path / "results")
     page.write_text(page.read_text().replace("25.00 (20", "24.00 (20"))
     assert differing(page) == ["table_1"]
@@ -126,10 +120,7 @@ def test_a_number_changed_by_hand_is_found(tmp_path: Path) -> None:
     assert differing(page) == ["table_1"]
 
 
-def test_an_incomplete_result_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "toy.md"
-    page.write_text(PAGE)
-    measured(tmp_path / "results" / "table_1")
+def test_an_incomplete_result_is_refused(page: Path, tmp_path: Path) -> None:
     (tmp_path / "results" / "table_1" / "picture.png").unlink()
     with pytest.raises(UsageError, match=r"lacks picture.png: measure it again with the command"):
         publish(page, tmp_path / "results")
@@ -143,8 +134,7 @@ def test_the_pages_of_this_repository_say_what_was_measured(page: Path) -> None:
 @pytest.mark.parametrize("page", SECTIONED, ids=lambda page: page.path.stem)
 def test_a_page_of_sections_holds_what_is_stored(page: Page) -> None:
     assert page.text() == page.path.read_text(encoding="utf-8")
-    if page.path.stem not in FEDERATED:
-        assert all(page.file(name).is_file() for name in page.sections)
+    assert all(page.file(name).is_file() for name in page.sections)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

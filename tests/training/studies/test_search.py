@@ -100,22 +100,6 @@ def tune(command: Command) -> Command:
     return replace(command, name="tune")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "nothing to search: give experiment=comparators/multicluster"),
-        (("+experiment=comparators/multicluster", "candidates=0"), "candidates is 0"),
-        (
-            ("+experiment=comparators/multicluster", "only=[ppo]"),
-            "only names 'ppo': the searches are sb3_dqn",
-        ),
-        (("+experiment=comparators/multicluster", "seeds=[100]"), "try_seed is 100: expected none of"),
-    ],
-)
-def test_mistakes_are_one_line(words: tuple[str, ...], message: str, tune: Command) -> None:
-    assert message in tune(*words).mistake
-
-
 @pytest.mark.nightly
 def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, tmp_path: Path) -> None:
     words = ",".join(f"'{word}'" for word in tiny("mtdqn", "bags") if "test_episodes" not in word)
@@ -146,6 +130,24 @@ def repeat(command: Command) -> Command:
     return replace(command, name="repeat")
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("tune", "candidates=0", "candidates is 0"),
+        ("tune", "only=[ppo]", "only names 'ppo': the searches are sb3_dqn"),
+        ("tune", "seeds=[100]", "try_seed is 100: expected none of"),
+        ("repeat", None, "nothing to train: give experiment=STUDY/trainings"),
+        ("repeat", "+experiment=liu2022/table_5_3", "this experiment compares: run it with training/compare"),
+        ("repeat", "workers=0", "workers is 0"),
+        ("repeat", "only=[nothing]", "only names 'nothing'"),
+    ],
+)
+def test_mistakes_are_one_line(name: str, words: str | None, message: str, command: Command) -> None:
+    study = {"tune": "comparators/multicluster", "repeat": "liu2022/trainings"}[name]
+    given = [] if words is None else [words] if "+" in words else [f"+experiment={study}", words]
+    assert message in replace(command, name=name)(*given).mistake
+
+
 @pytest.mark.real
 def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_path: Path) -> None:
     good = f"+trainings.good={{overrides: [{REPEAT_WORDS}], seeds: [0]}}"
@@ -165,19 +167,6 @@ def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_
     changed = good.replace("trainer.gradient_steps=1", "trainer.gradient_steps=2")
     mistake = repeat(changed, "out=runs").mistake
     assert "trainer.gradient_steps is 1 there, 2 is asked for" in mistake
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "nothing to train: give experiment=STUDY/trainings"),
-        (("+experiment=liu2022/table_5_3",), "this experiment compares: run it with training/compare.py"),
-        (("+experiment=liu2022/trainings", "workers=0"), "workers is 0"),
-        (("+experiment=liu2022/trainings", "only=[nothing]"), "only names 'nothing'"),
-    ],
-)
-def test_mistakes_of_repeat_are_one_line(words: tuple[str, ...], message: str, repeat: Command) -> None:
-    assert message in repeat(*words).mistake
 
 
 # What a study trains: which runs, by which words, and which directories are refused.
@@ -216,9 +205,9 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, object], message: str
         planned_runs(repeat_settings(tmp_path, **changes))
 
 
-def test_a_mistyped_key_of_a_training_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"trainings\.a\.sedes"):
-        typed(RepeatSettings, {"trainings": {"a": {"overrides": [], "sedes": [1]}}, "out": "runs"}, "")
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return planned_runs(repeat_settings(tmp_path))[0]
 
 
 def made(run: Run, *more: str) -> RunDirectory:
@@ -230,8 +219,7 @@ def made(run: Run, *more: str) -> RunDirectory:
     return directory
 
 
-def test_a_run_with_the_same_settings_is_taken_as_it_is(tmp_path: Path) -> None:
-    run = planned_runs(repeat_settings(tmp_path))[0]
+def test_a_run_with_the_same_settings_is_taken_as_it_is(run: Run) -> None:
     run.refuse_other_settings()
     states = [(run.begun, run.finished)]
     directory = made(run)
@@ -242,8 +230,7 @@ def test_a_run_with_the_same_settings_is_taken_as_it_is(tmp_path: Path) -> None:
     assert states == [(False, False), (True, False), (True, True)]
 
 
-def test_other_settings_are_refused_with_the_key_and_nothing_is_lost(tmp_path: Path) -> None:
-    run = planned_runs(repeat_settings(tmp_path))[0]
+def test_other_settings_are_refused_with_the_key_and_nothing_is_lost(run: Run) -> None:
     directory = made(run, "trainer.gradient_steps=9")
     with pytest.raises(UsageError, match=r"trainer\.gradient_steps is 9 there, 1 is asked for\)") as refused:
         run.refuse_other_settings()
@@ -251,8 +238,7 @@ def test_other_settings_are_refused_with_the_key_and_nothing_is_lost(tmp_path: P
     assert directory.policy.read_bytes() == b"policy"
 
 
-def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Path) -> None:
-    run = planned_runs(repeat_settings(tmp_path))[0]
+def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(run: Run) -> None:
     directory = made(run)
     values = compose_values("train", run.overrides)
     assert values["trainer"].pop("optimizer") == "adam"
@@ -264,8 +250,7 @@ def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Pa
         run.refuse_other_settings()
 
 
-def test_a_configuration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    run = planned_runs(repeat_settings(tmp_path))[0]
+def test_a_configuration_that_cannot_be_read_is_refused(run: Run) -> None:
     made(run).config.write_text("a: 1\n")
     with pytest.raises(UsageError, match="not the configuration of a run of this version"):
         run.refuse_other_settings()

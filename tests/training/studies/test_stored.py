@@ -40,6 +40,14 @@ def publish(folder: Path, asked: ExperimentSettings, scenario: ScenarioResult) -
     write_experiment_episodes(asked, results, folder / f"{asked.name}.csv", every_metric=False)
 
 
+@pytest.fixture
+def asked(tmp_path: Path) -> ExperimentSettings:
+    """An experiment whose agents were published."""
+    asked = settings(stored="agents")
+    publish(tmp_path, asked, result())
+    return asked
+
+
 def rules_alone(**changes: Measured) -> ScenarioResult:
     """The scenario as it is played without agents."""
     whole = result()
@@ -47,9 +55,7 @@ def rules_alone(**changes: Measured) -> ScenarioResult:
     return dataclasses.replace(whole, policies=policies)
 
 
-def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> None:
-    asked = settings(stored="agents")
-    publish(tmp_path, asked, result())
+def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path, asked: ExperimentSettings) -> None:
     stored = read_stored(tmp_path, asked)
     eft = Measured("eft", (played([1, 2, 3], [101, 102, 103]),))
     added = stored.added_to(rules_alone(eft=eft), "base", asked)
@@ -57,7 +63,6 @@ def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> No
     mine = added.policies["mine"]
     assert mine.table("tmdl").tolist() == [[10, 20, 30], [20, 30, 40]]
     assert [facts["seed"] for facts in mine.checkpoints] == [0, 1]
-    again = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": added}, "c")
     # Against the new rule: (9 + 18 + 27 + 19 + 28 + 37) / 6 = 23 misses more.
     asked = dataclasses.replace(asked, rules=["maf", "tuned", "eft"], strongest="eft")
     again = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": added}, "c")
@@ -65,9 +70,7 @@ def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> No
     assert against["difference"]["tmdl"]["mean"] == pytest.approx(23.0)
 
 
-def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
-    asked = settings(stored="agents")
-    publish(tmp_path, asked, result())
+def test_the_page_says_which_commit_played_the_agents(tmp_path: Path, asked: ExperimentSettings) -> None:
     stored = read_stored(tmp_path, asked)
     summary = {**experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "c")}
     assert "as measured at commit" not in origin(summary)
@@ -80,9 +83,9 @@ def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
     assert again.commit("maf") == stored.commit("maf")
 
 
-def test_an_agent_that_was_played_now_is_not_taken_from_what_is_published(tmp_path: Path) -> None:
-    asked = settings(stored="agents")
-    publish(tmp_path, asked, result())
+def test_an_agent_that_was_played_now_is_not_the_published_one(
+    tmp_path: Path, asked: ExperimentSettings
+) -> None:
     trained_again = dataclasses.replace(
         result().policies["mine"], seeds=(played([7, 8, 9], [101, 102, 103]),) * 2
     )
@@ -92,9 +95,7 @@ def test_an_agent_that_was_played_now_is_not_taken_from_what_is_published(tmp_pa
     assert list(added.policies) == ["mine", "maf", "tuned"]
 
 
-def test_a_metric_that_was_not_published_is_told(tmp_path: Path) -> None:
-    asked = settings(stored="agents")
-    publish(tmp_path, asked, result())
+def test_a_metric_that_was_not_published_is_told(tmp_path: Path, asked: ExperimentSettings) -> None:
     more = dataclasses.replace(asked, metrics=[*asked.metrics, "s_log"])
     with pytest.raises(UsageError, match=r"table_1.csv has no s_log of mine in base: measure it"):
         read_stored(tmp_path, more).added_to(rules_alone(), "base", more)
@@ -153,10 +154,8 @@ def test_plans_of_the_same_rule_are_not_made_again_and_others_are_refused(tmp_pa
     ],
 )
 def test_episodes_of_another_world_are_refused(
-    tmp_path: Path, scenario: ScenarioResult, message: str
+    tmp_path: Path, asked: ExperimentSettings, scenario: ScenarioResult, message: str
 ) -> None:
-    asked = settings(stored="agents")
-    publish(tmp_path, asked, result())
     with pytest.raises(UsageError, match=message):
         read_stored(tmp_path, asked).added_to(scenario, "base", asked)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -19,7 +16,7 @@ from tests.agents.test_workflow_planners import brute_force_s
 from tests.envs.offers_cases import SPOT_B, case_of, chain
 from tests.workflow_cases import drawn
 from training.evaluation.episodes import Suite, run_suite
-from training.studies.workflows import gis, planners, spot, wordcount
+from training.studies.workflows import gis, spot, wordcount
 from training.studies.workflows.planners import PRECISION, lower_bound_s
 
 
@@ -48,22 +45,6 @@ def test_the_arrangement_of_table_3_2_takes_as_long_as_printed() -> None:
     # 59 s, 20 s to the first cluster, 23 s, 20 s to the central one, 45 s; 2 MB take 0.02 s more, twice
     assert gis.as_printed().finish_s == pytest.approx(167.04)
     assert gis.as_printed().finish_s / 60 == pytest.approx(gis.PRINTED_TOTAL_MIN, rel=0.05)
-
-
-def document_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A measured table of the planners against the optimum."""
-    return {"rows": rows}
-
-
-def test_gaps_are_those_to_the_optimum() -> None:
-    rows = [
-        {"steps": 6, "optimum_s": 100.0, "annealing": 100.0, "heft": 110.0, "cpop": 150.0, "greedy": 120.0},
-        {"steps": 7, "optimum_s": 50.0, "annealing": 51.0, "heft": 50.0, "cpop": 50.0, "greedy": 50.0},
-    ]
-    # annealing: 0 and 2 %; HEFT: 10 and 0 %
-    text = planners.optimum_body(document_of(rows))
-    assert "| annealing | 1.00 % | 2.00 % | 1 of 2 |" in text
-    assert "| heft | 5.00 % | 10.00 % | 1 of 2 |" in text
 
 
 @settings(max_examples=25, deadline=None)
@@ -111,15 +92,6 @@ def test_a_late_step_of_one_path_and_an_early_one_of_another_refute_nothing() ->
     assert lower_bound_s(problem, 30.0) == pytest.approx(20, abs=30 * PRECISION)
 
 
-def test_a_family_that_does_not_change_is_zero_against_heft() -> None:
-    same = {"heft": 10.0, "annealing": 10.0, "greedy": 11.0, "cpop": 12.0, "bound": 8.0}
-    shorter = {**same, "annealing": 9.0}
-    runs = {str(ratio): [same, shorter] for ratio in planners.RATIOS}
-    text = planners.families_body({"families": {"one": {"montage": runs}}})
-    assert f"| montage |{' -5.0 % | -20.0 % |' * 3}" in text
-    assert "| greedy | +10.0 % [" in text
-
-
 # The table of workflows on spot offers: its bound, worked by hand, and what is written.
 
 
@@ -163,27 +135,11 @@ def test_the_released_policy_pays_less_than_all_rules_and_keeps_the_deadlines() 
         assert usd < sum(one.metrics["cost_usd"] for one in run_suite(world, named_rule(rule), suite))
 
 
-def cell_of(cost_usd: dict[str, float], missed: int = 0) -> dict[str, Any]:
-    """Three episodes a policy, with a cost of their own each."""
-    columns = {
-        name: {
-            metric: [value * (k + 1) if metric == "cost_usd" else 1.0 for k in range(3)]
-            for metric in spot.METRICS
-        }
-        for name, value in cost_usd.items()
-    }
-    for mine in columns.values():
-        mine["missed"] = [float(k < missed) for k in range(3)]
-    return spot._measured(columns)
-
-
-def test_the_table_says_what_was_measured() -> None:
+def test_policies_are_compared_by_their_costs_of_all_episodes() -> None:
     usd = dict.fromkeys((*spot.RULES, spot.LEARNED), 4.0) | {spot.LEARNED: 3.0, "workflow_cost": 3.5}
-    cell = cell_of(usd, missed=2)
-    text = spot.body({"episodes": 3, "families": {"montage": {**cell, "bound_usd": 1.25}}, "all": cell})
-    # Means of 1, 2 and 3 times the cost; ours is a quarter cheaper in each episode.
-    quarter = "-25.0 % [-25.0, -25.0]"
-    assert f"| montage | 8.00 | 8.00 | 8.00 | 7.00 | 6.00 | 1.25 | {quarter} | {quarter} |" in text
-    assert "| HEFT on spot | 2 | 0.00 | 1.00 | 1.0 |" in text
-    assert "| `workflow_cost` | -12.5 % [-12.5, -12.5] | -12.5 % [-12.5, -12.5] |  |" in text
-    assert np.isclose(cell["against"][spot.LEARNED]["workflow_cost"]["mean"], -100 / 7)
+    columns = {
+        name: {metric: [value * (k + 1) for k in range(3)] for metric in spot.METRICS}
+        for name, value in usd.items()
+    }
+    against = spot._measured(columns)["against"][spot.LEARNED]
+    assert against["workflow_cost"]["mean"] == pytest.approx(-100 / 7)

@@ -21,7 +21,7 @@ from training.checkpoint import save_policy
 from training.config import UsageError
 from training.results_fl import DOCS, PAGES, SECTIONS, page_of
 from training.studies.federated import brum
-from training.studies.federated.markdown import MISSING, difference, value
+from training.studies.federated.markdown import MISSING
 
 ROOT = Path(__file__).resolve().parents[4]
 MAPPING = brum.MAPPING
@@ -50,14 +50,6 @@ def test_pictures_and_numbers_are_there(name: str) -> None:
         for policy in document.get("policies", {}).values():
             if "file" in policy:
                 assert (DOCS / name / policy["file"]).is_file()
-
-
-def test_values_are_shown_with_their_intervals() -> None:
-    assert value({"mean": 1.005, "interval": [0.5, 2.0]}, 1) == "1.0 [0.5, 2.0]"
-    assert value({"mean": 2.0, "interval": [2.0, 2.0]}) == "2.00"
-    assert value(None) == ""
-    assert difference({"mean": 1.5, "interval": [0.5, 2.5]}) == "+1.50 [0.50, 2.50] *"
-    assert difference({"mean": -0.001, "interval": [-1.0, 1.0]}) == "0.00 [-1.00, 1.00]"
 
 
 def test_the_mapping_is_exact_and_stored_once(results: Command, tmp_path: Path) -> None:
