@@ -57,13 +57,6 @@ def test_differences_are_averaged_by_samples(aggregator: Aggregator[Any]) -> Non
     assert made == (1, (UpdateId(0, 0), UpdateId(1, 0)), (0, 0), 2)
 
 
-def test_gradients_are_descended() -> None:
-    aggregator = AsynDA(ZERO, 1, "gradient", rate=0.5)
-    send(aggregator, 0, [4, -2])
-    aggregator.advance()
-    assert aggregator.model.tolist() == [-2.0, 1.0]
-
-
 def test_a_difference_applies_to_the_current_model_and_a_model_replaces_it() -> None:
     by_difference, by_model = AsynDA(ZERO, 1), AsynMA(ZERO, 1)
     for aggregator in (by_difference, by_model):
@@ -265,9 +258,6 @@ def test_an_update_that_would_spoil_the_model_is_refused(update: Update, message
 def test_settings_out_of_range_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UpdateError, match=message):
         make()
-
-
-# Brokers, shards and step sizes of asynchronous training.
 
 
 # Brokers: what they refuse, confirm, add up and forget (Liu 2022, Algorithm 5).

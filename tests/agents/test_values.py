@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from agents.networks.base import (
     request_distribution,
 )
 from agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
-from agents.value_policy import ValuePolicy, to_input
+from agents.value_policy import ValuePolicy
 from envs.simulation import columns as col
 from envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
 from tests.agents.inputs import TableNetwork, random_batch, random_input, small_network
@@ -307,20 +306,6 @@ def test_empty_rows_of_the_window_are_not_computed() -> None:
     assert seen == [1, 2]
 
 
-def test_a_single_observation_needs_no_batch() -> None:
-    single = {name: cast(np.ndarray, array)[0] for name, array in observe([1, 4, 8]).items()}
-    assert policy().act(cast(Observation, single)) == 1
-
-
-def test_to_input_cuts_the_window_and_keeps_the_clusters() -> None:
-    batch = random_batch(2, JOBS, CLUSTERS)
-    cut = to_input(batch, torch.device("cpu"), 1)
-    assert cut.jobs.shape[:2] == (2, 1)
-    assert cut.pairs.shape[:3] == (2, 1, CLUSTERS)
-    assert np.array_equal(cut.clusters.numpy(), batch["clusters"])
-    assert to_input(batch, torch.device("cpu")).jobs.shape[:2] == (2, JOBS)
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -338,11 +323,3 @@ def test_wrong_weights_are_one_clear_line(weights: tuple[float, ...], message: s
             attempt()
         assert "\n" not in str(caught.value)
     assert acting.weights.tolist() == [1.0, 0.0]  # a refused change changes nothing
-
-
-def test_acting_needs_no_gradients_and_no_training_mode() -> None:
-    network: ValueNetwork = TableNetwork(TABLE, (2.0, 10.0))
-    network.train()
-    acting = ValuePolicy(network, (1.0, 0.0), "table")
-    assert not acting.component_values(observe([0])).requires_grad
-    assert not network.training

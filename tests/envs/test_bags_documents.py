@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
 from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
 from tests.envs.bag_cases import SLOW, SMALL_BURST, bag_of
 from tests.envs.checks import put, refused
+from tests.envs.traces_cases import write
 
 # Figure 4.5, without the closing brace that its env.json has too many.
 ENV: dict[str, Any] = {
@@ -53,11 +53,6 @@ JOB: dict[str, Any] = {
     },
 }
 PRICED = put(ENV, "instances/t3.xlarge/prices", {"on-demand": 0.1664})
-
-
-def write(path: Path, document: Any) -> Path:
-    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
-    return path
 
 
 def test_the_files_of_figure_4_5(tmp_path: Path) -> None:
@@ -96,24 +91,19 @@ def test_a_map_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 BAD_ENVIRONMENTS: list[tuple[Any, str]] = [
     ("{", "env.json is not YAML"),
-    ('{"instances": {}, "instances": {}}', "'instances' is given twice"),
     ([], "the whole: input should be an object, got []"),
     ({"instances": {}}, "instances: dictionary should have at least 1 item"),
-    ({}, "instances: field required"),
     (put(PRICED, "more", 1), "more: unknown key"),
     (ENV, 'instances.t3.xlarge.prices lacks "on-demand"'),
     (
         put(PRICED, "instances/c3.large/vcpu", 0),
         "vcpu: input should be greater than or equal to 1, got 0",
     ),
-    (put(PRICED, "instances/c3.large/vcpu", True), "vcpu: input should be a valid integer, got True"),
     (put(PRICED, "instances/c3.large/memory", -1), "memory: input should be greater than 0, got -1"),
-    (put(PRICED, "instances/c3.large/memory", 10**400), "memory: input should be a finite number"),
     (
         put(PRICED, "instances/c3.large/markets/spot", "maybe"),
         "spot: input should be 'yes' or 'no'",
     ),
-    (put(PRICED, "instances/c3.large/markets/spot", ...), "markets.spot: field required"),
     (put(PRICED, "instances/t3.xlarge/burstable/baseline", 0), "baseline is 0, expected a number > 0"),
     (
         put(PRICED, "instances/t3.xlarge/burstable/baseline", 101),
@@ -125,21 +115,11 @@ BAD_ENVIRONMENTS: list[tuple[Any, str]] = [
     ),
 ]
 BAD_JOBS: list[tuple[Any, str]] = [
-    ("[1, 2", "job.json is not YAML"),
     (put(JOB, "tasks", {}), "tasks: dictionary should have at least 1 item"),
-    (put(JOB, "tasks", ...), "tasks: field required"),
     (put(JOB, "job_id", "10"), "job_id: input should be a valid integer, got '10'"),
     (
         put(JOB, "tasks/1/runtime/c3.large", -1.0),
         "runtime.c3.large: input should be greater than 0, got -1.0",
-    ),
-    (
-        put(JOB, "tasks/1/runtime/c3.large", float("nan")),
-        "c3.large: input should be a finite number",
-    ),
-    (
-        put(JOB, "tasks/1/runtime/c3.large", float("inf")),
-        "c3.large: input should be a finite number",
     ),
     (
         put(JOB, "tasks/1/runtime/c3.large", ...),
@@ -155,7 +135,6 @@ BAD_JOBS: list[tuple[Any, str]] = [
         put(JOB, "tasks/2/memory", -0.5),
         "memory: input should be greater than or equal to 0, got -0.5",
     ),
-    (put(JOB, "tasks/2/command", 7), "tasks.2.command: input should be a valid string, got 7"),
 ]
 
 
@@ -169,11 +148,6 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path: Path, name: str, document: An
     file = write(tmp_path / name, document)
     with refused(model.BagError, message, str(file)):
         read_environment(file) if name == "env.json" else read_job(file, environment)
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(model.BagError, match=r"cannot read .*none\.json: No such file or directory"):
-        read_environment(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("name", TABLE_7_2)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from numba import njit
 from numba.core import caching
 
@@ -42,6 +43,7 @@ def test_every_file_with_compiled_code_counts_for_the_cache() -> None:
     assert found <= set(COMPILED_FOLDERS)
 
 
+@pytest.mark.real
 def test_another_copy_of_the_sources_compiles_nothing_again(tmp_path: Path) -> None:
     counts = []
     for name in ("one", "two"):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.rules import RULES, make_rule
-from envs.environments import register
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
@@ -253,14 +249,6 @@ def test_limited_arrivals_keep_applications_whole(config: MarketWorldConfig) -> 
         done = bool(world.step(np.full(2, action), ~lane)[1][1])
     assert (world.lanes.job[1, :limit, at.PHASE] == at.DONE).all()
     assert world.metrics(1)["unfinished"] == 0
-
-
-def test_check_env_has_nothing_to_say() -> None:
-    register()
-    workload = WorkloadConfig(federated=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(gym.make("spotweave/MultiCloud-v3", config=MarketWorldConfig(workload)).unwrapped)
 
 
 def test_an_episode_sees_nothing_outside_its_split() -> None:

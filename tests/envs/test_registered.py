@@ -18,6 +18,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from envs.environments import ENVIRONMENTS, make, make_vector, register
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
@@ -34,11 +35,17 @@ def test_everything_is_registered() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", REGISTERED)
-def test_check_env_has_nothing_to_say(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in REGISTERED),
+        ("spotweave/MultiCloud-v3", {"config": MarketWorldConfig(WorkloadConfig(federated=True))}),
+    ],
+)
+def test_check_env_has_nothing_to_say(name: str, settings: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(gym.make(name).unwrapped)
+        check_env(gym.make(name, **settings).unwrapped)
 
 
 @pytest.mark.parametrize("name", REGISTERED)

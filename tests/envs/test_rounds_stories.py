@@ -446,14 +446,6 @@ def test_money_states_and_rounds_are_conserved(
 
 
 @settings(deadline=None, max_examples=40)
-@given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
-def test_the_same_seed_gives_the_same_application(
-    application: Application, policy: Callable[[int], RoundScheduler], seed: int
-) -> None:
-    assert play(application, policy(seed), seed) == play(application, policy(seed), seed)
-
-
-@settings(deadline=None, max_examples=40)
 @given(applications(budgets=False), st.integers(0, 1000))
 def test_decisions_change_no_draw(application: Application, seed: int) -> None:
     """However often the spin-ups and interruptions are asked for, and in which order, they are the same."""

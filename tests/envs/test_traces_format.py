@@ -1,7 +1,5 @@
 """The trace format and its importers: round trips, and one clear line for every kind of bad input."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +58,6 @@ def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
         ),
         ("time_s,price_usd_hour\n0,nan\n", "line 2: price nan: expected USD per hour"),
         ("time_s,price_usd_hour\n0,inf\n", "line 2: price inf: expected USD per hour"),
-        ("time_s,price_usd_hour\n0,\n", "line 2: price_usd_hour '' is not a number"),
         ("time_s,price_usd_hour\n0,cheap\n", "line 2: price_usd_hour 'cheap' is not a number"),
         ("time_s,available\n0,2\n", "line 2: available '2': expected 0 or 1"),
         ("time_s,available\n0.5,1\n", "line 2: time_s 0.5: expected whole seconds"),
@@ -93,8 +90,6 @@ def test_bad_series_are_one_line(
         ({"tick_s": -195}, "tick_s: input should be greater than 0, got -195"),
         ({"max_gap_s": True}, "max_gap_s: input should be a valid integer, got True"),
         ({"start_utc": "yesterday"}, "start_utc: input should be a valid datetime"),
-        ({"start_utc": "REMOVED"}, "start_utc: field required"),
-        ({"synthetic": "no"}, "synthetic: input should be a valid boolean, got 'no'"),
         ({"poalrity": "available"}, "poalrity: unknown key"),
     ],
 )
@@ -287,15 +282,11 @@ BAD_FILES: dict[str, list[tuple[Any, str, str]]] = {
         (probes([0, 2]), UP, "data.1: input should be 0 or 1, got 2"),
         (probes([]), UP, "data: list should have at least 1 item"),
         (probes([0], 0), UP, "metadata.gap_seconds: input should be greater than 0, got 0"),
-        (probes([0], None), UP, "metadata.gap_seconds: input should be a valid integer, got None"),
     ],
     "ec2-price-history": [
         (prices(), "", "SpotPriceHistory: list should have at least 1 item"),
-        (prices({"InstanceType": "g5.xlarge"}), "", "SpotPriceHistory.0.AvailabilityZone: field required"),
         (prices(at_1a("today", "1")), "", "0.Timestamp: input should be a valid datetime"),
         (prices(at_1a("2026-05-01", "-1")), "", "0.SpotPrice: input should be greater than or equal to 0"),
-        (prices(at_1a("2026-05-01", "nan")), "", "0.SpotPrice: input should be a finite number"),
-        (prices(at_1a("2026-05-01", None)), "", "0.SpotPrice: input should be a valid number, got None"),
         (prices(at_1a("2026-05-01", "1"), at_1a("2026-05-01", "2")), "", "[1]: a second price 2.0"),
         (prices(at_1a("2026-05-01", "1"), WINDOWS), "", "mixes Linux/UNIX, Windows: ask for one with --prod"),
     ],
@@ -371,12 +362,8 @@ def test_regions() -> None:
     assert [region_of(zone) for zone in zones] == ["us-east-1", "us-gov-west-1", "us-central1", "rack-7"]
 
 
-def test_module_runs_and_a_mistyped_flag_is_one_line() -> None:
-    command = [sys.executable, "-m", "spotweave.cli", "traces", "show", "--al"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "unrecognized arguments: --al" in done.stderr
+def test_a_mistyped_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unrecognized arguments: --al" in refusal(capsys, "show", "--al")
 
 
 def test_show_lists_the_bundle(capsys: pytest.CaptureFixture[str]) -> None:

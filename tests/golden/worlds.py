@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,9 @@ from numpy.typing import NDArray
 
 from agents.named import named_rule, playable
 from agents.policy import Policy
-from agents.stored import CheckpointError, policy_file, released_names
+from agents.stored import CheckpointError, load_policy_state, policy_file, released_names, stored_policy
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld, EpisodeKey, WorldError
-from training.checkpoint import load_policy
 from training.config import compose_values, world_config
 
 MARKET = "+env=multicloud env.workload.jobs=12"
@@ -75,8 +75,12 @@ def digest_of(array: NDArray[Any]) -> str:
     return digest(np.ldexp(np.floor(mantissas * 2**20 + 0.6) + 0.0, exponents).tobytes())
 
 
+# Both sections build all worlds, and `decisions` offers every released policy to every world.
+composed, released = cache(compose_values), cache(load_policy_state)
+
+
 def build(name: str, lanes: int) -> BatchWorld:
-    values = compose_values("evaluate", WORLDS[name].split())["env"]
+    values = composed("evaluate", tuple(WORLDS[name].split()))["env"]
     return ENVIRONMENTS[values["name"]].build(world_config(values), lanes)
 
 
@@ -126,7 +130,8 @@ def _rules(world: BatchWorld) -> Iterable[tuple[str, Policy]]:
 def _released(world: BatchWorld) -> Iterable[tuple[str, Policy]]:
     for name in released_names():
         try:
-            yield f"checkpoint {name}", load_policy(policy_file(name), world.spec)
+            file = policy_file(name)
+            yield f"checkpoint {name}", stored_policy(file, released(file), world.spec)
         except (CheckpointError, WorldError):
             continue  # it was trained for another world
 
