@@ -36,7 +36,6 @@ COMPILED_FOLDERS = (
     "agents/mtdqn",
     "agents/spot",
     "agents/workflows",
-    "training/evaluation",
 )
 
 KEPT_S = 7 * 86_400

@@ -155,11 +155,6 @@ class Federation:
         slowest = exec_s[:, None] + self.comm_s[np.ix_(self.region, self.region[servers])]
         return float((slowest + self.aggregation_s[servers]).max())
 
-    def client_s(self, server: int) -> Floats:
-        """[C, V] seconds of each client's round with the server on this type (left side of Eq. 6.17)."""
-        along = self.comm_s[self.region, self.region[server]] + self.aggregation_s[server]
-        return np.asarray(self.exec_s + along)
-
     def outcome(self, placement: Placement, alpha: float = 0.5) -> Outcome:
         """Seconds, USD and objective of a placement. Quotas and limits are not looked at.
 
