@@ -201,7 +201,7 @@ def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_pat
     assert torch.equal(weights(resumed), weights(whole))
 
 
-@pytest.mark.real
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns_a_choice_that_the_observation_shows(kind: str) -> None:
     library = LibrarySettings(
