@@ -114,11 +114,8 @@ class SuitePlayer:
         self, who: Sequence[tuple[int, Policy]], suite: Suite, progress: PlayProgress | None
     ) -> list[list[EpisodeResult]]:
         """`play` in a thread for each core: compiled worlds and policies let each other run."""
-        before = Counter[int]()
-        apart = []  # what threads share, they would change under each other's hands
-        for number, policy in who:
-            apart.append((self.world(number, copy=before[number]), deepcopy(policy)))
-            before[number] += 1
+        # Neither worlds nor policies are thread-safe: each thread has its own.
+        apart = [(self.world(world, copy=copy), deepcopy(policy)) for copy, (world, policy) in enumerate(who)]
         stopped = Event()
 
         def run(one: tuple[BatchWorld, Policy]) -> list[EpisodeResult]:
@@ -132,7 +129,7 @@ class SuitePlayer:
 
             return run_suite(world, policy, suite, told)
 
-        # What a network sums up must not depend on the thread that asks it.
+        # A new thread does not inherit torch's number of threads, on which the last bits of a sum depend.
         as_here = torch.set_num_threads, (torch.get_num_threads(),)
         with ThreadPoolExecutor(min(len(who), os.cpu_count() or 1), "playing", *as_here) as threads:
             try:

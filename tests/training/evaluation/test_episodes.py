@@ -12,7 +12,7 @@ from agents.rules import make_rule
 from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
-from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
+from tests.training.fake_world import N_CLUSTERS, Clairvoyant, FakeWorld, Fixed, Wanderer
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import (
     SUITES,
@@ -23,6 +23,7 @@ from training.evaluation.episodes import (
     run_suite,
     suite_hash,
 )
+from training.evaluation.playing import SuitePlayer
 
 SUITE = Suite("small", "test", seed=7, episodes=7)
 
@@ -43,6 +44,15 @@ def test_results_come_in_order_with_hand_computed_metrics() -> None:
 def test_results_do_not_depend_on_the_number_of_lanes(n_lanes: int) -> None:
     # The wanderer draws from its own stream, so this also proves that the stream belongs to the episode.
     assert run_suite(FakeWorld(n_lanes), Wanderer(), SUITE) == run_suite(FakeWorld(4), Wanderer(), SUITE)
+
+
+def test_threads_share_neither_worlds_nor_policies() -> None:
+    player, wanderer = SuitePlayer([FakeWorld, FakeWorld], 3), Wanderer()
+    alone = run_suite(FakeWorld(3), Wanderer(), SUITE)
+    assert player.play(None, [(0, wanderer), (1, wanderer), (0, wanderer)], SUITE) == [alone] * 3
+    assert player.world(0, copy=2) is not player.world(0)
+    with pytest.raises(ValueError, match="chose action"):
+        player.play_all(None, [wanderer, Fixed(N_CLUSTERS)], SUITE)
 
 
 def test_every_episode_is_played_once_and_lanes_are_refilled() -> None:
