@@ -18,13 +18,13 @@ N_CLUSTERS = 3
 
 
 class OnlyPlayed:
-    """A world in which nobody plans ahead."""
+    """A world without what planners need."""
 
     def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        raise NotImplementedError("nobody copies lanes")
+        raise NotImplementedError("this world cannot copy lanes")
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        raise NotImplementedError("nobody limits arrivals")
+        raise NotImplementedError("this world cannot limit arrivals")
 
 
 class FakeWorld(OnlyPlayed):

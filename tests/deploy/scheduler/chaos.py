@@ -245,10 +245,10 @@ def any_job(name: str, rng: random.Random) -> JobSpec:
             )
 
 
-# What may happen to a world between two passes: to which of those that it can hit, and a share of how much.
+# Incidents between two passes; `which` picks what is hit, `share` in [0, 1] how hard or how long.
 
 
-def _end(by_provider: bool) -> Happening:
+def _end(by_provider: bool) -> Incident:
     def end(world: ChaoticWorld, which: int, share: float) -> None:
         world.cloud.settle()
         if running := world.cloud.live():
@@ -283,8 +283,8 @@ def _cancel(world: ChaoticWorld, which: int, share: float) -> None:
         world.cancel(live[which % len(live)].job_id)
 
 
-Happening = Callable[[ChaoticWorld, int, float], None]
-HAPPENINGS: dict[str, Happening] = {
+Incident = Callable[[ChaoticWorld, int, float], None]
+INCIDENTS: dict[str, Incident] = {
     "a machine is taken": _end(True),
     "a machine breaks": _end(False),
     "a machine is to be taken": _notice,
@@ -293,7 +293,7 @@ HAPPENINGS: dict[str, Happening] = {
     "the scheduler is away": lambda world, which, share: world.clock.sleep(share * 600.0),
     "another scheduler starts": lambda world, which, share: world.second_scheduler(),
     "a job is cancelled": _cancel,
-    "a machine that nobody asked for": lambda world, which, share: world.stray_machine(),
+    "a stray machine appears": lambda world, which, share: world.stray_machine(),
     "the cloud says nothing": _go_blind,
 }
 

@@ -25,7 +25,7 @@ from deploy.scheduler.needs import need_of
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.chaos import (
-    HAPPENINGS,
+    INCIDENTS,
     Armed,
     ChaoticWorld,
     Faults,
@@ -58,7 +58,7 @@ def test_faults_at_random(tmp_path: Path, seed: int) -> None:
                 world.cloud.fails[spec.name] = faults.rng.randint(1, 4)
             world.send(spec)
         world.step()
-        for kind, happen in HAPPENINGS.items():
+        for kind, happen in INCIDENTS.items():
             if faults.strikes(kind):
                 happen(world, faults.rng.randrange(100), faults.rng.random())
 
@@ -148,13 +148,13 @@ class Chaos(RuleBasedStateMachine):
         self.world.step()
 
     @rule(
-        kinds=st.lists(st.sampled_from(sorted(HAPPENINGS)), min_size=1, max_size=3),
+        kinds=st.lists(st.sampled_from(sorted(INCIDENTS)), min_size=1, max_size=3),
         which=st.integers(0, 99),
         share=st.floats(0.0, 1.0),
     )
-    def things_happen(self, kinds: list[str], which: int, share: float) -> None:
+    def incidents(self, kinds: list[str], which: int, share: float) -> None:
         for kind in kinds:
-            HAPPENINGS[kind](self.world, which, share)
+            INCIDENTS[kind](self.world, which, share)
 
     def _name(self) -> str:
         self.jobs += 1

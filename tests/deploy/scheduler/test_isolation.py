@@ -202,11 +202,11 @@ def test_bounds_of_a_report() -> None:
 
 
 REFUSED = RunnerError("the argument list is too long")
-UNTHOUGHT_OF = KeyError("nobody thought of this\nin two lines")
+UNEXPECTED = KeyError("unexpected\nin two lines")
 FAILS_TO_START = [
     pytest.param("ensure", REFUSED, 6, str(REFUSED), id="its start is refused"),
     pytest.param("ensure", BEYOND, 6, "OverflowError: beyond everything", id="its start raises"),
-    pytest.param("launch", UNTHOUGHT_OF, 0, f"KeyError: {UNTHOUGHT_OF}", id="its launches raise"),
+    pytest.param("launch", UNEXPECTED, 0, f"KeyError: {UNEXPECTED}", id="its launches raise"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,18 +52,6 @@ def test_an_interruption_costs_what_no_checkpoint_held_and_the_job_ends_elsewher
     assert world.cloud.completions[TaskKey(job, "main")] == 1
 
 
-def test_an_offer_that_refuses_is_left_alone_for_a_while(world: World) -> None:
-    # The market shows capacity and the launch fails.
-    spot = world.cloud.offers[0]
-    looks = itertools.count(1)
-    spot.available = lambda now_s: next(looks) % 2 == 1
-    job = world.submit(batch())
-    world.go(200)
-    assert world.store.instances.of_job(job)
-    spot.available = lambda now_s: True
-    world.ends_well(job)
-
-
 @pytest.mark.real
 def test_a_user_s_failures_are_counted_and_end_the_job(world: World) -> None:
     world.cloud.fails["bad"] = 99
@@ -99,29 +86,6 @@ def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(world
 
 
 @pytest.mark.real
-@pytest.mark.mistakes
-def test_an_action_that_fails_each_time_does_not_hold_up_the_others(world: World) -> None:
-    poisoned, job = world.submit(batch("poisoned")), world.submit(batch())
-
-    def fail(asked: LaunchRequest) -> None:
-        if asked.job_id == poisoned:
-            raise KeyError("nobody thought of this\nin two lines")
-
-    world.before_launches(fail)
-    world.ends_well(job)
-    reason = world.why_failed(poisoned)
-    assert "6 attempts in a row came to nothing" in reason
-    assert "KeyError: 'nobody thought of this\\nin two lines'" in reason
-
-
-@pytest.mark.real
-def test_a_budget_is_never_passed(world: World) -> None:
-    job = world.submit(batch(work_s=36_000, budget_usd=0.05))
-    assert "budget" in world.why_failed(job)
-    assert 0.045 < world.spent_usd(job) <= 0.05
-
-
-@pytest.mark.real
 def test_the_net_moves_a_job_off_spot_capacity_in_time(tmp_path: Path) -> None:
     """Spot capacity ends every attempt after 150 s, of which 60 are lost: only on demand will it be met."""
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 200 < 190))
@@ -138,15 +102,6 @@ def test_a_dry_run_decides_and_does_nothing(tmp_path: Path) -> None:
     assert world.state(job) is JobState.PENDING
     latest = world.store.decisions.latest(1)[0]
     assert (latest.chosen, latest.mode) == ("spot", Mode.DRY_RUN)
-
-
-def test_a_task_that_waits_on_and_on_is_written_down_once(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure(available=lambda _: False))
-    world.cloud.offers = world.cloud.offers[:1]
-    world.restart()
-    job = world.submit(batch())
-    world.go(300)
-    assert len(world.store.decisions.latest(100, job_id=job)) == 1
 
 
 def test_one_federated_client_s_success_is_that_of_the_training(world: World) -> None:

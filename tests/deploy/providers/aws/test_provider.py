@@ -307,7 +307,7 @@ def test_an_answer_that_cannot_be_read_silences_its_region_alone(
     near = both.launch(request(HERE))
     regions.after(30)
     both.launch(request(THERE))
-    # The one that is pending still is in a state that nobody knows.
+    # The instance in the far region is still pending, a state that is unknown from here on.
     monkeypatch.delitem(describe._STATES, "pending")
     with pytest.raises(PartialError, match=f"no answer from {WEST}: .*pending") as caught:
         both.describe(DEPLOYMENT)
