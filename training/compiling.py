@@ -20,7 +20,6 @@ import numpy as np
 from envs.environments import ENVIRONMENTS
 
 MARKET = "multicloud"
-int64: Any = numba.int64
 typeof: Any = numba.typeof  # Numba ships no types
 
 
@@ -57,18 +56,16 @@ def ahead() -> None:
     from agents.named import named_rule
     from agents.registry import Shape, agent_named
     from agents.settings import MTDQNSettings
-    from envs.simulation.market.clock import show_lane, truncate, watch_deadlines
-    from envs.simulation.market.placement import apply_decision
+    from envs.simulation.market.clock import step_lanes
     from envs.simulation.market.world import MarketWorld
 
     entry = ENVIRONMENTS[MARKET]
     world = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1)
     assert isinstance(world, MarketWorld)
     state = tuple(typeof(part) for part in (world.lanes, world.episodes, world.offers, world.rules))
-    for function in (truncate, watch_deadlines):
-        function.compile((*state, int64))
-    show_lane.compile((*state, int64, typeof(world._seen)))
-    apply_decision.compile((*state, int64, int64, int64))
+    asked = np.zeros(1, np.int64), np.ones(1, np.bool_), world._seen, np.zeros(1), np.ones(1, np.bool_)
+    step: Any = step_lanes
+    step.compile((*state, *map(typeof, (world._facts, *asked))))
     shape = Shape(world.spec.n_clusters, (1.0,) * len(world.spec.components), world.spec.weights)
     make = agent_named("mtdqn").make
     assert make is not None

@@ -15,6 +15,7 @@ from envs.simulation.bags.fleet import fitness_scales
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
 from envs.simulation.bags.options import ImpossibleDeadlineError
 from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats, Ints
 from envs.simulation.streams import Streams
 
@@ -63,7 +64,7 @@ def end_s(fleet: Fleet, vm: int, allocation: Ints) -> float:
     return float(free.max())
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _start_s(placed: Floats, free: float, duration: float, memory: float, capacity: float) -> float:
     """The earliest start from `free` on at which memory suffices throughout; it frees as tasks end."""
     best = np.inf
@@ -74,7 +75,7 @@ def _start_s(placed: Floats, free: float, duration: float, memory: float, capaci
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _peak_mb(placed: Floats, start: float, end: float) -> float:
     """The most memory in use at once between two times; it grows only where a task starts."""
     peak = 0.0

@@ -21,6 +21,7 @@ from numba import njit
 
 from agents.policy import Policy
 from envs.simulation import columns as col
+from envs.simulation.compiled import linked
 from envs.simulation.round_estimates import slack_s
 from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.snapshot import FloatArray, Observation
@@ -63,7 +64,7 @@ class Choices:
     start_s: Floats  # (n, C) launch and cold extra
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def late_usd(late_s: float, job: FloatArray, delay_usd_s: float, miss_usd: float) -> float:
     """What it costs that a task lets its application's round end `late_s` later.
 
@@ -77,7 +78,7 @@ def late_usd(late_s: float, job: FloatArray, delay_usd_s: float, miss_usd: float
     return usd
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def interruptions_per_s(cluster: FloatArray) -> float:
     """Expected interruptions per second, from the mean length of the spells seen; 0 on demand."""
     mean_s = np.float64(cluster[col.MEAN_UP_S])
@@ -86,7 +87,7 @@ def interruptions_per_s(cluster: FloatArray) -> float:
     return 1.0 / max(mean_s, _SHORTEST_UP_S)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def weigh_task(
     clusters: FloatArray,
     job: FloatArray,

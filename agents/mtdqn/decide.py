@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from agents.mtdqn.forward import Sizes, n_columns
+from envs.simulation.compiled import linked
 
 GREEDY, GUIDED, RANDOM = 0, 1, 2
 """What the alternative to the largest value is (Liu 2022, eq. 4.3): none, the guide's choice, or drawn."""
@@ -90,7 +90,7 @@ def greedy(n: int, n_jobs: int) -> Exploring:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def room_for(n_choices: int, sizes: Sizes) -> Choices:
     """Room for the choices of a decision."""
     return Choices(
@@ -105,7 +105,7 @@ def room_for(n_choices: int, sizes: Sizes) -> Choices:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _best(choices: Choices, n: int, worth: NDArray[np.float32], but: int) -> int:
     best = -1
     for k in range(n):
@@ -114,7 +114,7 @@ def _best(choices: Choices, n: int, worth: NDArray[np.float32], but: int) -> int
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _drawn(choices: Choices, n: int, worth: NDArray[np.float32], near: float, draw: float) -> int:
     """One of the proper choices that are nearly as good as the best, or the second best."""
     best = _best(choices, n, worth, -1)
@@ -128,7 +128,7 @@ def _drawn(choices: Choices, n: int, worth: NDArray[np.float32], near: float, dr
     return int(candidates[int(draw * found)]) if found > 0 else best
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def pick(
     choices: Choices,
     n: int,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
-from agents.rules.compiled import compiled
+from envs.simulation.compiled import entry, linked
 from envs.simulation.snapshot import HISTORY_STEPS
 
 HALF_NEED = 0.5  # need at which the second part of the mutual value reaches half of its most
@@ -29,25 +28,25 @@ class Sizes(NamedTuple):
     scaled: int  # 1 if columns are scaled by mean and spread first, else 0
 
 
-@compiled
+@entry
 def mean_at(sizes: Sizes) -> int:
     """The first column of the mean over the places, which only the mutual head reads."""
     return sizes.places + sizes.state
 
 
-@compiled
+@entry
 def occupation_at(sizes: Sizes) -> int:
     """The first column of the occupation, which only the LSTM reads."""
     return mean_at(sizes) + (sizes.places if sizes.mutual > 0 else 0)
 
 
-@compiled
+@entry
 def n_columns(sizes: Sizes) -> int:
     """Columns of a pair: place, state, and as far as they are read mean over the places and occupation."""
     return occupation_at(sizes) + (HISTORY_STEPS if sizes.lstm > 0 else 0)
 
 
-@compiled
+@entry
 def network_size(sizes: Sizes) -> int:
     """Weights of a network, in the order of `MTDQNNetwork.parts`."""
     places, state, heads, lstm, own, networks, mutual, scaled = sizes
@@ -60,7 +59,7 @@ def network_size(sizes: Sizes) -> int:
     return total
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@linked(fastmath=True)
 def _layer(
     units: NDArray[np.float32], weights: NDArray[np.float32], width: int, rectified: bool
 ) -> NDArray[np.float32]:
@@ -76,7 +75,7 @@ def _layer(
     return outputs
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@linked(fastmath=True)
 def _scale(
     inputs: NDArray[np.float32], first: int, mean: NDArray[np.float32], factor: NDArray[np.float32]
 ) -> None:
@@ -87,7 +86,7 @@ def _scale(
             inputs[row, first + k] = min(np.float32(CLIP), max(np.float32(-CLIP), x))
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@linked(fastmath=True)
 def _recall(weights: NDArray[np.float32], units: int, occupation: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n, units) last state of an LSTM that reads occupation (n, HISTORY_STEPS) segment by segment.
 
@@ -113,7 +112,7 @@ def _recall(weights: NDArray[np.float32], units: int, occupation: NDArray[np.flo
     return state
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@linked(fastmath=True)
 def evaluate(
     vector: NDArray[np.float32],
     sizes: Sizes,

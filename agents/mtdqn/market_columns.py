@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rules.choice import is_valid
-from agents.rules.compiled import compiled
 from agents.rules.expectation import AWS, interruption_rate
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.snapshot import Category, ObservationArrays
 
 N_STATE = 27  # features that are the same for all choices of a decision
@@ -26,19 +26,19 @@ STREAMING, STANDARD, PROGRESS = 0, 5, 8
 _GCP = 2.0
 
 
-@compiled
+@inner
 def logarithm(x: float) -> float:
     """log(1 + x), of what is never negative but for rounding."""
     return math.log1p(max(0.0, x))
 
 
-@compiled
+@inner
 def ratio(x: float, to: float, most: float) -> float:
     """The ratio x / to, within +-most; `to` is positive but for rounding."""
     return min(most, max(-most, x / max(1e-6, to)))
 
 
-@compiled
+@inner
 def describe_state(obs: ObservationArrays, job: int, scale: float, out: NDArray[np.float32]) -> None:
     """Fill out (N_STATE,): the job, the owned clusters, and how much capacity there is.
 
@@ -101,7 +101,7 @@ def describe_state(obs: ObservationArrays, job: int, scale: float, out: NDArray[
     out[26] = busy / max(1.0, rented)
 
 
-@compiled
+@inner
 def describe_choice(
     obs: ObservationArrays,
     job: int,

@@ -25,9 +25,9 @@ from agents.mtdqn.market_columns import (
 from agents.mtdqn.view import View
 from agents.rules import expected_cost
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.expectation import OWNED_POWER, ExpectedCostParameters, expected_parts, total_usd
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner, linked
 from envs.simulation.snapshot import Category, ObservationArrays
 
 OWN_MISSES, DELAY, MONEY, OWNED, MUTUAL = 0, 1, 2, 3, 4
@@ -45,7 +45,7 @@ LOWEST, HIGHEST = -3.0, 8.0
 """Bounds of the targets in units of a decision's scale: a few disasters must not outweigh all else."""
 
 
-@compiled
+@inner
 def capacity_price(obs: ObservationArrays, rule: NDArray[np.float64]) -> float:
     """Worth of an owned executor-hour to other jobs, as a share of what it is worth when all are in use."""
     busiest = 0.0
@@ -55,7 +55,7 @@ def capacity_price(obs: ObservationArrays, rule: NDArray[np.float64]) -> float:
     return float(busiest ** rule[OWNED_POWER])
 
 
-@compiled
+@inner
 def scarcity(obs: ObservationArrays) -> float:
     """Factor on the margin: where few offers can be rented, a choice takes what others need."""
     rented = 0.0
@@ -65,7 +65,7 @@ def scarcity(obs: ObservationArrays) -> float:
     return min(MOST_SCARCE, max(1.0, MANY_OFFERS / max(1.0, rented)))
 
 
-@compiled
+@inner
 def deadlines_left(obs: ObservationArrays, job: int) -> float:
     """Deadlines that the job could miss, in missed deadlines of a one-shot job; 0 without one."""
     if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
@@ -75,7 +75,7 @@ def deadlines_left(obs: ObservationArrays, job: int) -> float:
     return 1.0
 
 
-@compiled
+@inner
 def executor_seconds(obs: ObservationArrays, job: int, place: int) -> float:
     """What the job needs there."""
     row, pair = obs.jobs[job], obs.pairs[job, place]
@@ -85,7 +85,7 @@ def executor_seconds(obs: ObservationArrays, job: int, place: int) -> float:
     return float(pair[col.REQUEST] * held)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int]:
     """Fill the choices that the rule finds nearly as good as its best.
 
@@ -170,6 +170,18 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     return n, guided
 
 
+@njit(cache=True, error_model="numpy")
+def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float32]) -> int:
+    """Fill the values of the choices that are weighed for the next job, which is returned; -1 without any."""
+    job = urgent_job(obs)
+    if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
+        choices = room_for(obs.clusters.shape[0] + 1, acting.sizes)
+        n, _ = weigh(obs, job, acting, choices)
+        for k in range(n):
+            values[choices.targets[k]] = choices.values[k]
+    return int(job)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def decide_rows(
     batch: ObservationArrays,
@@ -238,12 +250,7 @@ class MarketView(View):
         """See `View`."""
         n_clusters = obs.clusters.shape[0]
         values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        job = urgent_job(obs)
-        if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
-            choices = room_for(n_clusters + 1, self.sizes)
-            n, _ = weigh(obs, job, acting, choices)
-            values[choices.targets[:n]] = choices.values[:n]
-        return job, values
+        return int(next_values(obs, acting, values)), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

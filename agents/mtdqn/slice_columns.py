@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rules.compiled import compiled
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
 
 # Of the job, and of all clusters as it meets them (the same for each of its clusters).
@@ -69,12 +69,12 @@ SHORTAGE = 29  # executors short / mean request, at most 1
 N_COMMITTED_COLUMNS = 30
 
 
-@compiled
+@inner
 def _bounded(value: float, low: float, high: float) -> float:
     return min(high, max(low, value))
 
 
-@compiled
+@inner
 def count_jobs(obs: ObservationArrays) -> int:
     """Jobs of the window that are present; they come first."""
     count = 0
@@ -84,7 +84,7 @@ def count_jobs(obs: ObservationArrays) -> int:
     return count
 
 
-@compiled
+@inner
 def describe_clusters(obs: ObservationArrays, places: NDArray[np.float32]) -> None:
     """Fill the first ten columns of `places` (C, columns), and SIZE: they depend on no job."""
     n_clusters = obs.clusters.shape[0]
@@ -118,7 +118,7 @@ def describe_clusters(obs: ObservationArrays, places: NDArray[np.float32]) -> No
         place[SIZE] = np.log(capacity / mean_capacity)
 
 
-@compiled
+@inner
 def describe_job(
     obs: ObservationArrays, job: int, n_jobs: int, places: NDArray[np.float32], seen: NDArray[np.float32]
 ) -> None:

@@ -21,9 +21,9 @@ from agents.mtdqn.slice_columns import (
 from agents.mtdqn.view import View
 from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
 from agents.rules.committed import CommittedParameters, committed_cost
-from agents.rules.compiled import compiled
 from agents.rules.tuned import TunedParameters, tuned_cost
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner, linked
 from envs.simulation.snapshot import ObservationArrays
 
 OWN_MISSES, DELAY, MUTUAL = 0, 1, 2
@@ -33,13 +33,13 @@ NEED_UNIT = 20_000.0  # executor-slices that count as a need of 1
 MOST_MISSES = 8.0  # bound on a job's misses as a target: few jobs with many of them would drown the rest
 
 
-@compiled
+@inner
 def next_job(obs: ObservationArrays, sizes: Sizes) -> int:
     """The job that the guide would decide next; -1 if none is open."""
     return largest_job(obs) if sizes.places == N_COMMITTED_COLUMNS else smallest_job(obs)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> None:
     """Fill what is given of a job on each of the C places, and its values, which include what is known.
 
@@ -77,7 +77,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     choices.values[:, :MUTUAL] += choices.known
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _guided(obs: ObservationArrays, job: int, acting: Acting) -> int:
     """Cluster that the guide chooses for the job; -1 if no place is valid."""
     n_clusters = obs.clusters.shape[0]
@@ -90,6 +90,17 @@ def _guided(obs: ObservationArrays, job: int, acting: Acting) -> int:
         if best < 0 or cost < least:
             best, least = c, cost
     return best
+
+
+@njit(cache=True, error_model="numpy")
+def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float32]) -> int:
+    """Fill the values of the clusters for the next job, which is returned; -1 without any."""
+    job = next_job(obs, acting.sizes)
+    if job >= 0:
+        choices = room_for(obs.clusters.shape[0], acting.sizes)
+        weigh(obs, job, acting, choices)
+        values[: obs.clusters.shape[0]] = choices.values
+    return int(job)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -156,12 +167,7 @@ class SliceView(View):
         """See `View`."""
         n_clusters = obs.clusters.shape[0]
         values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        job = next_job(obs, self.sizes)
-        if job >= 0:
-            choices = room_for(n_clusters, self.sizes)
-            weigh(obs, job, acting, choices)
-            values[:n_clusters] = choices.values
-        return job, values
+        return int(next_values(obs, acting, values)), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

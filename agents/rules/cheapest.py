@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from agents.rules.choice import urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> tuple[float, float]:
     """The most urgent job goes to the offer with the smallest COST_USD among those that it fits in.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from agents.rules.compiled import compiled
 from envs.simulation import columns as col
+from envs.simulation.compiled import entry, inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -24,7 +24,7 @@ _LEHMER_MODULUS = 2147483647.0
 _LEHMER_MULTIPLIER = 48271.0
 
 
-@compiled
+@inner
 def draw(memory: Floats) -> float:
     """Next number of the lane's own stream, in (0, 1).
 
@@ -35,7 +35,7 @@ def draw(memory: Floats) -> float:
     return float(memory[M_RANDOM] / _LEHMER_MODULUS)
 
 
-@compiled
+@entry
 def begin_memory(memory: Floats, seed: int) -> None:
     """Start an episode: memory (MEMORY_SIZE,) depends on the seed only.
 
@@ -58,7 +58,7 @@ def row_of(batch: ObservationArrays, row: int) -> ObservationArrays:
     )
 
 
-@compiled
+@inner
 def is_open(obs: ObservationArrays, job: int) -> bool:
     """Whether the job is there and any of its actions is valid."""
     if obs.jobs[job, col.PRESENT] == 0.0:
@@ -71,13 +71,13 @@ def is_open(obs: ObservationArrays, job: int) -> bool:
     return valid != 0
 
 
-@compiled
+@inner
 def is_valid(obs: ObservationArrays, job: int, cluster: int) -> bool:
     """Whether the job may go to the cluster; a negative cluster means "none for now"."""
     return bool(obs.mask[flat_action(obs, job, cluster)] != 0)
 
 
-@compiled
+@inner
 def mean_request(obs: ObservationArrays, job: int) -> float:
     """Mean over the clusters of the executors that the job most likely asks for (Liu 2022, section 5.4)."""
     total = 0.0
@@ -86,7 +86,7 @@ def mean_request(obs: ObservationArrays, job: int) -> float:
     return float(total / obs.pairs.shape[1])
 
 
-@compiled
+@inner
 def extreme_job(obs: ObservationArrays, sign: float) -> int:
     """The open job with the smallest sign * mean request, the first to arrive among equals; -1 if none."""
     best = NO_ACTION
@@ -100,19 +100,19 @@ def extreme_job(obs: ObservationArrays, sign: float) -> int:
     return best
 
 
-@compiled
+@inner
 def smallest_job(obs: ObservationArrays) -> int:
     """The open job with the smallest mean request (SF rules, and all baselines of chapter 5)."""
     return extreme_job(obs, 1.0)
 
 
-@compiled
+@inner
 def largest_job(obs: ObservationArrays) -> int:
     """The open job with the largest mean request (LF rules)."""
     return extreme_job(obs, -1.0)
 
 
-@compiled
+@inner
 def urgent_job(obs: ObservationArrays) -> int:
     """The open job whose next deadline is nearest; jobs without one come last, by arrival; -1 if none."""
     best = NO_ACTION
@@ -126,13 +126,13 @@ def urgent_job(obs: ObservationArrays) -> int:
     return best
 
 
-@compiled
+@inner
 def stays(obs: ObservationArrays, job: int) -> bool:
     """Whether a rule that does not reason about moving leaves the job where it runs."""
     return bool(obs.jobs[job, col.RUNNING] != 0.0 and is_valid(obs, job, -1))
 
 
-@compiled
+@inner
 def keep_idle(obs: ObservationArrays, action: int) -> int:
     """The action, or to keep the instance if its job is idle: for rules that know nothing of rounds.
 
@@ -151,20 +151,20 @@ def keep_idle(obs: ObservationArrays, action: int) -> int:
     return action
 
 
-@compiled
+@inner
 def flat_action(obs: ObservationArrays, job: int, cluster: int) -> int:
     """Flat action for the job on a cluster; a negative cluster means "none for now"."""
     n_clusters = obs.clusters.shape[0]
     return int(job * (n_clusters + 1) + (cluster if cluster >= 0 else n_clusters))
 
 
-@compiled
+@inner
 def mean_available(obs: ObservationArrays, cluster: int) -> float:
     """Executors free on average over the latest 100 steps: (1 - RO) * CAP (Liu 2022, section 5.4)."""
     return float((1.0 - obs.clusters[cluster, col.MEAN_OCCUPATION]) * obs.clusters[cluster, col.CAPACITY_NOW])
 
 
-@compiled
+@inner
 def load(obs: ObservationArrays, job: int, cluster: int) -> float:
     """Load of a cluster as the tuned rule sees it: max(100-step mean, 1 - free / capacity)."""
     capacity = obs.clusters[cluster, col.CAPACITY_NOW]

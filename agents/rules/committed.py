@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import largest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
@@ -25,7 +25,7 @@ class CommittedParameters(RuleParameters):
     general_no_fit: float = 2000.0  # the same for a general job
 
 
-@compiled
+@inner
 def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """Executors that the job on the cluster costs, less those that stay free there.
 
@@ -43,7 +43,7 @@ def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: F
     return float(cost - obs.clusters[cluster, col.FREE_AHEAD])
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The largest job goes where `committed_cost` is smallest: small ones find room afterwards too."""
     return -committed_cost(obs, job, cluster, parameters)

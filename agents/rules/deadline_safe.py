@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import load, smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -28,7 +28,7 @@ class DeadlineSafeParameters(RuleParameters):
     ratio: float = 2.0  # weight of the execution ratio
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where improper * IH + no_fit * [no fit] + ratio * exec / std + load is least."""
     cost = parameters[0] * obs.pairs[job, cluster, col.IMPROPER] + load(obs, job, cluster)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import load, smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -21,7 +21,7 @@ class EftParameters(RuleParameters):
     load: float = 0.2  # weight of the cluster's load (0..1)
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where finish ratio + no_fit * [does not fit now] + load * load is smallest.
 

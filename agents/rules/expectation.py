@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.rules.compiled import compiled
 from agents.rules.registry import RuleParameters
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
@@ -88,7 +88,7 @@ class ExpectedCostParameters(RuleParameters):
     queue_after_s: float = 259200.0  # and the wait after which it joins a queue nevertheless
 
 
-@compiled
+@inner
 def poisson_tail(mean: float, allowed: float) -> float:
     """P(more than `allowed` events) for a Poisson number of events; 1 if `allowed` is negative."""
     if allowed < 0.0:
@@ -103,7 +103,7 @@ def poisson_tail(mean: float, allowed: float) -> float:
     return float(max(0.0, 1.0 - total))
 
 
-@compiled
+@inner
 def interruption_rate(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
     if obs.clusters[cluster, col.IS_SPOT] == 0.0:
@@ -117,7 +117,7 @@ def interruption_rate(obs: ObservationArrays, cluster: int, parameters: Floats) 
     return float(parameters[HAZARD] / (mean_up ** (1.0 - parameters[MEMORY]) * seen ** parameters[MEMORY]))
 
 
-@compiled
+@inner
 def down_time(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """Expected seconds until an offer that is down returns.
 
@@ -139,7 +139,7 @@ def down_time(obs: ObservationArrays, cluster: int, parameters: Floats) -> float
     return float(mean_down ** (1.0 - parameters[DOWN_MEMORY]) * seen ** parameters[DOWN_MEMORY])
 
 
-@compiled
+@inner
 def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
     if obs.clusters[cluster, col.AVAILABLE] == 0.0:
@@ -149,7 +149,7 @@ def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: Floa
     return float(wait_s + parameters[FULL_MEMORY] * obs.jobs[job, col.WAITED_S])
 
 
-@compiled
+@inner
 def late_batches(late_s: float, execution_s: float, period_s: float, left: float) -> float:
     """Number of `left` batches that miss their deadline when the next one ends `late_s` after its own.
 
@@ -170,7 +170,7 @@ def late_batches(late_s: float, execution_s: float, period_s: float, left: float
     return float(min(left, 1.0 + late_s / max(1e-3, period_s - execution_s)))
 
 
-@compiled
+@inner
 def free_s(rate: float, held_s: float, free_first_s: float) -> float:
     """Expected seconds of an instance that are not charged, as the provider interrupts it early.
 
@@ -182,7 +182,7 @@ def free_s(rate: float, held_s: float, free_first_s: float) -> float:
     return float((1.0 - np.exp(-within) * (1.0 + within)) / rate)
 
 
-@compiled
+@inner
 def undone_s(obs: ObservationArrays, job: int, cluster: int, notice: float) -> float:
     """Seconds of work that an interruption undoes on average: half a checkpoint interval at most.
 
@@ -197,7 +197,7 @@ def undone_s(obs: ObservationArrays, job: int, cluster: int, notice: float) -> f
     return float(undone)
 
 
-@compiled
+@inner
 def expected_parts(
     obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: Floats
 ) -> tuple[float, float, float, float]:
@@ -256,21 +256,21 @@ def expected_parts(
     return float(usd), float((start + work + rework) / 3600.0), float(owned_hours), float(misses)
 
 
-@compiled
+@inner
 def owned_price(obs: ObservationArrays, cluster: int, parameters: Floats) -> float:
     """USD that an executor-hour of a cluster is worth to other jobs."""
     busy = float(obs.clusters[cluster, col.MEAN_OCCUPATION])
     return float(parameters[OWNED] * busy ** parameters[OWNED_POWER])
 
 
-@compiled
+@inner
 def miss_price(obs: ObservationArrays, job: int, parameters: Floats) -> float:
     """USD of a missed deadline of the job (streaming: of a batch)."""
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
     return float(parameters[BATCH_MISS] if streaming else parameters[MISS])
 
 
-@compiled
+@inner
 def total_usd(
     obs: ObservationArrays,
     job: int,
@@ -286,7 +286,7 @@ def total_usd(
     return float(usd + miss_price(obs, job, parameters) * parts[3])
 
 
-@compiled
+@inner
 def saved_usd_hour(obs: ObservationArrays, job: int, parameters: Floats) -> float:
     """USD of missed deadlines that an executor-hour saves at best, if the job starts at once somewhere."""
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
@@ -303,7 +303,7 @@ def saved_usd_hour(obs: ObservationArrays, job: int, parameters: Floats) -> floa
     return float(best * miss_price(obs, job, parameters))
 
 
-@compiled
+@inner
 def expected_usd(obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: Floats) -> float:
     """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds."""
     return total_usd(obs, job, cluster, expected_parts(obs, job, cluster, wait_s, parameters), parameters)

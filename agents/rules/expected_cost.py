@@ -10,11 +10,9 @@ free: what it would hold is worth more to the others.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.expectation import (
     ASK,
     MARGIN,
@@ -30,13 +28,14 @@ from agents.rules.expectation import (
 )
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner, linked
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
 _ROUNDS = RoundParameters()
 
 
-@compiled
+@inner
 def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tuple[float, int, float]:
     """What "none for now" comes to: staying where it runs, or the cheapest place to be had later.
 
@@ -67,7 +66,7 @@ def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tupl
     return float(best + asks), place, float(after_s)
 
 
-@compiled
+@inner
 def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> bool:
     """Whether the job leaves the cluster to others, which lose more by waiting than it does.
 
@@ -100,7 +99,7 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     return bool(scarce and saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Floats) -> None:
     """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
 
@@ -120,7 +119,7 @@ def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Float
     usd[n_clusters] = waiting_option(obs, job, parameters)[0]
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     """A job goes where its expected total is smallest; "none" if waiting costs less."""
     n_clusters = obs.clusters.shape[0]
@@ -143,7 +142,7 @@ def choose_for(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     return flat_action(obs, job, best)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """What `choose_for` says of the most urgent job."""
     job = urgent_job(obs)

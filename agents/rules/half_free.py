@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.rules.choice import NO_ACTION, is_open, mean_available, mean_request
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -23,7 +23,7 @@ class HalfFreeParameters(RuleParameters):
     now: float = 0.5
 
 
-@compiled
+@inner
 def smallest_with_deadline(obs: ObservationArrays) -> int:
     """The open job with the smallest mean request among those with deadlines, else among all; -1 if none."""
     best = NO_ACTION
@@ -37,7 +37,7 @@ def smallest_with_deadline(obs: ObservationArrays) -> int:
     return best
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> tuple[float, float]:
     """The job goes where most executors are free, never where its peak does not fit now, if avoidable.
 

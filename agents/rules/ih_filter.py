@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from agents.rules.choice import smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> tuple[float, float]:
     """The smallest job goes to the proper cluster with most free executors now; if none is proper, to any."""
     improper = 1.0 if obs.pairs[job, cluster, col.IMPROPER] != 0.0 else 0.0

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, keep_idle, stays
-from agents.rules.compiled import OPTIONS, Kernel
+from envs.simulation.compiled import OPTIONS, Kernel, inner
 from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import FloatArray, MaskArray, ObservationArrays
 
@@ -37,7 +37,7 @@ def scored(pick_job: Kernel, score: Kernel, worst: float | tuple[float, ...] = -
     Returns:
         `choose(obs, memory, parameters)`, compiled.
     """
-    return _with_names(_choose_scored, score, {"pick_job": pick_job, "score": score, "worst": worst})
+    return inner(with_names(_choose_scored, score, {"pick_job": pick_job, "score": score, "worst": worst}))
 
 
 @cache
@@ -52,15 +52,13 @@ def answers(choose: Kernel, keeps_idle: bool) -> tuple[Kernel, Kernel]:
         `answer(*obs, memory, parameters) -> action` and
         `answer_rows(*observations, rows, lanes, memory, parameters, actions)`, compiled.
     """
-    counts = choose.targetoptions.get("_nrt", True)
-    answer = _with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}, _nrt=counts)
-    return answer, _with_names(_answer_rows, choose, {"answer": answer}, _nrt=counts, nogil=True)
+    options = {**OPTIONS, "_nrt": choose.targetoptions.get("_nrt", True), "cache": True}
+    answer = njit(**options)(with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}))
+    return answer, njit(**options, nogil=True)(with_names(_answer_rows, choose, {"answer": answer}))
 
 
-def _with_names(
-    template: Callable[..., Any], home: Kernel, names: Mapping[str, Any], **options: Any
-) -> Kernel:
-    """The template compiled with these global names, as a function of the file in which `home` stands.
+def with_names(template: Callable[..., Any], home: Kernel, names: Mapping[str, Any]) -> Callable[..., Any]:
+    """The template with these global names, as a function of the file in which `home` stands.
 
     A closure would do the same, but numba finds no cached closure over compiled functions again: these are
     other ones in every process. Its cache knows a function by file, line and qualified name, so the names go
@@ -78,14 +76,14 @@ def _with_names(
     function = FunctionType(code, {**template.__globals__, **names}, template.__name__)
     function.__module__ = source.__module__
     function.__qualname__ = f"{template.__name__}_{number}"
-    return njit(**{**OPTIONS, **options})(function)
+    return function
 
 
 def _stand_in(*_: object) -> Any:
     raise NotImplementedError("a template is compiled with names of its own")
 
 
-# What stands under these names in the templates below is put there by `_with_names`.
+# What stands under these names in the templates below is put there by `with_names`.
 pick_job = score = choose = answer = _stand_in
 worst: Any = 0.0
 keeps_idle = False

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from agents.rules.choice import largest_job, smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import LIU_4, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The job goes to the cluster with the lowest mean utilisation of the latest 100 steps."""
     return -float(obs.clusters[cluster, col.MEAN_OCCUPATION])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from agents.rules.choice import mean_available, smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where (1 - RO) * CAP / ER is largest.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from agents.rules.choice import flat_action, is_valid, stays
-from agents.rules.compiled import compiled
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.snapshot import Category, ObservationArrays
 
 OPPORTUNISTIC = 1
@@ -20,7 +20,7 @@ SAFE = 2
 _ANY_TIER = 3
 
 
-@compiled
+@inner
 def is_kind(obs: ObservationArrays, job: int, cluster: int, kind: int) -> bool:
     """Whether the cluster is an opportunistic offer that the job fits in, or a safe one."""
     spot = obs.clusters[cluster, col.IS_SPOT] != 0.0
@@ -30,7 +30,7 @@ def is_kind(obs: ObservationArrays, job: int, cluster: int, kind: int) -> bool:
     return not spot
 
 
-@compiled
+@inner
 def cheapest_offer(obs: ObservationArrays, job: int, kind: int) -> int:
     """Valid offer of a kind with the smallest COST_USD (price of now * time + egress), or -1.
 
@@ -55,7 +55,7 @@ def cheapest_offer(obs: ObservationArrays, job: int, kind: int) -> int:
     return best
 
 
-@compiled
+@inner
 def any_offer(obs: ObservationArrays, job: int) -> int:
     """The cheapest valid offer of either kind, safe first, or -1: for when waiting is not allowed."""
     offer = cheapest_offer(obs, job, SAFE)
@@ -70,7 +70,7 @@ def any_offer(obs: ObservationArrays, job: int) -> int:
     return offer
 
 
-@compiled
+@inner
 def no_dearer(obs: ObservationArrays, job: int, spot: int, safe: int) -> int:
     """The spot offer, unless the safe one costs no more (egress included) and takes the job at once."""
     if spot < 0 or safe < 0 or obs.pairs[job, safe, col.FITS] == 0.0:
@@ -78,7 +78,7 @@ def no_dearer(obs: ObservationArrays, job: int, spot: int, safe: int) -> int:
     return safe if obs.pairs[job, safe, col.COST_USD] <= obs.pairs[job, spot, col.COST_USD] else spot
 
 
-@compiled
+@inner
 def place_of(obs: ObservationArrays, job: int) -> int:
     """The cluster on which the job runs or hibernates, or -1."""
     for cluster in range(obs.pairs.shape[1]):
@@ -87,13 +87,13 @@ def place_of(obs: ObservationArrays, job: int) -> int:
     return -1
 
 
-@compiled
+@inner
 def changeover_s(obs: ObservationArrays, job: int, cluster: int) -> float:
     """Seconds from the decision until work begins there: the changeover delay d of "Can't Be Late"."""
     return float(obs.pairs[job, cluster, col.FINISH_S] - obs.pairs[job, cluster, col.EXECUTION_S])
 
 
-@compiled
+@inner
 def is_pressed(obs: ObservationArrays, job: int, safe: int, spot: int, changeovers: float) -> bool:
     """Whether the job must go to a safe offer now, because another interruption would make it late.
 
@@ -122,7 +122,7 @@ def is_pressed(obs: ObservationArrays, job: int, safe: int, spot: int, changeove
     return bool(slack < execution + changeovers * changeover_s(obs, job, safe) + undone)
 
 
-@compiled
+@inner
 def spot_while_it_lasts(obs: ObservationArrays, job: int, spot: int, changeovers: float) -> int:
     """The action of a job that prefers `spot` until it is pressed, and then takes the cheapest safe offer.
 

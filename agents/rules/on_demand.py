@@ -6,14 +6,14 @@ The reference that spot savings are usually given against ("Can't Be Late", NSDI
 from __future__ import annotations
 
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.offers import SAFE, any_offer, cheapest_offer
 from agents.rules.registry import MARKET, Rule, register
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job goes to the cheapest safe offer: on demand, or an owned cluster with room."""
     job = urgent_job(obs)

@@ -6,9 +6,9 @@ import numpy as np
 
 from agents.policy import Policy
 from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
-from agents.rules.compiled import Kernel
 from agents.rules.kernels import answers
 from agents.rules.registry import RuleParameters
+from envs.simulation.compiled import Kernel
 from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import Observation, contiguous
 

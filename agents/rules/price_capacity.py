@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import NO_ACTION, is_valid, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, is_kind, spot_while_it_lasts
 from agents.rules.registry import MARKET, Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -27,7 +27,7 @@ class PriceCapacityParameters(RuleParameters):
     typical_up_s: float = 3600.0  # mean up-spell that counts half
 
 
-@compiled
+@inner
 def pool_depth(obs: ObservationArrays, job: int, cluster: int, typical_up_s: float) -> float:
     """How unlikely the offer is to run dry, in 0..1; 2 for an owned cluster.
 
@@ -43,7 +43,7 @@ def pool_depth(obs: ObservationArrays, job: int, cluster: int, typical_up_s: flo
     return float(obs.clusters[cluster, col.UP_RATIO] * spells * room)
 
 
-@compiled
+@inner
 def deepest_offer(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     """The deepest opportunistic offer among those that cost nearly as little as the cheapest, or -1."""
     cheapest = cheapest_offer(obs, job, OPPORTUNISTIC)
@@ -65,7 +65,7 @@ def deepest_offer(obs: ObservationArrays, job: int, parameters: Floats) -> int:
     return best
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job takes a deep pool among the cheapest spot offers; without slack, a safe offer."""
     job = urgent_job(obs)

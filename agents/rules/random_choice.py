@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agents.rules.choice import NO_ACTION, draw, flat_action, is_open, is_valid, stays
-from agents.rules.compiled import compiled
 from agents.rules.registry import LIU_4, Rule, register
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """A random open job goes to a random valid cluster; both draws come from the lane's memory."""
     n_clusters = obs.clusters.shape[0]

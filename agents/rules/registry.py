@@ -18,8 +18,8 @@ import numpy as np
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
-    from agents.rules.compiled import Kernel
     from agents.rules.policy import RulePolicy
+    from envs.simulation.compiled import Kernel
     from envs.simulation.series import Floats
 
 GROUP = "spotweave.rules"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agents.rules.choice import M_POINTER, NO_ACTION, flat_action, is_valid, smallest_job, stays
-from agents.rules.compiled import compiled
 from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The smallest job goes to the next valid cluster in turn; the first one of an episode is random."""
     n_clusters = obs.clusters.shape[0]

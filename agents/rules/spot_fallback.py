@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import NO_ACTION, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
 from agents.rules.registry import MARKET, Rule, RuleParameters, register
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import ObservationArrays
 
@@ -19,7 +19,7 @@ class SpotFallbackParameters(RuleParameters):
     changeovers: float = 2.0  # changeover delays that must remain beyond the work left (2 in "Can't Be Late")
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job takes the cheapest spot offer; without slack for an interruption, a safe one.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import load, smallest_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from agents.rules.registry import Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
@@ -32,7 +32,7 @@ class TunedParameters(RuleParameters):
     relaxed: float = 0.3
 
 
-@compiled
+@inner
 def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The weighted cost of a job on a cluster.
 
@@ -50,7 +50,7 @@ def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: Float
     return float(cost)
 
 
-@compiled
+@inner
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> float:
     """The smallest job goes where its weighted cost (`tuned_cost`) is smallest."""
     return -tuned_cost(obs, job, cluster, parameters)

@@ -25,7 +25,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -38,6 +37,7 @@ from agents.rules.offers import (
 )
 from agents.rules.registry import MARKET, Rule, RuleParameters, register
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, ObservationArrays
 
@@ -50,7 +50,7 @@ class UniformProgressParameters(RuleParameters):
     changeovers: float = 2.0
 
 
-@compiled
+@inner
 def is_behind(obs: ObservationArrays, job: int, ahead_s: float) -> bool:
     """Whether cp(t) < ep(t + ahead_s)."""
     if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
@@ -63,7 +63,7 @@ def is_behind(obs: ObservationArrays, job: int, ahead_s: float) -> bool:
     return bool(obs.jobs[job, col.PROGRESS] < (obs.jobs[job, col.AGE_S] + ahead_s) / total)
 
 
-@compiled
+@inner
 def choose(obs: ObservationArrays, memory: Floats, parameters: Floats) -> int:
     """The most urgent job, by the rules above; "none" leaves it waiting or where it runs."""
     job = urgent_job(obs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from agents.rules.compiled import compiled
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 
 MEMORY = 8
@@ -29,7 +29,7 @@ FEATURES = 12
 SET_FEATURES = 9
 
 
-@compiled
+@inner
 def remember(memory: Floats, up: Floats, price: Floats, tick_s: float) -> None:
     """Take in what the zones are in a new tick.
 
@@ -58,7 +58,7 @@ def remember(memory: Floats, up: Floats, price: Floats, tick_s: float) -> None:
     every[PRICE] = short
 
 
-@compiled
+@inner
 def _remember_one(row: Floats, up: float, first: bool, tick_s: float) -> None:
     before = 1.0 if row[UP] > 0.0 else 0.0
     changed = not first and before != up
@@ -77,7 +77,7 @@ def _remember_one(row: Floats, up: float, first: bool, tick_s: float) -> None:
     row[TICKS] += 1.0
 
 
-@compiled
+@inner
 def zone_features(memory: Floats, z: int, tick_s: float, features: Floats) -> None:
     """(FEATURES,) of zone z, into `features`."""
     n_zones = memory.shape[0] - 1
@@ -100,7 +100,7 @@ def zone_features(memory: Floats, z: int, tick_s: float, features: Floats) -> No
     features[11] = math.exp(-zone[TICKS] * tick_s / LONG_S)
 
 
-@compiled
+@inner
 def set_features(memory: Floats, tick_s: float, features: Floats) -> None:
     """(SET_FEATURES,) of all zones together, into `features`."""
     n_zones = memory.shape[0] - 1
@@ -124,7 +124,7 @@ def set_features(memory: Floats, tick_s: float, features: Floats) -> None:
     features[8] = price / n_zones
 
 
-@compiled
+@inner
 def dot(weights: Floats, features: Floats) -> float:
     """Scalar product."""
     total = 0.0
@@ -133,7 +133,7 @@ def dot(weights: Floats, features: Floats) -> float:
     return total
 
 
-@compiled
+@inner
 def logistic(x: float) -> float:
     """1 / (1 + exp(-x)), for any x."""
     if x >= 0.0:
@@ -141,7 +141,7 @@ def logistic(x: float) -> float:
     return math.exp(x) / (1.0 + math.exp(x))
 
 
-@compiled
+@inner
 def bucket(x: float, edges: Floats) -> int:
     """How many of the rising edges x has reached."""
     k = 0

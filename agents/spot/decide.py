@@ -10,13 +10,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rules.compiled import compiled
 from agents.spot.belief import PRICE, UP, bucket, dot, logistic, set_features, zone_features
+from envs.simulation.compiled import inner
 from envs.simulation.series import Floats
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, is_guaranteed, is_spot_safe
 
 
-@compiled
+@inner
 def best_zone(
     memory: Floats, going: Floats, risk: float, tick_s: float, scratch: Floats
 ) -> tuple[int, float]:
@@ -39,7 +39,7 @@ def best_zone(
     return best, chance
 
 
-@compiled
+@inner
 def state_of(
     memory: Floats,
     chance: float,
@@ -81,7 +81,7 @@ def state_of(
     return int(place * (quality_edges.shape[0] + 1) + grade)
 
 
-@compiled
+@inner
 def proposal_of(
     table: NDArray[np.uint8],
     state: int,

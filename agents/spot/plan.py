@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
 
@@ -59,7 +60,7 @@ def plan(
     return table
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _after(
     values: Floats, before: Floats, kind: int, s: int, lost: float, x: int, work: int, restart: float
 ) -> float:
@@ -78,7 +79,7 @@ def _after(
     return float(below + part * (above - below))
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _choose(
     values: Floats,
     before: Floats,

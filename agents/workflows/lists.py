@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from agents.workflows.solution import Solution, by_start, followers
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.problem import Problem, arrival_s
 
@@ -158,7 +159,7 @@ def insert(problem: Problem, sequence: Ints, only: Ints, cluster: Ints, start_s:
         count[there] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _gap_s(
     problem: Problem, step: int, there: int, placed: Ints, start_s: Floats, end_s: Floats, ready_s: float
 ) -> float:
@@ -174,7 +175,7 @@ def _gap_s(
     return best_s
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _peak(
     problem: Problem, there: int, placed: Ints, start_s: Floats, end_s: Floats, at_s: float, run_s: float
 ) -> int:

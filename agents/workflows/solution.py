@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.plan import work_space
 from envs.simulation.workflows.problem import Problem, arrival_s, simulate
@@ -99,7 +100,7 @@ def graph_of(problem: Problem) -> Graph:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def change(
     problem: Problem, graph: Graph, critical: Ints, cluster: Ints, order: Ints, position: Ints, draw: Floats
 ) -> bool:
@@ -146,13 +147,13 @@ def change(
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _take_along(problem: Problem, step: int, here: int, there: int, cluster: Ints) -> None:
     if cluster[step] == here and problem.executors[step, there] > 0:
         cluster[step] = there
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _move(order: Ints, position: Ints, step: int, place: int) -> None:
     """Put a step at a place in the order; those in between close up."""
     now = position[step]

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from envs.simulation.market.compiled import inner
+from envs.simulation.compiled import entry
 from envs.simulation.series import Floats
 
 Times = Floats
@@ -41,13 +41,13 @@ ASK_AGAIN_LEAST_S = 15.0
 ASK_AGAIN_MOST_S = 600.0
 
 
-@inner
+@entry
 def average(before: float, sample: float, weight: float) -> float:
     """The exponential mean after one more sample; the first sample is the first mean."""
     return sample if before == UNKNOWN else weight * sample + (1.0 - weight) * before
 
 
-@inner
+@entry
 def note_epoch(times: Times, seconds: float, cold: bool, weight: float) -> None:
     """A client has delivered an epoch that was trained in one piece."""
     kind = COLD_S if cold else WARM_S
@@ -56,7 +56,7 @@ def note_epoch(times: Times, seconds: float, cold: bool, weight: float) -> None:
     times[kind] = average(times[kind], seconds, weight)
 
 
-@inner
+@entry
 def epoch_left_s(expected_s: float, lasted_s: float, known: bool) -> float:
     """Expected seconds until an epoch ends that has lasted `lasted_s`.
 
@@ -70,7 +70,7 @@ def epoch_left_s(expected_s: float, lasted_s: float, known: bool) -> float:
     return expected_s - lasted_s if lasted_s < expected_s else OVERDUE_SHARE * lasted_s
 
 
-@inner
+@entry
 def slack_s(owes: bool, round_left_s: float, round_s: float, start_s: float, execution_s: float) -> float:
     """Seconds until the latest start with which a client still delivers together with the others.
 
@@ -86,13 +86,13 @@ def slack_s(owes: bool, round_left_s: float, round_s: float, start_s: float, exe
     return max(needed_s - execution_s, opens_s) - start_s
 
 
-@inner
+@entry
 def ask_again_s(slack: float) -> float:
     """Seconds after which a client without an instance is asked again: half of its slack, within bounds."""
     return min(ASK_AGAIN_MOST_S, max(ASK_AGAIN_LEAST_S, 0.5 * slack))
 
 
-@inner
+@entry
 def error_s(times: Times, launch_error_s: float, but: int) -> float:
     """By how much the end of the slowest other client's epoch and a start together were off lately.
 

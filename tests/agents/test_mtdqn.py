@@ -33,6 +33,7 @@ from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.agents.inputs import copied, played
+from tests.from_python import from_python
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, networks=2, mutual=5, scaled=0)
 LANES = 4
@@ -72,7 +73,7 @@ def test_compiled_values_are_those_of_the_network(lstm: int, mutual: int, heads:
     columns = rng.random((7, n_columns(sizes)), np.float32)
     needs = rng.random(7, np.float32) * 4
     values = np.empty((7, heads + 1), np.float32)
-    evaluate(network.vector(), sizes, columns, needs, values)
+    from_python(evaluate)(network.vector(), sizes, columns, needs, values)
     own = network.own_values(torch.from_numpy(columns)).detach().numpy()
     assert own.shape == (2, 7, heads)
     assert np.abs(own[0] - own[1]).min() > 0.0
@@ -109,8 +110,8 @@ def test_what_is_known_without_waiting() -> None:
     pair = shown["pairs"][0, 0]
     pair[:, col.EXECUTION_S], pair[:, col.EXECUTION_RATIO] = (65, 40, 40, 40, 40), (1.3, 0.8, 0.8, 0.8, 0.8)
     pair[:, col.IMPROPER], pair[:, col.REQUEST] = (1, 0, 0, 0, 0), 100
-    choices = room_for(5, SIZES)
-    weigh(row_of(arrays_of(shown), 0), 0, untrained().acting(follow=True), choices)
+    choices = from_python(room_for)(5, SIZES)
+    from_python(weigh)(row_of(arrays_of(shown), 0), 0, untrained().acting(follow=True), choices)
     assert choices.values[0] == pytest.approx([-12.0, -0.3, 0.0], abs=1e-6)
     assert choices.values[1] == pytest.approx([0.0, 0.2, 0.0], abs=1e-6)
     assert choices.needs[:2] == pytest.approx([12 * 65 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])

@@ -30,6 +30,7 @@ from envs.simulation.snapshot import (
 )
 from envs.simulation.world import WorldSpec
 from tests.agents.test_rules import ASK, GENERAL, OWNED, observe
+from tests.from_python import from_python
 from training.config import compose_values, world_config
 from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 
@@ -134,7 +135,7 @@ def test_the_random_stream_is_lehmers() -> None:
     # prescribes this value for minstd_rand.
     memory = np.array([1.0, 0.0])
     for _ in range(10_000):
-        value = draw(memory)
+        value = from_python(draw)(memory)
     assert memory[0] == 399268537.0
     assert value == pytest.approx(399268537 / 2147483647)
 
@@ -144,7 +145,7 @@ def test_draws_are_uniform_over_neighbouring_seeds() -> None:
     values = []
     for seed in range(4000):
         begin_memory(memory, seed)
-        values.append(draw(memory))
+        values.append(from_python(draw)(memory))
     counts = np.histogram(values, 10, (0.0, 1.0))[0]
     # Chi-squared with 9 degrees of freedom: 27.9 is exceeded with probability .001.
     assert ((counts - 400) ** 2 / 400).sum() < 27.9

@@ -10,6 +10,7 @@ import pytest
 from agents.rules.expectation import ExpectedCostParameters, down_time, expected_usd, free_s, late_batches
 from envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
+from tests.from_python import from_python
 
 SPOT: Row = {
     "CAPACITY_NOW": 8,
@@ -191,23 +192,23 @@ PLAIN = {
 def usd(observation: Observation, cluster: int, wait_s: float = 0.0) -> float:
     """Expected cost of job 0 with the parameters above."""
     vector = ExpectedCostParameters().changed(PLAIN).vector()
-    return float(expected_usd(arrays_of(observation), 0, cluster, wait_s, vector))
+    return float(from_python(expected_usd)(arrays_of(observation), 0, cluster, wait_s, vector))
 
 
 def test_batches_that_fall_ever_further_behind_are_late_from_some_point_on() -> None:
     # Each of 700 s instead of 600 s is 100 s later than the one before: the first six are in time.
-    assert late_batches(-600.0, 700.0, 600.0, 27.0) == 21.0
-    assert late_batches(50.0, 700.0, 600.0, 27.0) == 27.0
+    assert from_python(late_batches)(-600.0, 700.0, 600.0, 27.0) == 21.0
+    assert from_python(late_batches)(50.0, 700.0, 600.0, 27.0) == 27.0
     # 250 s late, 300 s made up for by each.
-    assert late_batches(250.0, 300.0, 600.0, 27.0) == pytest.approx(1 + 250 / 300)
-    assert late_batches(-1.0, 300.0, 600.0, 27.0) == 0.0
+    assert from_python(late_batches)(250.0, 300.0, 600.0, 27.0) == pytest.approx(1 + 250 / 300)
+    assert from_python(late_batches)(-1.0, 300.0, 600.0, 27.0) == 0.0
 
 
 def test_what_is_interrupted_in_its_first_hour_is_free() -> None:
     # One interruption an hour: the integral of t e^-t from 0 to 1 is 1 - 2 / e.
-    assert free_s(1 / 3600, 7200.0, 3600.0) == pytest.approx(3600 * (1 - 2 / math.e))
-    assert free_s(1 / 3600, 1800.0, 3600.0) == pytest.approx(3600 * (1 - 1.5 * math.exp(-0.5)))
-    assert free_s(0.0, 7200.0, 3600.0) == 0.0
+    assert from_python(free_s)(1 / 3600, 7200.0, 3600.0) == pytest.approx(3600 * (1 - 2 / math.e))
+    assert from_python(free_s)(1 / 3600, 1800.0, 3600.0) == pytest.approx(3600 * (1 - 1.5 * math.exp(-0.5)))
+    assert from_python(free_s)(0.0, 7200.0, 3600.0) == 0.0
 
 
 def test_expected_cost_on_demand_by_hand() -> None:
@@ -264,7 +265,7 @@ def test_expected_down_time_follows_from_the_up_ratio() -> None:
     # 14400 s up at a ratio of .8: 3600 s down. It has been down for 900 s: the geometric mean is 1800 s.
     for memory, seconds in ((0.0, 3600.0), (0.5, 1800.0), (1.0, 900.0)):
         vector = ExpectedCostParameters().changed({**PLAIN, "down_memory": memory}).vector()
-        assert down_time(obs, 0, vector) == pytest.approx(seconds, rel=1e-6)
+        assert from_python(down_time)(obs, 0, vector) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_expected_cost_waits_for_spot_only_while_the_slack_permits() -> None:

@@ -19,6 +19,7 @@ from agents.spot.policy import SpotPolicy
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
 from agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
 from envs.simulation.spot.lanes import Habits, SpotJob
+from tests.from_python import from_python
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 LANE = np.zeros(1, np.int64)
@@ -84,7 +85,7 @@ def test_it_is_never_late_where_on_demand_could_avoid_it(
 def test_what_is_remembered_of_a_zone() -> None:
     memory = np.zeros((3, MEMORY))
     for up in ([1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]):
-        remember(memory, np.array(up), np.array([0.3, 0.4]), 600.0)
+        from_python(remember)(memory, np.array(up), np.array([0.3, 0.4]), 600.0)
     assert memory[:, UP].tolist() == [0, 1, 1]
     # Zone 0 lost spot in the third tick, 600 s before the fourth; some zone had it all the time.
     assert memory[:, SPELL_S].tolist() == [600, 600, 1800]

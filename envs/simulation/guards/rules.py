@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from envs.simulation import columns as col
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats
 from envs.simulation.snapshot import Category, FloatArray
 from envs.simulation.world import at_least
@@ -140,7 +141,7 @@ def move_usd(
     return float(gain), float(new_usd_s * (start_s + redo_s + short_s) + old_usd_s * kept_s)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def gain_test(
     clusters: FloatArray, job: FloatArray, pairs: FloatArray, place: int, facts: Facts, rules: GuardRules
 ) -> int:
@@ -162,7 +163,7 @@ def gain_test(
 # Whether budgets that a snapshot does not show, of a job or a whole deployment, pay for a start.
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def budgets(n_clusters: int, place: int, facts: Facts) -> int:
     """The place that a choice becomes: itself, or "none" (C) where budgets do not pay a start."""
     if place < n_clusters and facts.start_usd[place] > facts.left_usd:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from numba import njit
 
 from envs.simulation import columns as col
+from envs.simulation.compiled import linked
 from envs.simulation.guards.rules import Facts, GuardRules, budgets, gain_test
 from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def fallback(clusters: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
     """The uninterruptible cluster on which the task ends first, in time; C if there is none.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation.compiled import inner
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import (
     charge_disk,
@@ -22,7 +23,6 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, sync_price
 from envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
 from envs.simulation.market.forecast import asked_after_s, note_launch

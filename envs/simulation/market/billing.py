@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation.compiled import inner
 from envs.simulation.market import columns as at
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, price_integral
 from envs.simulation.market.members import is_client, settle_idle
 from envs.simulation.market.state import NEVER, Lanes, Offers, log_event

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation import columns as col
+from envs.simulation.compiled import entry, inner
 from envs.simulation.guards.rules import Facts
 from envs.simulation.guards.safety import fallback, guarded, likely_to_end, spare_s
 from envs.simulation.market import columns as at
@@ -20,7 +21,6 @@ from envs.simulation.market.applications import (
     member_ready,
 )
 from envs.simulation.market.billing import charge_disk, close_bill, share_after, work_done_s
-from envs.simulation.market.compiled import entry, inner
 from envs.simulation.market.episodes import Episodes, sync_availability
 from envs.simulation.market.execution import (
     begin_work,
@@ -161,7 +161,7 @@ def step_lane(
     return float(before - after)
 
 
-@inner
+@entry
 def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Let time pass until a decision is due or the episode is over."""
     while lanes.lane[lane, at.STATUS] == at.RUNNING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envs.simulation.compiled import inner
 from envs.simulation.guards.rules import reconsidered
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import (
@@ -14,7 +15,6 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.members import budget_end_s, can_begin

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from envs.simulation.compiled import inner
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import set_up_s, work_left_s
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, sync_price
 from envs.simulation.market.members import owes, server_is_up
 from envs.simulation.market.state import Lanes, Offers, Rules

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation.compiled import entry, inner
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import accrued_charge, owned_executor_s, share_done
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_member
 from envs.simulation.market.state import CHARGES_PER_USD, Lanes, Offers, Rules, log_event
@@ -139,7 +139,7 @@ def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int)
     return charge, delay
 
 
-@inner
+@entry
 def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> float:
     """USD paid and owed, misses and delay of all jobs so far, in USD."""
     counters = lanes.counters[lane]

@@ -6,8 +6,8 @@ has delivered, its server's those that are aggregated: a client owes a result wh
 
 from __future__ import annotations
 
+from envs.simulation.compiled import inner
 from envs.simulation.market import columns as at
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, price_integral, sync_price
 from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from envs.simulation.snapshot import Category

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 from envs.simulation.guards.rules import Facts
 from envs.simulation.guards.safety import hide_lost_deadline
 from envs.simulation.market import columns as at
@@ -17,7 +18,6 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, mean_price, recent_availability, sync_price
 from envs.simulation.market.forecast import (
     aggregation_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation.compiled import inner
 from envs.simulation.market import columns as at
 from envs.simulation.market.applications import lose_results, member_interrupted, member_resumes, release
 from envs.simulation.market.billing import (
@@ -16,7 +17,6 @@ from envs.simulation.market.billing import (
     work_done_s,
     worked_s,
 )
-from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes, sync_availability
 from envs.simulation.market.execution import ask_later, begin_set_up, return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.forecast import asked_after_s

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.compiled import inner
 from envs.simulation.guards.rules import GuardRules
 from envs.simulation.market import columns as at
-from envs.simulation.market.compiled import inner
 from envs.simulation.round_estimates import UNKNOWN
 from envs.simulation.series import Floats, Ints
 from envs.simulation.snapshot import (

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from envs.simulation.compiled import linked
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
 from envs.simulation.snapshot import HISTORY_STEPS
@@ -35,7 +36,7 @@ from envs.simulation.snapshot import HISTORY_STEPS
 # wait on that cluster. A queue is looked at only when something changed that may let an execution start.
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def request_now(lanes: Lanes, tables: Tables, i: int, j: int) -> int:
     """Executors that the current execution of a deployed job asks for."""
     s = lanes.slot[i]
@@ -45,7 +46,7 @@ def request_now(lanes: Lanes, tables: Tables, i: int, j: int) -> int:
     return int(tables.pair[s, j, c, at.REQUEST])
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def plan(lanes: Lanes, i: int, j: int, time: int) -> None:
     """Put job j's one pending event on the wheel."""
     slot = time % lanes.wheel.shape[1]
@@ -53,7 +54,7 @@ def plan(lanes: Lanes, i: int, j: int, time: int) -> None:
     lanes.wheel[i, slot] = j
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def take_due(lanes: Lanes, i: int) -> int:
     """Move the jobs with an event in this slice to `due`, by arrival; how many."""
     slot = lanes.lane[i, at.TIME] % lanes.wheel.shape[1]
@@ -72,7 +73,7 @@ def take_due(lanes: Lanes, i: int) -> int:
     return n
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def enqueue(lanes: Lanes, tables: Tables, i: int, j: int) -> None:
     """Request job j's current execution now: join the local queue."""
     job = lanes.job[i, j]
@@ -89,7 +90,7 @@ def enqueue(lanes: Lanes, tables: Tables, i: int, j: int) -> None:
     cluster[at.DIRTY] = 1
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def start_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> None:
     """Job j's current execution begins to run now."""
     time = lanes.lane[i, at.TIME]
@@ -104,7 +105,7 @@ def start_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) 
     plan(lanes, i, j, time + tables.pair[lanes.slot[i], j, job[at.CLUSTER], at.EXECUTION])
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def schedule(lanes: Lanes, tables: Tables, rules: Rules, i: int, c: int) -> None:
     """Step 6 of a slice on one cluster."""
     cluster = lanes.cluster[i, c]
@@ -138,7 +139,7 @@ def schedule(lanes: Lanes, tables: Tables, rules: Rules, i: int, c: int) -> None
 COMPONENTS = ("own_misses", "mutual_misses", "delay")
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ratio: float) -> None:
     """Fill the three value components of job j, whose last execution just ended.
 
@@ -228,7 +229,7 @@ def next_extension(
     return extension
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _end_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> float:
     """Release executors and count a miss: the reward, -`miss_cost` for a miss."""
     s = lanes.slot[i]
@@ -254,7 +255,7 @@ def _end_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -
     return -rules.miss_cost
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _spread_misses(lanes: Lanes, rules: Rules, i: int) -> None:
     """Add this slice's misses after a wait to every job of the cluster (W_cl of section 5.3)."""
     for k in range(lanes.lane[i, at.ACTIVE]):
@@ -267,7 +268,7 @@ def _spread_misses(lanes: Lanes, rules: Rules, i: int) -> None:
     lanes.cluster[i, :, at.LATE_NOW] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _end_job(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> float:
     """Value the job's decision and let it go: the reward, `delay_cost` * (1 - mean AR / SR)."""
     job = lanes.job[i, j]
@@ -285,7 +286,7 @@ def _end_job(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> floa
     return float(rules.delay_cost * (1.0 - ratio))
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
     """Steps 1 and 2 of a slice: the reward of what ended."""
     n_due = take_due(lanes, i)
@@ -314,7 +315,7 @@ def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
     return reward
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _extend(lanes: Lanes, rules: Rules, i: int) -> None:
     """Step 3 of a slice: the elasticity controllers."""
     time = lanes.lane[i, at.TIME]
@@ -335,7 +336,7 @@ def _extend(lanes: Lanes, rules: Rules, i: int) -> None:
                 cluster[i, c, at.DIRTY] = 1
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _arrive(lanes: Lanes, tables: Tables, i: int) -> None:
     """Step 4 of a slice: jobs enter the global buffer."""
     lane = lanes.lane[i]
@@ -350,7 +351,7 @@ def _arrive(lanes: Lanes, tables: Tables, i: int) -> None:
         lane[at.ARRIVED] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _deploy(lanes: Lanes, tables: Tables, i: int, position: int, c: int) -> None:
     """Step 5 of a slice: the job at `position` of the buffer goes to cluster c."""
     lane = lanes.lane[i]
@@ -372,7 +373,7 @@ def _deploy(lanes: Lanes, tables: Tables, i: int, position: int, c: int) -> None
     enqueue(lanes, tables, i, j)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _close_slice(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> None:
     """Steps 6 and 7 of a slice; the clock moves on."""
     time = lanes.lane[i, at.TIME]
@@ -411,7 +412,7 @@ def advance_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
         _close_slice(lanes, tables, rules, i)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -> float:
     """Take the decision that lane i awaits and run it to the next one: the reward.
 
@@ -428,7 +429,7 @@ def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -
     return advance_lane(lanes, tables, rules, i)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def is_valid(lanes: Lanes, rules: Rules, i: int, window: int, action: int) -> bool:
     """Whether lane i, not done, may take this action while `window` jobs of its buffer are shown."""
     n_clusters = rules.normal.shape[0]

@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
+from envs.simulation.compiled import linked
 from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.kernel import is_valid, request_now, step_lane
@@ -30,7 +31,7 @@ RESERVE = 0.07
 These three were chosen on episodes of the split "train" of chapter 4's three patterns."""
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def mean_request(tables: Tables, s: int, j: int, c: int) -> float:
     """Executors that a batch of job j (row of slot s) asks for on cluster c, on average."""
     request = float(tables.pair[s, j, c, at.REQUEST])
@@ -38,7 +39,7 @@ def mean_request(tables: Tables, s: int, j: int, c: int) -> float:
     return float(request + peaks * (tables.pair[s, j, c, at.PEAK_REQUEST] - request))
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _hold(changes: Floats, begin: int, end: int, executors: float) -> None:
     """Add executors held from slice `begin` (included) to `end`, counted from now."""
     begin, end = max(begin, 0), min(end, HORIZON)
@@ -47,7 +48,7 @@ def _hold(changes: Floats, begin: int, end: int, executors: float) -> None:
         changes[end] -= executors
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def occupied_ahead(lanes: Lanes, tables: Tables, i: int, occupied: Floats) -> None:
     """Fill `occupied` (C, HORIZON + 1): executors that the deployed jobs are expected to hold in each slice.
 
@@ -76,7 +77,7 @@ def occupied_ahead(lanes: Lanes, tables: Tables, i: int, occupied: Floats) -> No
             occupied[c, t] += occupied[c, t - 1]
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def shortage(tables: Tables, s: int, j: int, c: int, occupied: Floats, limit: float) -> float:
     """Executors that lack on average over the slices in which job j would run, deployed to cluster c now.
 
@@ -104,7 +105,7 @@ def shortage(tables: Tables, s: int, j: int, c: int, occupied: Floats, limit: fl
     return short / slices
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def forecast_into(
     lanes: Lanes,
     tables: Tables,
@@ -133,7 +134,7 @@ OCCUPATION_MEAN_STEPS = 100
 """Steps that `MEAN_OCCUPATION` looks back (MAF's "past time window")."""
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def mean_occupation(lanes: Lanes, i: int, c: int) -> float:
     """Mean occupation ratio of cluster c over the latest 100 slices that exist (0 before the first)."""
     time = lanes.lane[i, at.TIME]
@@ -150,7 +151,7 @@ def mean_occupation(lanes: Lanes, i: int, c: int) -> float:
     return float(total / steps)
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _observe_clusters(
     lanes: Lanes, rules: Rules, i: int, clusters: NDArray[np.float32], occupation: NDArray[np.float32]
 ) -> None:
@@ -180,7 +181,7 @@ def _observe_clusters(
                 place = 0
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def _observe_jobs(
     lanes: Lanes, tables: Tables, i: int, jobs: NDArray[np.float32], pairs: NDArray[np.float32]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from envs.simulation.compiled import linked
 from envs.simulation.series import Floats, Ints
 from envs.simulation.workflows.checks import allowed, predecessors, writers
 from envs.simulation.workflows.model import Platform, Workflow, files_by_name, input_gb, occupied, run_s
@@ -91,7 +92,7 @@ def problem_of(workflow: Workflow, platform: Platform) -> Problem:
 # Simulated running: Liu 2022, Eq. 3.3 and the evaluation function E() of Algorithm 2. Compiled.
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def arrival_s(problem: Problem, step: int, there: int, cluster: Ints, end_s: Floats) -> float:
     """When all that a step reads is at a cluster: t' of Eq. 3.3.
 

@@ -2,12 +2,12 @@
 
 from agents.rules import Rule
 from agents.rules.choice import urgent_job
-from agents.rules.compiled import compiled
 from agents.rules.kernels import scored
 from envs.simulation import columns as col
+from envs.simulation.compiled import inner
 
 
-@compiled
+@inner
 def score(obs, job, cluster, parameters):
     """The sooner it ends, the better."""
     return -float(obs.pairs[job, cluster, col.FINISH_S])

@@ -33,6 +33,7 @@ from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import Ints
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
+from tests.from_python import from_python
 
 ORIGIN_S = 1_700_000_100
 """Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""
@@ -131,8 +132,8 @@ class SimulationCore:
         """Share of a job's execution that is safe, or, where no provider takes it away, can be made so."""
         if self.phase(job) != at.WORKING:
             return float(self.lanes.job_real[_LANE, job, at.SAVED])
-        work_s = work_done_s(self.lanes, self.episodes, _LANE, job, self.now, self._on_spot(job))
-        return float(share_after(self.lanes, _LANE, job, work_s))
+        work_s = from_python(work_done_s)(self.lanes, self.episodes, _LANE, job, self.now, self._on_spot(job))
+        return float(from_python(share_after)(self.lanes, _LANE, job, work_s))
 
     def put(self, job: int, offer: int) -> Stay:
         """Ask for all instances of a job on an offer; further requests for the same stay change nothing.
@@ -152,7 +153,7 @@ class SimulationCore:
         moves = there is not None and self._can_move(job, offer)
         if self.phase(job) != at.BUFFERED and not moves:
             raise RefusedError(f"job {job} is not in the buffer: it cannot go to {name}")
-        if not sync_availability(self.lanes, self.episodes, _LANE, offer, self.now):
+        if not from_python(sync_availability)(self.lanes, self.episodes, _LANE, offer, self.now):
             raise CapacityError(f"no capacity on {name}")
         quota, queues = self.offers.fixed[offer, [at.QUOTA, at.QUEUES]]
         taken = 0 if queues else self.lanes.offer[_LANE, offer, at.USED]
@@ -161,7 +162,7 @@ class SimulationCore:
                 f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit"
             )
         if there is not None and self.lanes.when[_LANE, job, at.DUE_S] > self.now:
-            catch(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
+            from_python(catch)(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
         else:
             self._decide(job, offer)
         if there is not None:
@@ -182,7 +183,7 @@ class SimulationCore:
         """Whether the world moves a job there now: caught on spot capacity, or asked about elsewhere."""
         phase = self.phase(job)
         if self.lanes.when[_LANE, job, at.DUE_S] <= self.now:
-            return bool(may_move(self.lanes, self.episodes, _LANE, job))
+            return bool(from_python(may_move)(self.lanes, self.episodes, _LANE, job))
         caught = phase in (at.LAUNCHING, at.SETTING_UP, at.WORKING) and self._on_spot(job)
         return caught and not self.offers.fixed[offer, at.SPOT]
 
@@ -190,13 +191,13 @@ class SimulationCore:
         """Whether the safety net has to act now; if not, it is noted when it has to look again."""
         whole = (self.lanes, self.episodes, self.offers, self.rules, _LANE)
         jobs = np.flatnonzero(self.lanes.when[_LANE, : self.arrived, at.NET_S] <= self.now)
-        places = [look_at(*whole, int(job)) for job in jobs]
+        places = [from_python(look_at)(*whole, int(job)) for job in jobs]
         return max(places, default=-1) >= 0
 
     def release(self, stay: Stay) -> None:
         """End the instance of a federated client that is idle. Raises RefusedError for others."""
         job = stay.job
-        if is_client(self.episodes, self.slot, job) and self.phase(job) == at.IDLE:
+        if from_python(is_client)(self.episodes, self.slot, job) and self.phase(job) == at.IDLE:
             self._decide(job, self.world.spec.n_clusters)
         elif not self._given_back(job):
             raise RefusedError(f"job {job} runs, and the core knows no way to end it: jobs end by themselves")
@@ -207,7 +208,9 @@ class SimulationCore:
     def _given_back(self, job: int) -> bool:
         """Whether a client has delivered its last round: then the world ends its instance, as live does."""
         done = self.lanes.job[_LANE, job, at.EXECUTED] == self.job[job, at.EXECUTIONS]
-        return bool(is_client(self.episodes, self.slot, job) and done and self.phase(job) == at.BUFFERED)
+        return bool(
+            from_python(is_client)(self.episodes, self.slot, job) and done and self.phase(job) == at.BUFFERED
+        )
 
     def _settle_due(self) -> None:
         """What is due now and was given nothing was told "none for now"; a client that is idle stays.
@@ -216,7 +219,7 @@ class SimulationCore:
         """
         due = self.lanes.when[_LANE, : self.arrived, at.DUE_S] <= self.now
         for job in map(int, np.flatnonzero(due)):
-            if is_client(self.episodes, self.slot, job):
+            if from_python(is_client)(self.episodes, self.slot, job):
                 self.lanes.when[_LANE, job, at.DUE_S] = NEVER
             else:
                 self._decide(job, self.world.spec.n_clusters)
@@ -232,23 +235,23 @@ class SimulationCore:
             return
         while not self.over:
             before, phases = self._visible(), self.lanes.job[_LANE, :, at.PHASE].copy()
-            moment = next_instant(self.lanes, self.episodes, self.offers, _LANE)
+            moment = from_python(next_instant)(self.lanes, self.episodes, self.offers, _LANE)
             price_s = min(self._next_price_s(), wake_s)
             if min(moment, price_s) > self.rules.max_s:
                 self._go()  # which cuts the episode off
                 self._look()
                 return
-            sample_occupation(self.lanes, self.offers, _LANE, int(min(moment, price_s)))
+            from_python(sample_occupation)(self.lanes, self.offers, _LANE, int(min(moment, price_s)))
             self.lanes.lane[_LANE, at.NOW_S] = int(min(moment, price_s))
             if price_s < moment:
                 return
             done = self.lanes.job[_LANE, :, at.EXECUTED].copy()
-            live_instant(self.lanes, self.episodes, self.offers, self.rules, _LANE)
+            from_python(live_instant)(self.lanes, self.episodes, self.offers, self.rules, _LANE)
             self._time_epochs(phases, done)
             self._serve()
             self._look()
             late = self._late()
-            seen = late or fill_window(self.lanes, _LANE) or self._visible() != before
+            seen = late or from_python(fill_window)(self.lanes, _LANE) or self._visible() != before
             if seen or price_s == moment:
                 return
 
@@ -267,7 +270,7 @@ class SimulationCore:
 
     def _decide(self, job: int, offer: int) -> None:
         self.lanes.lane[_LANE, at.DECISIONS] += 1
-        apply_decision(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
+        from_python(apply_decision)(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
 
     def _go(self) -> None:
         advance(self.lanes, self.episodes, self.offers, self.rules, _LANE)
@@ -297,6 +300,6 @@ class SimulationCore:
         """When the price of something that runs changes next."""
         found = math.inf
         for offer in {stay.offer for stay in self._open.values() if stay.ran_s is not None}:
-            row = sync_price(self.lanes, self.episodes, _LANE, offer)
+            row = from_python(sync_price)(self.lanes, self.episodes, _LANE, offer)
             found = min(found, self.episodes.price[self.slot, offer, row, at.UNTIL])
         return found

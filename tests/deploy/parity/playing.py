@@ -40,6 +40,7 @@ from tests.deploy.parity.views import (
     providers_of,
     transfers_of,
 )
+from tests.from_python import from_python
 
 
 class Step(NamedTuple):
@@ -130,7 +131,7 @@ def _server(world: MarketWorld) -> int | None:
 def _ends_s(world: MarketWorld) -> list[int]:
     """Of jobs and applications, by arrival."""
     slot, ends = int(world.lanes.episode_of_lane[0]), world.lanes.job[0, :, at.FINISH_S]
-    return [int(end) for job, end in enumerate(ends) if not is_client(world.episodes, slot, job)]
+    return [int(end) for job, end in enumerate(ends) if not from_python(is_client)(world.episodes, slot, job)]
 
 
 class Recorder(Decider):

@@ -18,6 +18,7 @@ from envs.simulation.market.members import is_client
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of
+from tests.from_python import from_python
 
 KEPT_S = 3600
 """Ended instances are reported for so long."""
@@ -64,8 +65,12 @@ class CoreProvider:
     def _offer(self, c: int) -> Offer:
         core, config = self._core, self._core.world.data.offers[c]
         fixed = core.offers.fixed[c]
-        available, up_ratio, spell_s, mean_up_s = recent_availability(core.lanes, core.episodes, _LANE, c)
-        price = core.episodes.price[core.slot, c, sync_price(core.lanes, core.episodes, _LANE, c), at.PRICE]
+        available, up_ratio, spell_s, mean_up_s = from_python(recent_availability)(
+            core.lanes, core.episodes, _LANE, c
+        )
+        price = core.episodes.price[
+            core.slot, c, from_python(sync_price)(core.lanes, core.episodes, _LANE, c), at.PRICE
+        ]
         return Offer(
             offer_id=config.name,
             provider=config.provider,
@@ -215,7 +220,11 @@ class CoreRunner:
         )
         saved = core.saved(stay.job)
         if facts[at.CATEGORY] != Category.STREAMING:
-            done = 1.0 if phase is Phase.SUCCEEDED else share_done(core.lanes, core.episodes, _LANE, stay.job)
+            done = (
+                1.0
+                if phase is Phase.SUCCEEDED
+                else from_python(share_done)(core.lanes, core.episodes, _LANE, stay.job)
+            )
             return replace(report, progress=float(done), saved=saved, misses=int(state[at.MISSES]))
         due_s = facts[at.ARRIVAL_S] + (executed + 1) * facts[at.PERIOD_S]
         # Batches that are late and not finished yet are seen by the clock.
@@ -281,7 +290,7 @@ class Arrivals:
     def new(self) -> Iterator[tuple[str, JobSpec, float]]:
         """(job id, spec, epoch seconds of its arrival) of those that arrived since the last call."""
         for number in range(self._seen, self._core.arrived):
-            if is_client(self._core.episodes, self._core.slot, number):
+            if from_python(is_client)(self._core.episodes, self._core.slot, number):
                 continue
             yield (
                 job_id_of(number),

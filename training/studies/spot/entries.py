@@ -27,7 +27,7 @@ from training.checkpoint import load_policy
 from training.config import UsageError
 from training.files import prepare_directory, write_text
 
-FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@compiled\ndef best_zone"}
+FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@inner\ndef best_zone"}
 """First line of the part of a module that an entry carries."""
 
 ENTRY = Path(__file__).with_name("entry.txt").read_text("utf-8")
@@ -53,7 +53,7 @@ def carried(module: ModuleType) -> str:
     """The functions of a module as plain Python."""
     source = Path(str(module.__file__)).read_text("utf-8")
     source = source[source.index(FIRST[module]) :]
-    return re.sub(r"^@(compiled|njit\(.*\))\n", "", source, flags=re.MULTILINE).strip()
+    return re.sub(r"^@(inner|njit\(.*\))\n", "", source, flags=re.MULTILINE).strip()
 
 
 def entry_text(kind: str, model: SpotModel) -> str:
