@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numba import njit
 from numba.core import caching
 
+from agents.rules.choice import draw
 from envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
+from tests.from_python import from_python
+
+COMPILED = re.compile(r"njit|inner|linked|entry")
 
 COMPILE = """
 from numba.core import event
@@ -32,7 +39,7 @@ print(len(compiled))
 
 
 def test_folders_with_compiled_code_count_for_the_cache_and_no_others() -> None:
-    names = "njit|compiled|inner|entry"
+    names = "njit|inner|linked|entry"
     uses = re.compile(rf"^from (?:numba|[\w.]+\.compiled) import .*\b(?:{names})\b", re.MULTILINE)
     found = {
         path.parent.relative_to(ROOT).as_posix()
@@ -41,6 +48,59 @@ def test_folders_with_compiled_code_count_for_the_cache_and_no_others() -> None:
         if uses.search(path.read_text(encoding="utf-8"))
     }
     assert found == set(COMPILED_FOLDERS)
+
+
+def test_python_cannot_call_what_is_compiled_as_a_part_of_others() -> None:
+    for _ in range(2):
+        with pytest.raises(KeyError, match="draw is called by compiled functions only"):
+            draw(np.ones(2))
+        assert from_python(draw)(np.ones(2)) == pytest.approx(48271 / 2147483647)
+
+
+def called_by_python(tree: ast.AST) -> Iterator[ast.expr]:
+    """What is called in a tree, but in compiled functions."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if not (isinstance(node, ast.FunctionDef) and COMPILED.match(decorators(node))):
+            if isinstance(node, ast.Call):
+                yield node.func
+            nodes.extend(ast.iter_child_nodes(node))
+
+
+def decorators(function: ast.FunctionDef) -> str:
+    return " ".join(map(ast.unparse, function.decorator_list))
+
+
+def test_python_calls_nothing_that_is_compiled_as_a_part_of_others() -> None:
+    tops = ("envs", "agents", "training", "deploy", "spotweave", "benchmarks", "tests")
+    texts = {path: path.read_text("utf-8") for top in tops for path in (ROOT / top).rglob("*.py")}
+    uses = re.compile(rf"from ({'|'.join(COMPILED_FOLDERS)})\b".replace("/", "[.]"))
+    trees = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(text)
+        for path, text in texts.items()
+        # The templates in kernels.py are compiled when they are filled in.
+        if uses.search(text) and path != ROOT / "agents/rules/kernels.py"
+    }
+    parts = {
+        f"{module}.{node.name}"
+        for module, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and re.match(r"inner$|linked\(", decorators(node))
+    }
+    assert len(parts) > 200
+    for module, tree in trees.items():
+        names = {
+            node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        for called in called_by_python(tree):
+            first = called.value if isinstance(called, ast.Attribute) else called
+            whole = names.get(first.id, "") if isinstance(first, ast.Name) else ""
+            whole += f".{called.attr}" if isinstance(called, ast.Attribute) else ""
+            assert whole not in parts or whole == "agents.rules.choice.draw", f"{module} calls {whole}"
 
 
 @pytest.mark.real
