@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-gpu demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format docs bench clean
+.PHONY: help train demo demo-gpu demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile compile-multicloud compile-multicluster lint format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -93,7 +93,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: $(VENV)/.dev  ## lint, types, unit and contract tests: no Java, no browser, no training
 	@# The worlds are compiled at their first use, by each worker at the same time: better once, beside the type check.
-	@$(MAKE) --jobs=2 --output-sync=target lint compile
+	@$(MAKE) --jobs=3 --output-sync=target lint compile
 	$(PYTEST) -m "not real and not nightly" $(value ARGS)
 
 test-real: $(VENV)/.dev  ## every real thing once: Spark, Flower, PostgreSQL, browser, clouds, documented commands
@@ -110,8 +110,13 @@ mutations: $(VENV)/.dev  ## mutmut on billing, intents and guards: does a test f
 golden: $(VENV)/.dev  ## write tests/golden again after an intended change of behaviour; say why in the commit
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden $(value ARGS)
 
-compile: $(VENV)/.core  ## compile the worlds, which their first use does otherwise
-	OMP_NUM_THREADS=1 $(BIN)/python training/evaluate.py +env=multicloud policy=expected_cost episodes=2 env.workload.jobs=20 >/dev/null
+compile: compile-multicloud compile-multicluster  ## compile the worlds, which their first use does otherwise
+
+compile-multicloud: $(VENV)/.core
+	OMP_NUM_THREADS=1 $(BIN)/python training/compare.py +env=multicloud checkpoint=multicloud policies=[expected_cost] \
+		episodes=2 env.workload.jobs=20 >/dev/null
+
+compile-multicluster: $(VENV)/.core
 	OMP_NUM_THREADS=1 $(BIN)/python training/evaluate.py +env=multicluster checkpoint=liu2022/spotweave episodes=2 >/dev/null
 
 lint: $(VENV)/.dev  ## ruff and mypy, as CI runs them

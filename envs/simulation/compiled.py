@@ -41,14 +41,14 @@ class _Linking(NativeLowering):
     _name = "linking"
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _Linked(  # type: ignore[no-untyped-call]
+        state["library"] = _Linked(  # type: ignore[no-untyped-call]
             state.targetctx.codegen(), state.func_id.func_qualname
         )
         state.flags.no_compile = state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = True
         super().run_pass(state)  # type: ignore[no-untyped-call]
-        # What numba takes for the machine code and callers find the function by. Python gets a KeyError.
+        # In the place of the machine code: callers find the function by it, and Python gets a KeyError.
         key = f"{{{state.func_id.func_name} is called by compiled functions only}}".format
-        state.targetctx.insert_user_function(key, state.cr.fndesc, [state.library])
+        state.targetctx.insert_user_function(key, state.cr.fndesc, [state["library"]])
         state.cr = state.cr._replace(cfunc=key)
         return True
 
