@@ -113,7 +113,7 @@ golden: $(VENV)/.dev  ## write tests/golden again after an intended change of be
 compile: compile-multicloud compile-multicluster  ## compile the worlds, which their first use does otherwise
 
 compile-multicloud: $(VENV)/.core
-	OMP_NUM_THREADS=1 $(BIN)/python training/compare.py +env=multicloud checkpoint=multicloud policies=[expected_cost] \
+	OMP_NUM_THREADS=1 $(BIN)/python training/compare.py +env=multicloud checkpoint=multicloud policies=[expected_cost,mtdqn] \
 		episodes=2 env.workload.jobs=20 >/dev/null
 
 compile-multicluster: $(VENV)/.core
