@@ -179,7 +179,7 @@ def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float
         n, _ = weigh(obs, job, acting, choices)
         for k in range(n):
             values[choices.targets[k]] = choices.values[k]
-    return int(job)
+    return job
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -250,7 +250,7 @@ class MarketView(View):
         """See `View`."""
         n_clusters = obs.clusters.shape[0]
         values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        return int(next_values(obs, acting, values)), values
+        return next_values(obs, acting, values), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
 from agents.mtdqn.view import Batch, View
 from agents.policy import Question
 from agents.rules.choice import NO_ACTION
+from agents.rules.kernels import from_python
 from agents.workflows.online import columns as workflows
 from envs.simulation.snapshot import Observation, ObservationArrays
 
@@ -42,17 +42,6 @@ KINDS: Mapping[str, Kind] = {
     "round_cost": Kind(federated.question, federated.N_CHOICE, federated.N_TASK),
 }
 """By guide."""
-
-
-@njit(cache=True, error_model="numpy")
-def _evaluate(
-    vector: NDArray[np.float32],
-    sizes: Sizes,
-    columns: NDArray[np.float32],
-    needs: NDArray[np.float32],
-    outputs: NDArray[np.float32],
-) -> None:
-    evaluate(vector, sizes, columns, needs, outputs)
 
 
 class QuestionView(View):
@@ -112,7 +101,7 @@ class QuestionView(View):
         if len(acting.vector):
             outputs = np.empty((n * count, MUTUAL + 1), np.float32)
             needs = np.repeat(asked.unit, count).astype(np.float32)
-            _evaluate(acting.vector, self.sizes, columns.reshape(n * count, -1), needs, outputs)
+            from_python(evaluate)(acting.vector, self.sizes, columns.reshape(n * count, -1), needs, outputs)
             values[..., MUTUAL] = outputs.reshape(n, count, -1)[..., MUTUAL]
         least = np.where(asked.valid, asked.cost, np.inf).min(1, initial=np.inf, keepdims=True)
         values[..., OWN] = np.where(asked.valid, least - asked.cost, -np.inf)

@@ -100,7 +100,7 @@ def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float
         choices = room_for(obs.clusters.shape[0], acting.sizes)
         weigh(obs, job, acting, choices)
         values[: obs.clusters.shape[0]] = choices.values
-    return int(job)
+    return job
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -167,7 +167,7 @@ class SliceView(View):
         """See `View`."""
         n_clusters = obs.clusters.shape[0]
         values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        return int(next_values(obs, acting, values)), values
+        return next_values(obs, acting, values), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

@@ -37,7 +37,7 @@ def scored(pick_job: Kernel, score: Kernel, worst: float | tuple[float, ...] = -
     Returns:
         `choose(obs, memory, parameters)`, compiled.
     """
-    return inner(with_names(_choose_scored, score, {"pick_job": pick_job, "score": score, "worst": worst}))
+    return inner(_with_names(_choose_scored, score, {"pick_job": pick_job, "score": score, "worst": worst}))
 
 
 @cache
@@ -53,11 +53,11 @@ def answers(choose: Kernel, keeps_idle: bool) -> tuple[Kernel, Kernel]:
         `answer_rows(*observations, rows, lanes, memory, parameters, actions)`, compiled.
     """
     options = {**OPTIONS, "_nrt": choose.targetoptions.get("_nrt", True), "cache": True}
-    answer = njit(**options)(with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}))
-    return answer, njit(**options, nogil=True)(with_names(_answer_rows, choose, {"answer": answer}))
+    answer = njit(**options)(_with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}))
+    return answer, njit(**options, nogil=True)(_with_names(_answer_rows, choose, {"answer": answer}))
 
 
-def with_names(template: Callable[..., Any], home: Kernel, names: Mapping[str, Any]) -> Callable[..., Any]:
+def _with_names(template: Callable[..., Any], home: Kernel, names: Mapping[str, Any]) -> Callable[..., Any]:
     """The template with these global names, as a function of the file in which `home` stands.
 
     A closure would do the same, but numba finds no cached closure over compiled functions again: these are
@@ -79,12 +79,18 @@ def with_names(template: Callable[..., Any], home: Kernel, names: Mapping[str, A
     return function
 
 
+@cache
+def from_python(function: Kernel) -> Kernel:
+    """A function that compiled functions alone call, as Python can call it: compiled at its first call."""
+    return njit(cache=True, error_model="numpy")(_with_names(_call, function, {"called": function}))
+
+
 def _stand_in(*_: object) -> Any:
     raise NotImplementedError("a template is compiled with names of its own")
 
 
-# What stands under these names in the templates below is put there by `with_names`.
-pick_job = score = choose = answer = _stand_in
+# What stands under these names in the templates below is put there by `_with_names`.
+pick_job = score = choose = answer = called = _stand_in
 worst: Any = 0.0
 keeps_idle = False
 
@@ -102,6 +108,10 @@ def _choose_scored(obs: ObservationArrays, memory: Floats, parameters: Floats) -
                 if best < 0 or value > highest:
                     best, highest = cluster, value
     return flat_action(obs, job, best)
+
+
+def _call(*arguments: Any) -> Any:
+    return called(*arguments)
 
 
 def _answer(

@@ -67,12 +67,13 @@ def linked(**options: Any) -> Callable[[F], F]:
     It becomes a part of each of them. Compiling every one for itself as well, with the code that unpacks
     its arguments from Python, took half of the time that a machine needs before its first episode.
     """
-    return cast("Callable[[F], F]", njit(error_model="numpy", pipeline_class=_Inner, **options))
+    options = {"error_model": "numpy", "pipeline_class": _Inner, **options}
+    return cast("Callable[[F], F]", njit(**options))
 
 
 def inner(function: F) -> F:
     """As `linked`, and inlined; it allocates nothing (see above)."""
-    return linked(_nrt=False, forceinline=True)(function)
+    return linked(**OPTIONS)(function)
 
 
 def entry(function: F) -> F:

@@ -21,6 +21,7 @@ from agents.mtdqn.slices import NEED_UNIT, SliceView, weigh
 from agents.named import named_rule, question_rules
 from agents.rules import make_rule
 from agents.rules.choice import row_of
+from agents.rules.kernels import from_python
 from envs.bags_episodes import BagsConfig, build_bags
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.market_data import build_market
@@ -33,7 +34,6 @@ from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.agents.inputs import copied, played
-from tests.from_python import from_python
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, networks=2, mutual=5, scaled=0)
 LANES = 4

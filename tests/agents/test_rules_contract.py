@@ -16,6 +16,7 @@ from agents.named import RULE_NAMES, named_rule, playable, rules_of
 from agents.policy import Policy
 from agents.rules import RULES, make_rule, register, registry
 from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
+from agents.rules.kernels import from_python
 from envs.environments import ENVIRONMENTS
 from envs.market_data import build_market
 from envs.simulation import columns as col
@@ -30,7 +31,6 @@ from envs.simulation.snapshot import (
 )
 from envs.simulation.world import WorldSpec
 from tests.agents.test_rules import ASK, GENERAL, OWNED, observe
-from tests.from_python import from_python
 from training.config import compose_values, world_config
 from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.policy import Policy
+from agents.rules.kernels import from_python
 from agents.spot.belief import LONG, MEMORY, PRICE, SEEN, SPELL_S, TICKS, UP, remember
 from agents.spot.fit import SpotTicks, chain, fit
 from agents.spot.model import SpotModel
@@ -19,7 +20,6 @@ from agents.spot.policy import SpotPolicy
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
 from agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
 from envs.simulation.spot.lanes import Habits, SpotJob
-from tests.from_python import from_python
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 LANE = np.zeros(1, np.int64)

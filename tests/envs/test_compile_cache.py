@@ -18,8 +18,8 @@ from numba import njit
 from numba.core import caching
 
 from agents.rules.choice import draw
+from agents.rules.kernels import from_python
 from envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
-from tests.from_python import from_python
 
 COMPILED = re.compile(r"njit|inner|linked|entry")
 

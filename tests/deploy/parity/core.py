@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agents.rules.kernels import from_python
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import may_move, share_after, work_done_s
@@ -33,7 +34,6 @@ from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import Ints
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
-from tests.from_python import from_python
 
 ORIGIN_S = 1_700_000_100
 """Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agents.policy import Policy
+from agents.rules.kernels import from_python
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
@@ -40,7 +41,6 @@ from tests.deploy.parity.views import (
     providers_of,
     transfers_of,
 )
-from tests.from_python import from_python
 
 
 class Step(NamedTuple):

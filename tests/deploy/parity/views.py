@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agents.rules.kernels import from_python
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
@@ -18,7 +19,6 @@ from envs.simulation.market.members import is_client
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of
-from tests.from_python import from_python
 
 KEPT_S = 3600
 """Ended instances are reported for so long."""
