@@ -20,7 +20,6 @@ import numpy as np
 from envs.environments import ENVIRONMENTS
 
 MARKET = "multicloud"
-typeof: Any = numba.typeof  # Numba ships no types
 
 
 @contextmanager
@@ -52,26 +51,19 @@ def compiled_in_parallel(environment: str) -> Iterator[None]:
 
 
 def ahead() -> None:
-    """Compile what the first reset of the world does not need, or needs last."""
+    """Compile the policies, while the training that needs them compiles the world."""
     from agents.named import named_rule
     from agents.registry import Shape, agent_named
     from agents.settings import MTDQNSettings
-    from envs.simulation.market.clock import step_lanes
-    from envs.simulation.market.world import MarketWorld
 
     entry = ENVIRONMENTS[MARKET]
     world = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1)
-    assert isinstance(world, MarketWorld)
-    state = tuple(typeof(part) for part in (world.lanes, world.episodes, world.offers, world.rules))
-    asked = np.zeros(1, np.int64), np.ones(1, np.bool_), world._seen, np.zeros(1), np.ones(1, np.bool_)
-    step: Any = step_lanes
-    step.compile((*state, *map(typeof, (world._facts, *asked))))
     shape = Shape(world.spec.n_clusters, (1.0,) * len(world.spec.components), world.spec.weights)
     make = agent_named("mtdqn").make
     assert make is not None
     policies: list[Any] = [
-        named_rule("expected_cost", world.spec),
         make(MTDQNSettings(guide="expected_cost"), shape),
+        named_rule("expected_cost", world.spec),
         *map(named_rule, entry.rivals or ()),  # for the table at the end of a training
     ]
     for policy in policies:
