@@ -170,18 +170,6 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     return n, guided
 
 
-@njit(cache=True, error_model="numpy")
-def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float32]) -> int:
-    """Fill the values of the choices that are weighed for the next job, which is returned; -1 without any."""
-    job = urgent_job(obs)
-    if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
-        choices = room_for(obs.clusters.shape[0] + 1, acting.sizes)
-        n, _ = weigh(obs, job, acting, choices)
-        for k in range(n):
-            values[choices.targets[k]] = choices.values[k]
-    return job
-
-
 @njit(cache=True, error_model="numpy", nogil=True)
 def decide_rows(
     batch: ObservationArrays,
@@ -189,6 +177,7 @@ def decide_rows(
     acting: Acting,
     exploring: Exploring,
     label: Label,
+    shown: NDArray[np.float32],
     actions: NDArray[np.int64],
 ) -> None:
     """See `agents.mtdqn.view.DecideRows`."""
@@ -215,6 +204,8 @@ def decide_rows(
         least = acting.margin * scarcity(obs) * choices.facts[SCALE]
         draw, take = exploring.draws[k], exploring.take[k]
         taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
+        for choice in range(n if shown.shape[0] > 0 else 0):
+            shown[k, choices.targets[choice]] = choices.values[choice]
         target = choices.targets[taken]
         actions[k] = flat_action(obs, job, target if target < n_clusters else -1)
 
@@ -245,12 +236,6 @@ class MarketView(View):
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """The mutual value is learned in USD."""
         return 1.0
-
-    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
-        """See `View`."""
-        n_clusters = obs.clusters.shape[0]
-        values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        return next_values(obs, acting, values), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agents.mtdqn.decide import Acting, Exploring, Label, empty_label, greedy
 from agents.mtdqn.forward import network_size
 from agents.mtdqn.view import View
-from agents.rules.choice import NO_ACTION, row_of
+from agents.rules.choice import NO_ACTION
 from agents.value_policy import WeighedPolicy, checked_weights
 from envs.simulation.snapshot import Observation, arrays_of
 
@@ -76,6 +76,7 @@ class MTDQNPolicy(WeighedPolicy):
         self.name = name
         self.margin = margin
         self._nothing_kept = empty_label(0, view.sizes)
+        self._nothing_shown = np.zeros((0, 0, 0), np.float32)
         self._weigh(weights)
 
     def set_weights(self, weights: Sequence[float]) -> None:
@@ -156,7 +157,9 @@ class MTDQNPolicy(WeighedPolicy):
         """
         actions = np.empty(len(rows), np.int64)
         batch = arrays_of(observations)
-        self.view.decide_rows(batch, rows, self.acting(follow), exploring, label, actions)
+        self.view.decide_rows(
+            batch, rows, self.acting(follow), exploring, label, self._nothing_shown, actions
+        )
         if len(actions) and actions.min() == NO_ACTION:
             row = int(rows[np.argmin(actions)])
             raise ValueError(f"policy {self.name}: observation {row} offers no valid action, expected a job")
@@ -169,15 +172,18 @@ class MTDQNPolicy(WeighedPolicy):
         Where the weights are fixed, their sum (K = 1).
         """
         batch = arrays_of(observations)
-        n, n_jobs = batch.jobs.shape[:2]
+        (n, n_jobs), n_targets = batch.jobs.shape[:2], batch.clusters.shape[1] + 1
         heads = self.view.sizes.heads
-        found = np.full((n, n_jobs, batch.clusters.shape[1] + 1, len(self.value_weights)), np.nan)
-        acting = self.acting(follow=not self.network.trained)
-        for k in range(n):
-            job, values = self.view.values_of(row_of(batch, k), acting)
-            if job >= 0:
-                if self.view.whole_episodes:
-                    found[k, job, :, 0] = values @ self.of_heads
-                else:
-                    found[k, job] = values[:, [0, heads, *range(1, heads)]]
+        values = np.full((n, n_targets, heads + 1), np.nan, np.float32)
+        actions = np.empty(n, np.int64)
+        exploring, acting = greedy(n, n_jobs), self.acting(not self.network.trained)
+        self.view.decide_rows(batch, np.arange(n), acting, exploring, self._nothing_kept, values, actions)
+        (decided,) = np.nonzero(actions != NO_ACTION)
+        values = values[decided]
+        if self.view.whole_episodes:
+            values = (values @ self.of_heads)[..., None]
+        else:
+            values = values[..., [0, heads, *range(1, heads)]]
+        found = np.full((n, n_jobs, n_targets, len(self.value_weights)), np.nan)
+        found[decided, actions[decided] // n_targets] = values
         return found

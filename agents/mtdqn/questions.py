@@ -22,7 +22,7 @@ from agents.policy import Question
 from agents.rules.choice import NO_ACTION
 from agents.rules.kernels import from_python
 from agents.workflows.online import columns as workflows
-from envs.simulation.snapshot import Observation, ObservationArrays
+from envs.simulation.snapshot import Observation
 
 OWN, MUTUAL = 0, 1
 """Values of a choice: minus what its rule expects it to cost, and what it comes to beyond that."""
@@ -114,6 +114,7 @@ class QuestionView(View):
         acting: Acting,
         exploring: Exploring,
         label: Label,
+        shown: NDArray[np.float32],
         actions: NDArray[np.int64],
     ) -> None:
         """See `agents.mtdqn.view.DecideRows`."""
@@ -125,6 +126,8 @@ class QuestionView(View):
         worth = values.sum(2)
         best = guided if acting.follow else worth.argmax(1)
         actions[:] = np.where(asked.valid.any(1), best, NO_ACTION)
+        if len(shown):
+            shown[asked.valid] = values[asked.valid]
         if not len(label.tried):
             return
         liked = np.einsum("nck,nk->nc", asked.choice, exploring.taste)
@@ -139,13 +142,6 @@ class QuestionView(View):
             label.known[:n, side] = values[every, k, :MUTUAL]
             label.needs[:n, side] = asked.unit
         actions[taken] = other[taken]
-
-    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
-        """See `View`."""
-        batch = ObservationArrays._make(array[None] for array in obs)
-        asked, _, values = self._weigh(batch, np.zeros(1, np.int64), acting)
-        shown = np.where(asked.valid[0, :, None], values[0], np.nan).astype(np.float32)
-        return (0 if asked.valid.any() else -1), shown
 
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
         """(...) weighed own values, in USD; as `View.own_worth`."""

@@ -92,17 +92,6 @@ def _guided(obs: ObservationArrays, job: int, acting: Acting) -> int:
     return best
 
 
-@njit(cache=True, error_model="numpy")
-def next_values(obs: ObservationArrays, acting: Acting, values: NDArray[np.float32]) -> int:
-    """Fill the values of the clusters for the next job, which is returned; -1 without any."""
-    job = next_job(obs, acting.sizes)
-    if job >= 0:
-        choices = room_for(obs.clusters.shape[0], acting.sizes)
-        weigh(obs, job, acting, choices)
-        values[: obs.clusters.shape[0]] = choices.values
-    return job
-
-
 @njit(cache=True, error_model="numpy", nogil=True)
 def decide_rows(
     batch: ObservationArrays,
@@ -110,11 +99,12 @@ def decide_rows(
     acting: Acting,
     exploring: Exploring,
     label: Label,
+    shown: NDArray[np.float32],
     actions: NDArray[np.int64],
 ) -> None:
     """See `agents.mtdqn.view.DecideRows`."""
     n_clusters = batch.clusters.shape[1]
-    keeps = label.tried.shape[0] > 0
+    keeps, shows = label.tried.shape[0] > 0, shown.shape[0] > 0
     choices = room_for(n_clusters, acting.sizes)
     for k in range(rows.shape[0]):
         obs = row_of(batch, rows[k])
@@ -124,13 +114,15 @@ def decide_rows(
             continue
         how = GREEDY if exploring.spent[k, job] else exploring.how[k]
         guided = _guided(obs, job, acting) if acting.follow or how == GUIDED else -1
-        if how == GREEDY and acting.follow and not keeps:
+        if how == GREEDY and acting.follow and not (keeps or shows):
             taken = guided
         else:
             weigh(obs, job, acting, choices)
             draw, take = exploring.draws[k], exploring.take[k]
             row = k if keeps else -1
             taken = pick(choices, n_clusters, guided, 0.0, NEAR, acting, how, draw, take, label, row)
+            if shows:
+                shown[k, :n_clusters] = choices.values
         actions[k] = job * (n_clusters + 1) + (taken if taken >= 0 else n_clusters)
 
 
@@ -162,12 +154,6 @@ class SliceView(View):
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """The mutual value is learned in missed deadlines."""
         return weights[0] if weights[0] > 0.0 else 1.0
-
-    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
-        """See `View`."""
-        n_clusters = obs.clusters.shape[0]
-        values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
-        return next_values(obs, acting, values), values
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

@@ -14,9 +14,11 @@ from agents.mtdqn.forward import Sizes
 from envs.simulation.snapshot import ObservationArrays
 
 Batch = ObservationArrays  # arrays with a leading axis
-DecideRows = Callable[[Batch, NDArray[np.int64], Acting, Exploring, Label, NDArray[np.int64]], None]
-"""Fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid, and the first n rows of the
-label unless it is empty."""
+DecideRows = Callable[
+    [Batch, NDArray[np.int64], Acting, Exploring, Label, NDArray[np.float32], NDArray[np.int64]], None
+]
+"""Fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid. Before them, unless they are
+empty, the first n rows of the label, and the values (n, C + 1, heads + 1) of the choices that are weighed."""
 
 
 class View(ABC):
@@ -46,10 +48,6 @@ class View(ABC):
     @abstractmethod
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """What the mutual value is learned in, in units of the world's reward."""
-
-    @abstractmethod
-    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
-        """The job that is decided (-1: none), and its values (C + 1, heads + 1); NaN elsewhere."""
 
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]

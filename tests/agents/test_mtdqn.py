@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label, room_for
+from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
 from agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
 from agents.mtdqn.market_columns import N_CHOICE, N_STATE, PROGRESS, STANDARD, STREAMING
 from agents.mtdqn.markets import DELAY, MONEY, OWN_MISSES, OWNED, MarketView
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy, Weights
 from agents.mtdqn.questions import KINDS, QuestionView
-from agents.mtdqn.slices import NEED_UNIT, SliceView, weigh
+from agents.mtdqn.slices import NEED_UNIT, SliceView
 from agents.named import named_rule, question_rules
 from agents.rules import make_rule
-from agents.rules.choice import row_of
 from agents.rules.kernels import from_python
 from envs.bags_episodes import BagsConfig, build_bags
 from envs.federated_episodes import FederatedConfig, build_federated
@@ -30,7 +29,7 @@ from envs.simulation.market.config import MarketConfig, MarketWorldConfig, Workl
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation, arrays_of, take_rows
+from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.agents.inputs import copied, played
@@ -106,15 +105,19 @@ def test_what_is_known_without_waiting() -> None:
     world = SliceWorld(SliceWorldConfig(n_jobs=50), 1)
     world.reset([EpisodeKey(2, "train", 0)])
     shown = take_rows(world.observation, np.zeros(1, np.int64))
-    shown["jobs"][0, 0, [col.EXECUTIONS, col.STANDARD_S]] = 12, 50
-    pair = shown["pairs"][0, 0]
-    pair[:, col.EXECUTION_S], pair[:, col.EXECUTION_RATIO] = (65, 40, 40, 40, 40), (1.3, 0.8, 0.8, 0.8, 0.8)
-    pair[:, col.IMPROPER], pair[:, col.REQUEST] = (1, 0, 0, 0, 0), 100
-    choices = from_python(room_for)(5, SIZES)
-    from_python(weigh)(row_of(arrays_of(shown), 0), 0, untrained().acting(follow=True), choices)
-    assert choices.values[0] == pytest.approx([-12.0, -0.3, 0.0], abs=1e-6)
-    assert choices.values[1] == pytest.approx([0.0, 0.2, 0.0], abs=1e-6)
-    assert choices.needs[:2] == pytest.approx([12 * 65 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])
+    shown["jobs"][0][:, [col.EXECUTIONS, col.STANDARD_S]] = 12, 50
+    pair = shown["pairs"][0]
+    pair[..., col.EXECUTION_S], pair[..., col.EXECUTION_RATIO] = (
+        (65, 40, 50, 50, 50),
+        (1.3, 0.8, 1.0, 1.0, 1.0),
+    )
+    pair[..., col.IMPROPER], pair[..., col.REQUEST] = (1, 0, 0, 0, 0), 100
+    table = untrained().value_table(shown)[0]
+    (values,) = table[~np.isnan(table[:, 0, 0])]  # own misses, the mutual value, delay
+    assert values[0] == pytest.approx([-12.0, 0.0, -0.3], abs=1e-6)
+    assert values[1] == pytest.approx([0.0, 0.0, 0.2], abs=1e-6)
+    label, _ = tried(untrained(), shown, RANDOM, 0.3)  # the third cluster, in the place of the second
+    assert label.needs[0] == pytest.approx([12 * 50 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])
 
 
 def test_the_order_of_clusters_makes_no_difference() -> None:

@@ -133,35 +133,6 @@ def catch(
 
 
 @inner
-def step_lane(
-    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, action: int
-) -> float:
-    """Take one valid decision in a running lane and go on to its next one, or to the episode's end.
-
-    Args:
-        lanes: state, changed in place.
-        episodes: episode data.
-        offers: fixed facts of the offers.
-        rules: scalars of the world.
-        lane: which lane.
-        action: shown job * (C + 1) + offer, C for none; it must be valid in the lane's mask.
-
-    Returns:
-        The reward: minus what the objective grew by.
-    """
-    n_offers = offers.fixed.shape[0]
-    job = lanes.window[lane, action // (n_offers + 1)]
-    take_mark(lanes, episodes, offers, rules, lane, job)
-    lanes.lane[lane, at.DECISIONS] += 1
-    apply_decision(lanes, episodes, offers, rules, lane, job, action % (n_offers + 1))
-    advance(lanes, episodes, offers, rules, lane)
-    before = lanes.lane_real[lane, at.OBJECTIVE]
-    after = objective(lanes, episodes, offers, rules, lane)
-    lanes.lane_real[lane, at.OBJECTIVE] = after
-    return float(before - after)
-
-
-@entry
 def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Let time pass until a decision is due or the episode is over."""
     while lanes.lane[lane, at.STATUS] == at.RUNNING:
@@ -396,13 +367,30 @@ def step_lanes(
     seen: ObservationArrays,
     rewards: Floats,
     done: Bools,
+    deciding: bool,
 ) -> int:
-    """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1.
+    """Take a valid decision in every active lane and go on to its next one, or to the episode's end.
 
-    Guards look at each action with the observation that it answers; `facts` is room for what else they know.
+    Guards look at each action with the observation that it answers.
+
+    Args:
+        lanes: state, changed in place.
+        episodes: episode data.
+        offers: fixed facts of the offers.
+        rules: scalars of the world.
+        facts: room for what else guards know.
+        actions: (N,) shown job * (C + 1) + offer, C for none.
+        active: (N,) which lanes are stepped.
+        seen: observations, rewritten where a lane is active.
+        rewards: (N,) filled with minus what the objective grew by.
+        done: (N,) filled with whether the episode is over.
+        deciding: whether decisions are taken; lanes that have just begun have none to take yet.
+
+    Returns:
+        The first lane with an invalid action, in which case nothing changes; else -1.
     """
     for lane in range(actions.shape[0]):
-        if active[lane]:
+        if active[lane] and deciding:
             action = actions[lane]
             invalid = action < 0 or action >= seen.mask.shape[1] or lanes.lane[lane, at.STATUS] != at.RUNNING
             if invalid or seen.mask[lane, action] == 0:
@@ -412,23 +400,23 @@ def step_lanes(
         rewards[lane] = 0.0
         done[lane] = True
         if active[lane]:
-            row, place = divmod(actions[lane], n_places)
-            job = lanes.window[lane, row]
-            learn_facts(lanes, episodes, offers, rules, lane, job, place, facts)
-            clusters, pairs = seen.clusters[lane], seen.pairs[lane]
-            choices = seen.mask[lane, row * n_places : (row + 1) * n_places]
-            place = guarded(clusters, seen.jobs[lane, row], pairs[row], choices, place, facts, rules.guards)
-            rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, row * n_places + place)
+            if deciding:
+                row, place = divmod(actions[lane], n_places)
+                job = lanes.window[lane, row]
+                learn_facts(lanes, episodes, offers, rules, lane, job, place, facts)
+                clusters, task, pairs = seen.clusters[lane], seen.jobs[lane, row], seen.pairs[lane, row]
+                choices = seen.mask[lane, row * n_places : (row + 1) * n_places]
+                place = guarded(clusters, task, pairs, choices, place, facts, rules.guards)
+                take_mark(lanes, episodes, offers, rules, lane, job)
+                lanes.lane[lane, at.DECISIONS] += 1
+                apply_decision(lanes, episodes, offers, rules, lane, job, place)
+            advance(lanes, episodes, offers, rules, lane)
+            if deciding:
+                after = objective(lanes, episodes, offers, rules, lane)
+                rewards[lane] = lanes.lane_real[lane, at.OBJECTIVE] - after
+                lanes.lane_real[lane, at.OBJECTIVE] = after
             done[lane] = lanes.lane[lane, at.STATUS] != at.RUNNING
-            show_lane(lanes, episodes, offers, rules, lane, seen)
+            clusters, occupation, jobs = seen.clusters[lane], seen.occupation[lane], seen.jobs[lane]
+            pairs, mask = seen.pairs[lane], seen.mask[lane]
+            observe_lane(lanes, episodes, offers, rules, lane, clusters, occupation, jobs, pairs, mask)
     return -1
-
-
-@entry
-def show_lane(
-    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, seen: ObservationArrays
-) -> None:
-    """Rewrite the observation of one lane."""
-    clusters, occupation, jobs = seen.clusters[lane], seen.occupation[lane], seen.jobs[lane]
-    pairs, mask = seen.pairs[lane], seen.mask[lane]
-    observe_lane(lanes, episodes, offers, rules, lane, clusters, occupation, jobs, pairs, mask)

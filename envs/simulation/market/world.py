@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
-from envs.simulation.market.clock import advance, show_lane, step_lanes
+from envs.simulation.market.clock import step_lanes
 from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.episodes import EpisodeData, Episodes, changes_of, empty_episodes, grow, store
 from envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
@@ -115,7 +115,7 @@ class MarketWorld(CompiledWorld):
         spec: fixed facts.
         n_lanes: N.
         observation: overwritten by `step` and `reset`.
-        lanes: mutable state, for compiled code that steps lanes itself (`clock.step_lane`).
+        lanes: mutable state, for compiled code that steps lanes itself (`clock.step_lanes`).
         episodes: episode data by slot, likewise; replaced when it grows, so read it again after a `reset`.
         offers: fixed facts of the offers, likewise.
         rules: scalars, likewise.
@@ -199,8 +199,13 @@ class MarketWorld(CompiledWorld):
             self.episodes = grow(self.episodes, self.n_lanes, changes + changes // 4)
         store(self.episodes, slot, episode)
         clear_lane(self.lanes, lane, slot, n)
-        advance(self.lanes, self.episodes, self.offers, self.rules, lane)
-        show_lane(self.lanes, self.episodes, self.offers, self.rules, lane, self._seen)
+        self.go_on(lane)
+
+    def go_on(self, lane: int) -> None:
+        """Let time pass in a lane until a decision is due or the episode is over."""
+        active = np.arange(self.n_lanes) == lane
+        rewards, done = np.empty(self.n_lanes), np.empty(self.n_lanes, np.bool_)
+        self._call(np.zeros(self.n_lanes, np.int64), active, rewards, done, False)
 
     def truncated(self, lane: int) -> bool:
         """Whether the episode in a lane was cut off by `max_decisions` or `max_s`."""
@@ -309,8 +314,11 @@ class MarketWorld(CompiledWorld):
         self.load(draw_episode(self.config, self.data, key), lane)
 
     def _step(self, actions: Ints, active: Bools, rewards: Floats, done: Bools) -> int:
+        return self._call(actions, active, rewards, done, True)
+
+    def _call(self, actions: Ints, active: Bools, rewards: Floats, done: Bools, deciding: bool) -> int:
         world = (self.lanes, self.episodes, self.offers, self.rules)
-        return int(step_lanes(*world, self._facts, actions, active, self._seen, rewards, done))
+        return int(step_lanes(*world, self._facts, actions, active, self._seen, rewards, done, deciding))
 
     def _ended(self, lane: int) -> bool:
         return bool(self.lanes.lane[lane, at.STATUS] != at.RUNNING)

@@ -389,11 +389,11 @@ def _close_slice(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> None:
     lanes.lane[i, at.TIME] = time + 1
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def advance_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
     """Run lane i to its next decision, or to the end of the last job: the reward of what ended.
 
-    A slice in which a decision is due stops after its step 4; `step_lane` takes it from there.
+    A slice in which a decision is due stops after its step 4; `decide` takes it from there.
     """
     lane = lanes.lane
     slots = lanes.wheel.shape[1]
@@ -413,8 +413,8 @@ def advance_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
 
 
 @linked()
-def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -> float:
-    """Take the decision that lane i awaits and run it to the next one: the reward.
+def decide(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -> None:
+    """Take the decision that lane i awaits and end its slice.
 
     `action` is position * (C + 1) + cluster; cluster C deploys nothing. It must be valid (see `is_valid`) and
     the lane not done (`EPISODE_DONE`). `DECIDED` tells which job it was about.
@@ -426,7 +426,6 @@ def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -
     else:
         lanes.lane[i, at.DECIDED] = lanes.buffer[i, action // (n_clusters + 1)]
     _close_slice(lanes, tables, rules, i)
-    return advance_lane(lanes, tables, rules, i)
 
 
 @linked()

@@ -10,10 +10,10 @@ from envs.simulation import columns as col
 from envs.simulation.compiled import linked
 from envs.simulation.series import Bools, Floats, Ints
 from envs.simulation.slices import columns as at
-from envs.simulation.slices.kernel import is_valid, request_now, step_lane
+from envs.simulation.slices.kernel import advance_lane, decide, is_valid, request_now
 from envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
 from envs.simulation.slices.workload import REQUEST_SLOTS
-from envs.simulation.snapshot import HISTORY_STEPS, Category, derive_into
+from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays, derive_into
 
 # What the jobs deployed in a lane will need, as far as it is known: the columns FREE_AHEAD and SHORTAGE.
 #
@@ -220,7 +220,7 @@ def _observe_jobs(
             row[col.HAS_DEADLINE] = 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@linked()
 def observe_lane(
     lanes: Lanes,
     tables: Tables,
@@ -251,22 +251,25 @@ def step_batch(
     rules: Rules,
     actions: Ints,
     active: Bools,
-    clusters: NDArray[np.float32],
-    occupation: NDArray[np.float32],
-    jobs: NDArray[np.float32],
-    pairs: NDArray[np.float32],
-    mask: NDArray[np.int8],
+    seen: ObservationArrays,
     rewards: Floats,
     dones: Bools,
     decided: Ints,
+    deciding: bool,
 ) -> int:
     """One decision in every active lane, observations written: -1, or the first lane that cannot take its.
 
-    Nothing is changed if an action is invalid or an active lane has ended.
+    Nothing is changed if an action is invalid or an active lane has ended. Lanes that have just begun have no
+    decision to take: with `deciding` False they go on to their first one.
     """
     for i in range(actions.shape[0]):
-        if active[i] and (
-            lanes.lane[i, at.EPISODE_DONE] == 1 or not is_valid(lanes, rules, i, jobs.shape[1], actions[i])
+        if (
+            active[i]
+            and deciding
+            and (
+                lanes.lane[i, at.EPISODE_DONE] == 1
+                or not is_valid(lanes, rules, i, seen.jobs.shape[1], actions[i])
+            )
         ):
             return i
     for i in range(actions.shape[0]):
@@ -274,8 +277,11 @@ def step_batch(
         dones[i] = True
         decided[i] = NOBODY
         if active[i]:
-            rewards[i] = step_lane(lanes, tables, rules, i, actions[i])
+            if deciding:
+                decide(lanes, tables, rules, i, actions[i])
+                decided[i] = lanes.lane[i, at.DECIDED]
+            rewards[i] = advance_lane(lanes, tables, rules, i)
             dones[i] = lanes.lane[i, at.EPISODE_DONE] == 1
-            decided[i] = lanes.lane[i, at.DECIDED]
-            observe_lane(lanes, tables, rules, i, clusters[i], occupation[i], jobs[i], pairs[i], mask[i])
+            clusters, occupation, jobs = seen.clusters[i], seen.occupation[i], seen.jobs[i]
+            observe_lane(lanes, tables, rules, i, clusters, occupation, jobs, seen.pairs[i], seen.mask[i])
     return -1

@@ -13,12 +13,11 @@ from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, Slic
 from envs.simulation.slices.kernel import (
     COMPONENTS,
     LONG_AGO,
-    advance_lane,
     begin_lane,
     copy_lane,
     next_extension,
 )
-from envs.simulation.slices.observe import observe_lane, step_batch
+from envs.simulation.slices.observe import step_batch
 from envs.simulation.slices.state import Lanes, Rules, Tables, make_lanes, make_rules, make_tables
 from envs.simulation.slices.workload import Workload, draw_workload, longest_delay
 from envs.simulation.snapshot import arrays_of, empty_observation
@@ -258,9 +257,9 @@ class SliceWorld(CompiledWorld):
         self._fill(slot, workload)
         self.lanes.slot[lane] = slot
         begin_lane(self.lanes, lane)
-        advance_lane(self.lanes, self.tables, self.rules, lane)
+        active, nothing = np.arange(self.n_lanes) == lane, np.zeros(self.n_lanes, np.int64)
+        self._call(nothing, active, np.empty(self.n_lanes), np.empty(self.n_lanes, np.bool_), nothing, False)
         self._decided[lane] = -1
-        self._show(lane)
 
     def decided_jobs(self) -> Ints:
         """(N,) job that the latest `step` decided in each lane ("none for now" included), -1 before."""
@@ -333,7 +332,8 @@ class SliceWorld(CompiledWorld):
             if target != source:
                 copy_lane(self.lanes, source, target)
                 self._decided[target] = self._decided[source]
-                self._show(target)
+                for array in self._seen:
+                    array[target] = array[source]
 
     def limit_arrivals(self, lanes: Ints, further: int) -> None:
         """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended.
@@ -359,20 +359,13 @@ class SliceWorld(CompiledWorld):
         self.load(draw_workload(self.config, key), lane)
 
     def _step(self, actions: Ints, active: Bools, rewards: Floats, done: Bools) -> int:
-        clusters, occupation, jobs, pairs, mask = self._seen
-        given = (
-            self.lanes,
-            self.tables,
-            self.rules,
-            actions,
-            active,
-            clusters,
-            occupation,
-            jobs,
-            pairs,
-            mask,
-        )
-        return int(step_batch(*given, rewards, done, self._decided))
+        return self._call(actions, active, rewards, done, self._decided, True)
+
+    def _call(
+        self, actions: Ints, active: Bools, rewards: Floats, done: Bools, decided: Ints, deciding: bool
+    ) -> int:
+        world = (self.lanes, self.tables, self.rules)
+        return int(step_batch(*world, actions, active, self._seen, rewards, done, decided, deciding))
 
     def _ended(self, lane: int) -> bool:
         return bool(self.lanes.lane[lane, at.EPISODE_DONE])
@@ -396,8 +389,3 @@ class SliceWorld(CompiledWorld):
         pair[:, :, at.DEADLINE] = workload.deadline
         uses_peak[:] = False
         uses_peak[:, : workload.uses_peak.shape[1]] = workload.uses_peak
-
-    def _show(self, lane: int) -> None:
-        clusters, occupation, jobs, pairs, mask = self._seen
-        world, seen = (self.lanes, self.tables, self.rules), (clusters[lane], occupation[lane], jobs[lane])
-        observe_lane(*world, lane, *seen, pairs[lane], mask[lane])

@@ -18,7 +18,6 @@ from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import may_move, share_after, work_done_s
 from envs.simulation.market.clock import (
-    advance,
     catch,
     fill_window,
     live_instant,
@@ -273,7 +272,7 @@ class SimulationCore:
         from_python(apply_decision)(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
 
     def _go(self) -> None:
-        advance(self.lanes, self.episodes, self.offers, self.rules, _LANE)
+        self.world.go_on(_LANE)
 
     def _look(self) -> None:
         """Note which stays began to run, and which ended, at this moment."""
