@@ -89,18 +89,19 @@ results-async: $(VENV)/.core  ## regenerate the tables of asynchronous learning;
 	$(BIN)/python -m training.studies.asynchronous $(value ARGS)
 
 # Three tiers, told apart by markers: CONTRIBUTING.md says which finds what.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist worksteal
 
 test: $(VENV)/.dev  ## lint, types, unit and contract tests: no Java, no browser, no training
 	@# The worlds are compiled at their first use, by each worker at the same time: better once, beside the type check.
 	@$(MAKE) --jobs=3 --output-sync=target lint compile
-	$(PYTEST) -m "not real and not nightly" $(value ARGS)
+	$(PYTEST) -n 2 -m "not real and not nightly" $(value ARGS)
 
 test-real: $(VENV)/.dev  ## every real thing once: Spark, Flower, PostgreSQL, browser, clouds, documented commands
-	$(PYTEST) -m "real and not nightly" $(value ARGS)
+	@# Its tests wait for other processes: three workers keep two cores busy.
+	$(PYTEST) -n 3 -m "real and not nightly" $(value ARGS)
 
 test-nightly: $(VENV)/.dev  ## what takes minutes or hours: faults by the thousand, learning curves, mutations
-	$(PYTEST) -m nightly $(value ARGS)
+	$(PYTEST) -n 2 -m nightly $(value ARGS)
 	$(MAKE) mutations
 
 mutations: $(VENV)/.dev  ## mutmut on billing, intents and guards: does a test find each fault?
