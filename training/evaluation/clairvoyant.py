@@ -6,8 +6,6 @@ lower bound on the best possible. `unhindered_score` is an upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from agents.policy import Policy
@@ -42,72 +40,46 @@ class ClairvoyantPlanner:
         self.further = further
 
     @staticmethod
-    def lanes_needed(episodes: int, n_clusters: int) -> int:
-        """Lanes for this many episodes at the same time: one that plays, and a copy for every choice."""
-        return episodes * (1 + n_clusters + 1)
+    def lanes_needed(n_clusters: int) -> int:
+        """Lanes for an episode: one that plays, and a copy for every choice."""
+        return 1 + n_clusters + 1
 
-    def play(self, keys: Sequence[EpisodeKey]) -> list[EpisodeResult]:
-        """Results of the episodes, in order, under the name "clairvoyant".
+    def play(self, key: EpisodeKey) -> EpisodeResult:
+        """The result of an episode under the name "clairvoyant"; lane 0 plays it.
 
         Raises:
             ValueError: if the world has too few lanes.
         """
-        world, n = self.world, len(keys)
-        n_targets = world.spec.n_clusters + 1
-        needed = self.lanes_needed(n, world.spec.n_clusters)
+        world, lane = self.world, np.zeros(1, np.int64)
+        needed = self.lanes_needed(world.spec.n_clusters)
         if world.n_lanes < needed:
-            raise ValueError(f"{n} episodes need a world of {needed} lanes, got {world.n_lanes}")
-        world.reset(keys, list(range(n)))
-        for lane, key in enumerate(keys):
-            self.base.begin(lane, policy_seed(key))
-        playing = np.zeros(world.n_lanes, np.bool_)
-        playing[:n] = True
+            raise ValueError(f"an episode needs a world of {needed} lanes, got {world.n_lanes}")
+        world.reset([key], [0])
+        self.base.begin(0, policy_seed(key))
+        playing = np.arange(world.n_lanes) == 0
         actions = np.zeros(world.n_lanes, np.int64)
-        returns, decisions = np.zeros(n), np.zeros(n, np.int64)
-        while playing.any():
-            lanes = np.flatnonzero(playing)
-            planned = self.base.act_lanes(world.observation, lanes)
-            actions[lanes] = self._look_ahead(lanes, planned, n, n_targets)
+        total, decisions = 0.0, 0
+        while playing[0]:
+            planned = self.base.act_lanes(world.observation, lane)
+            actions[0] = self._look_ahead(int(planned[0]))
             rewards, done = world.step(actions, playing)
-            returns[lanes] += rewards[lanes]
-            decisions[lanes] += 1
+            total += float(rewards[0])
+            decisions += 1
             playing &= ~done
-        return [
-            EpisodeResult(
-                NAME,
-                key,
-                finished_metrics(world, lane, NAME, key),
-                float(returns[lane]),
-                int(decisions[lane]),
-            )
-            for lane, key in enumerate(keys)
-        ]
+        return EpisodeResult(NAME, key, finished_metrics(world, 0, NAME, key), total, decisions)
 
-    def _look_ahead(self, lanes: Ints, planned: Ints, first_copy: int, n_targets: int) -> Ints:
-        """The best action of each lane, given the base policy's."""
+    def _look_ahead(self, planned: int) -> int:
+        """The best action of lane 0, given the base policy's."""
         world = self.world
-        masks = world.observation["action_mask"]
-        owners: list[int] = []
-        tried: list[int] = []
-        for lane, action in zip(lanes.tolist(), planned.tolist(), strict=True):
-            start = action // n_targets * n_targets
-            choices = start + np.flatnonzero(masks[lane, start : start + n_targets])
-            # The base policy's own choice comes first: it wins ties.
-            ordered = [action, *(choice for choice in choices.tolist() if choice != action)]
-            owners += [lane] * len(ordered)
-            tried += ordered
-        copies = first_copy + np.arange(len(tried))
-        world.copy_lanes(np.array(owners), copies)
+        n_targets = world.spec.n_clusters + 1
+        start = planned // n_targets * n_targets
+        choices = start + np.flatnonzero(world.observation["action_mask"][0, start : start + n_targets])
+        # The base policy's own choice comes first: it wins ties.
+        tried = np.array([planned, *choices[choices != planned]])
+        copies = 1 + np.arange(len(tried))
+        world.copy_lanes(np.zeros_like(copies), copies)
         world.limit_arrivals(copies, self.further)
-        outcome = self._roll_out(copies, np.array(tried))
-        best = planned.copy()
-        row_of = {lane: row for row, lane in enumerate(lanes.tolist())}
-        highest = np.full(len(lanes), -np.inf)
-        for owner, action, value in zip(owners, tried, outcome.tolist(), strict=True):
-            row = row_of[owner]
-            if value > highest[row]:
-                highest[row], best[row] = value, action
-        return best
+        return int(tried[np.argmax(self._roll_out(copies, tried))])
 
     def _roll_out(self, copies: Ints, first_actions: Ints) -> Floats:
         """(n,) returns of the copies from their first action to the end of their last job."""

@@ -69,8 +69,8 @@ def measure_bounds(
 
     def play(key: EpisodeKey) -> EpisodeResult:
         if not large:  # many lanes: made only if there is something to plan
-            large.append(entry.build(config, ClairvoyantPlanner.lanes_needed(1, world.spec.n_clusters)))
-        return ClairvoyantPlanner(large[0], base.make(large[0]), settings.further).play([key])[0]
+            large.append(entry.build(config, ClairvoyantPlanner.lanes_needed(world.spec.n_clusters)))
+        return ClairvoyantPlanner(large[0], base.make(large[0]), settings.further).play(key)
 
     identity = f"{NAME}, {settings.further} further arrivals, following {base.identity}"
     planned = cache.keep_each(world, env, first, identity, play, progress)

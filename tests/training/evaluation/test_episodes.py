@@ -16,6 +16,7 @@ from tests.training.fake_world import N_CLUSTERS, Clairvoyant, FakeWorld, Fixed,
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import (
     SUITES,
+    EpisodeResult,
     Suite,
     find_suite,
     measure_latency,
@@ -162,9 +163,12 @@ TINY.workload.arrivals.b = 5
 TINY_SUITE = Suite("tiny", "validation", seed=4, episodes=6)
 
 
-def planner(further: int, rule: str = "maf", config: SliceWorldConfig = TINY) -> ClairvoyantPlanner:
-    lanes = ClairvoyantPlanner.lanes_needed(TINY_SUITE.episodes, len(config.capacities))
-    return ClairvoyantPlanner(SliceWorld(config, lanes), make_rule(rule), further)
+def planned_episodes(
+    further: int, rule: str = "maf", config: SliceWorldConfig = TINY
+) -> list[EpisodeResult]:
+    world = SliceWorld(config, ClairvoyantPlanner.lanes_needed(len(config.capacities)))
+    planner = ClairvoyantPlanner(world, make_rule(rule), further)
+    return [planner.play(key) for key in TINY_SUITE.episode_keys()]
 
 
 def best_return(key: EpisodeKey) -> float:
@@ -181,7 +185,7 @@ def best_return(key: EpisodeKey) -> float:
 
 def test_on_tiny_episodes_it_lies_between_its_base_and_the_best_of_all_sequences() -> None:
     base = run_suite(SliceWorld(TINY, 6), make_rule("maf"), TINY_SUITE)
-    planned = planner(further=TINY.n_jobs).play(TINY_SUITE.episode_keys())
+    planned = planned_episodes(further=TINY.n_jobs)
     best = [best_return(key) for key in TINY_SUITE.episode_keys()]
     gains = [p.episode_return - b.episode_return for p, b in zip(planned, base, strict=True)]
     assert min(gains) >= -1e-9
@@ -195,7 +199,7 @@ def test_on_tiny_episodes_it_lies_between_its_base_and_the_best_of_all_sequences
 def test_foresight_never_loses_to_its_base_on_whole_episodes() -> None:
     config = SliceWorldConfig(n_jobs=60)
     base = run_suite(SliceWorld(config, 6), make_rule("tuned"), TINY_SUITE)
-    planned = planner(further=60, rule="tuned", config=config).play(TINY_SUITE.episode_keys())
+    planned = planned_episodes(further=60, rule="tuned", config=config)
     for ours, theirs in zip(planned, base, strict=True):
         assert ours.key == theirs.key
         assert ours.metrics["s"] >= theirs.metrics["s"] - 1e-9
@@ -228,7 +232,7 @@ def test_the_cost_of_chapter_4_is_bounded_by_nothing_at_all() -> None:
 
 
 def test_too_few_lanes_or_a_negative_horizon_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 episodes need a world of 24 lanes, got 5"):
-        ClairvoyantPlanner(SliceWorld(TINY, 5), make_rule("maf"), 3).play(TINY_SUITE.episode_keys())
+    with pytest.raises(ValueError, match="an episode needs a world of 4 lanes, got 3"):
+        ClairvoyantPlanner(SliceWorld(TINY, 3), make_rule("maf"), 3).play(TINY_SUITE.episode_keys()[0])
     with pytest.raises(ValueError, match="further arrivals must be >= 0"):
         ClairvoyantPlanner(SliceWorld(TINY, 5), make_rule("maf"), -1)

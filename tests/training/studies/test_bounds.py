@@ -55,8 +55,8 @@ def test_the_first_episodes_are_planned_and_all_are_bounded(tmp_path: Path) -> N
     measured = measure_bounds(cache, env(), SUITE, ASKED, rule_base("tuned"), lambda *n: told.append(n))
     config = world_config(env())
     keys = SUITE.episode_keys()
-    world = SliceWorld(config, ClairvoyantPlanner.lanes_needed(2, 5))
-    expected = ClairvoyantPlanner(world, make_rule("tuned"), 5).play(keys[:2])
+    world = SliceWorld(config, ClairvoyantPlanner.lanes_needed(5))
+    expected = [ClairvoyantPlanner(world, make_rule("tuned"), 5).play(key) for key in keys[:2]]
     assert measured.planned.metrics["s"] == [episode.metrics["s"] for episode in expected]
     assert measured.unhindered == tuple(unhindered_score(world, key) for key in keys)
     assert all(
