@@ -9,13 +9,11 @@ from pathlib import Path
 from string import Template
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from agents.policy import Policy
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation import report_plots
-from training.evaluation.episodes import choose, policy_seed
+from training.evaluation.episodes import run_episodes
 from training.evaluation.runs import RANDOMNESS, Comparison, liu_measures
 from training.evaluation.tables import MOST_POLICIES, arrow, bounds, leaders, number, signed, verdict_mark
 from training.files import write_text
@@ -265,21 +263,6 @@ def record_timelines(world: BatchWorld, policies: Sequence[Policy], key: Episode
         raise TypeError(f"world {world.spec.name!r} offers no timeline")
     timelines = {}
     for policy in policies:
-        _play(world, policy, key)
+        run_episodes(world, policy, [key])
         timelines[policy.name] = world.timeline(0)
     return timelines
-
-
-def _play(world: BatchWorld, policy: Policy, key: EpisodeKey) -> None:
-    """Play one episode in lane 0."""
-    lane = np.zeros(1, np.int64)
-    active = np.zeros(world.n_lanes, np.bool_)
-    active[0] = True
-    actions = np.zeros(world.n_lanes, np.int64)
-    world.reset([key], [0])
-    policy.begin(0, policy_seed(key))
-    ended = False
-    while not ended:
-        actions[:1] = choose(policy, world.observation, lane)
-        _, done = world.step(actions, active)
-        ended = bool(done[0])
