@@ -163,9 +163,7 @@ TINY.workload.arrivals.b = 5
 TINY_SUITE = Suite("tiny", "validation", seed=4, episodes=6)
 
 
-def planned_episodes(
-    further: int, rule: str = "maf", config: SliceWorldConfig = TINY
-) -> list[EpisodeResult]:
+def planned_episodes(further: int, rule: str = "maf", config: SliceWorldConfig = TINY) -> list[EpisodeResult]:
     world = SliceWorld(config, ClairvoyantPlanner.lanes_needed(len(config.capacities)))
     planner = ClairvoyantPlanner(world, make_rule(rule), further)
     return [planner.play(key) for key in TINY_SUITE.episode_keys()]

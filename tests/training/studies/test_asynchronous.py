@@ -16,7 +16,7 @@ from envs.traces.images import load_images
 from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
 from training.studies.asynchronous import comparisons, privacy
-from training.studies.asynchronous.comparisons import Comparison, Printed
+from training.studies.asynchronous.comparisons import comparison
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "asynchronous"
@@ -74,7 +74,7 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     page = tmp_path / "liu2022-async.md"
     page.write_text("<!-- table_6_1 -->\n<!-- end -->\n", encoding="utf-8")
-    tiny = Comparison("tiny", {"asyn": Printed("0.987", "7.81e4", "5.8")})
+    tiny = comparison("tiny", {"asyn": ["0.987", "7.81e4", "5.8"]})
     monkeypatch.setattr(comparisons, "EXAMPLES", tmp_path)
     monkeypatch.setattr(comparisons, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(command, "PAGE", page)

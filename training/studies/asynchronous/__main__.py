@@ -5,47 +5,34 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 
 from envs.traces.images import load_images
 from training.files import prepare_directory
 from training.studies.asynchronous import experiment_3, privacy
-from training.studies.asynchronous.comparisons import PRINTED, Comparison, Printed, Runs
-from training.studies.asynchronous.zones import Zones
+from training.studies.asynchronous.comparisons import PRINTED, Runs, comparison
+from training.studies.asynchronous.zones import zones
 from training.studies.page import Check, Names, Page, Section
 
 PAGE = Path("docs") / "results" / "liu2022-async.md"
 COMMAND = "python -m training.studies.asynchronous --data FOLDER {name}"
 
 
-class Study(Protocol):
-    """A block between two markers, with its picture."""
-
-    def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
-        """Measure; a document that JSON can hold."""
-
-    def body(self, document: Mapping[str, Any]) -> str:
-        """The block's Markdown, from such a document alone."""
-
-
-def _comparison(scenario: str, section: str) -> Comparison:
-    return Comparison(scenario, {name: Printed(*values) for name, values in PRINTED[section].items()})
-
-
-STUDIES: dict[str, Study] = {
-    "figure_6_5": privacy,
-    "table_6_1": _comparison("scenario_a", "table_6_1"),
-    "table_6_2": _comparison("scenario_b", "table_6_2"),
-    "figure_6_12": _comparison("label_noise", "figure_6_12"),
-    "figure_7_2": _comparison("experiment_1", "figure_7_2"),
-    "figure_7_3": _comparison("experiment_2", "figure_7_3"),
-    "table_7_2": experiment_3,
-    "figure_7_5": _comparison("experiment_4", "figure_7_5"),
-    "table_zones_spread": Zones("zones_spread"),
-    "table_zones_stragglers": Zones("zones_stragglers"),
+STUDIES = {
+    "figure_6_5": Section(privacy.make, privacy.body),
+    "table_6_1": comparison("scenario_a", PRINTED["table_6_1"]),
+    "table_6_2": comparison("scenario_b", PRINTED["table_6_2"]),
+    "figure_6_12": comparison("label_noise", PRINTED["figure_6_12"]),
+    "figure_7_2": comparison("experiment_1", PRINTED["figure_7_2"]),
+    "figure_7_3": comparison("experiment_2", PRINTED["figure_7_3"]),
+    "table_7_2": Section(experiment_3.make, experiment_3.body),
+    "figure_7_5": comparison("experiment_4", PRINTED["figure_7_5"]),
+    "table_zones_spread": zones("zones_spread"),
+    "table_zones_stragglers": zones("zones_stragglers"),
 }
+"""Each is made with runs, a number of seeds and the path of its picture."""
 
 
 def page(data: Path | None, seeds: int) -> Page:
@@ -55,7 +42,7 @@ def page(data: Path | None, seeds: int) -> Page:
     def runs() -> Runs:
         return Runs(load_images(data))
 
-    def section(name: str, study: Study) -> Section:
+    def section(name: str, study: Section) -> Section:
         def make() -> dict[str, Any]:
             picture = prepare_directory(PAGE.with_suffix("")) / f"{name}.png"
             return {"images": runs().images.what, **study.make(runs(), seeds, picture)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from training.federated.asynchronous.scenario import Method, Scenario, read_scen
 from training.federated.asynchronous.virtual_time import Point, Training, VirtualTime
 from training.studies.cells import Columns, columns_table, table
 from training.studies.evaluations import Keeper, code_hash
+from training.studies.page import Section
 
 EXAMPLES = Path("examples") / "asynchronous"
 PRINTED: dict[str, Any] = read_document(Path(__file__).with_name("printed.yaml"))
@@ -45,56 +46,54 @@ class Printed(NamedTuple):
     speed_up: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A section that compares the methods of a scenario."""
+def comparison(scenario: str, printed: Mapping[str, Sequence[str]]) -> Section:
+    """A section that compares the methods of a scenario, a file of examples/asynchronous, with the print."""
+    return Section(
+        partial(make, scenario), partial(body, {name: Printed(*values) for name, values in printed.items()})
+    )
 
-    scenario: str  # name of its file in examples/asynchronous
-    printed: Mapping[str, Printed] = field(default_factory=dict)  # by method
 
-    def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
-        """Train all methods with all seeds and draw them; a document that JSON can hold."""
-        scenario = read_scenario(EXAMPLES / f"{self.scenario}.yaml")
-        trainings = runs.all_of(scenario, scenario.methods, range(seeds))
-        draw_experiment(trainings, scenario.title, picture)
-        return {
-            "seeds": seeds,
-            "picture": picture.name,
-            "title": scenario.title,
-            "updates": scenario.updates,
-            "methods": summarise_trainings(trainings, scenario.reference, scenario.milestones),
-        }
+def make(name: str, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
+    """Train all methods of a scenario with all seeds and draw them; a document that JSON can hold."""
+    scenario = read_scenario(EXAMPLES / f"{name}.yaml")
+    trainings = runs.all_of(scenario, scenario.methods, range(seeds))
+    draw_experiment(trainings, scenario.title, picture)
+    return {
+        "seeds": seeds,
+        "picture": picture.name,
+        "title": scenario.title,
+        "updates": scenario.updates,
+        "methods": summarise_trainings(trainings, scenario.reference, scenario.milestones),
+    }
 
-    def body(self, document: Mapping[str, Any]) -> str:
-        """Two tables and the picture, from such a document alone."""
-        rows = []
-        for name, measured in document["methods"].items():
-            at = measured["at_milestone"]
-            printed = self.printed.get(name, Printed())
-            rows.append(
-                {
-                    "name": name,
-                    "print": Printed(*(f"*{text}*" if text else "" for text in printed)),
-                    "accuracy": spread(measured["accuracy"], "{:.3f}".format),
-                    "slices": fmean(measured["training_slices"]),
-                    "speed_up": ratio(measured["speed_up"]),
-                    "at": "" if at is None else f"{at['accuracy']:g}",
-                    "speed_up_at": "" if at is None else ratio(at["speed_up"]),
-                    "staleness": fmean(measured["staleness"]),
-                    "ei": fmean(measured["ei"]),
-                }
-            )
-        picture = f"![{document['title']}](liu2022-async/{document['picture']})"
-        return "\n\n".join([columns_table(COLUMNS, rows), self._milestones(document), picture])
 
-    def _milestones(self, document: Mapping[str, Any]) -> str:
-        methods = document["methods"]
-        names = list(next(iter(methods.values()))["milestones"])
-        rows = [
-            [name, *(_moment(measured["milestones"][milestone]) for milestone in names)]
-            for name, measured in methods.items()
-        ]
-        return table(["slices until an accuracy of", *names], rows)
+def body(printed: Mapping[str, Printed], document: Mapping[str, Any]) -> str:
+    """Two tables and the picture, from such a document alone."""
+    methods = document["methods"]
+    rows = []
+    for name, measured in methods.items():
+        at = measured["at_milestone"]
+        rows.append(
+            {
+                "name": name,
+                "print": Printed(*(f"*{text}*" if text else "" for text in printed.get(name, Printed()))),
+                "accuracy": spread(measured["accuracy"], "{:.3f}".format),
+                "slices": fmean(measured["training_slices"]),
+                "speed_up": ratio(measured["speed_up"]),
+                "at": "" if at is None else f"{at['accuracy']:g}",
+                "speed_up_at": "" if at is None else ratio(at["speed_up"]),
+                "staleness": fmean(measured["staleness"]),
+                "ei": fmean(measured["ei"]),
+            }
+        )
+    names = list(next(iter(methods.values()))["milestones"])
+    moments = [
+        [name, *(_moment(measured["milestones"][milestone]) for milestone in names)]
+        for name, measured in methods.items()
+    ]
+    picture = f"![{document['title']}](liu2022-async/{document['picture']})"
+    times = table(["slices until an accuracy of", *names], moments)
+    return "\n\n".join([columns_table(COLUMNS, rows), times, picture])
 
 
 def _moment(slices: list[float | None]) -> str:

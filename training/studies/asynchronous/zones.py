@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from training.studies.asynchronous.comparisons import EXAMPLES, Runs
 from training.studies.cells import Columns, columns_table, interval_cell
 from training.studies.evaluations import code_hash
 from training.studies.federated.playing import Learned, estimate, find_learned, paired
+from training.studies.page import Section
 
 SPIN_UP_S, COLD_S = 120.0, 60.0
 """Seconds from an instance's request until it can train; extra seconds of its first epoch."""
@@ -70,58 +71,59 @@ COLUMNS: Columns = (
 )
 
 
-class Zones(NamedTuple):
-    """The contestants in one scenario."""
+def zones(scenario: str) -> Section:
+    """The contestants in one scenario, a file of examples/asynchronous whose slices are seconds."""
+    return Section(partial(make, scenario), body)
 
-    scenario: str  # its file in examples/asynchronous; a slice is a second
 
-    def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
-        """Play every contestant on `EPISODES_PER_SEED` test episodes per seed; a document for JSON."""
-        scenario = read_scenario(EXAMPLES / f"{self.scenario}.yaml")
-        learned = find_learned(None)
-        if learned is None:
-            raise UsageError("there is no released policy `federated`: release one first")
-        played: dict[str, dict[str, list[float]]] = {one.name: {} for one in CONTESTANTS}
-        for key in find_suite("test", seeds * EPISODES_PER_SEED).episode_keys():
-            for one in CONTESTANTS:
-                result = _played(scenario, one, key, runs, learned)
-                for metric, value in result.items():
-                    played[one.name].setdefault(metric, []).append(value)
-            print(f"played: {scenario.title}, episode {key.index}", flush=True)
-        draw_costs(played, scenario.title, picture)
-        ours = played[OURS.name]
-        return {
-            "seeds": seeds,
-            "picture": picture.name,
-            "title": scenario.title,
-            "accuracy": scenario.milestones[0],
-            "episodes": len(ours["cost_usd"]),
-            "contestants": {
-                name: {
-                    **{metric: estimate(values) for metric, values in episodes.items()},
-                    "against_ours": paired(episodes, ours, {"cost_usd": "percent", "hours": "percent"}),
-                }
-                for name, episodes in played.items()
-            },
-        }
+def make(name: str, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
+    """Play every contestant of a scenario, whose slices are seconds; a document that JSON can hold."""
+    scenario = read_scenario(EXAMPLES / f"{name}.yaml")
+    learned = find_learned(None)
+    if learned is None:
+        raise UsageError("there is no released policy `federated`: release one first")
+    played: dict[str, dict[str, list[float]]] = {one.name: {} for one in CONTESTANTS}
+    for key in find_suite("test", seeds * EPISODES_PER_SEED).episode_keys():
+        for one in CONTESTANTS:
+            result = _played(scenario, one, key, runs, learned)
+            for metric, value in result.items():
+                played[one.name].setdefault(metric, []).append(value)
+        print(f"played: {scenario.title}, episode {key.index}", flush=True)
+    draw_costs(played, scenario.title, picture)
+    ours = played[OURS.name]
+    return {
+        "seeds": seeds,
+        "picture": picture.name,
+        "title": scenario.title,
+        "accuracy": scenario.milestones[0],
+        "episodes": len(ours["cost_usd"]),
+        "contestants": {
+            name: {
+                **{metric: estimate(values) for metric, values in episodes.items()},
+                "against_ours": paired(episodes, ours, {"cost_usd": "percent", "hours": "percent"}),
+            }
+            for name, episodes in played.items()
+        },
+    }
 
-    def body(self, document: Mapping[str, Any]) -> str:
-        """The table and the picture."""
-        rows = []
-        for name, measured in document["contestants"].items():
-            against = measured["against_ours"]
-            share = {key: "" if name == OURS.name else interval_cell(against[key], "+.0f") for key in against}
-            reached = round(100 * measured["reached"]["mean"])
-            rows.append({**measured, "name": name, "against": share, "reached": reached})
-        title = f"{document['title']}, to an accuracy of {document['accuracy']:g}"
-        picture = f"![{document['title']}](liu2022-async/{document['picture']})"
-        return "\n\n".join(
-            [
-                columns_table([(title, "{name}"), *COLUMNS], rows),
-                f"{document['episodes']} test episodes.",
-                picture,
-            ]
-        )
+
+def body(document: Mapping[str, Any]) -> str:
+    """The table and the picture."""
+    rows = []
+    for name, measured in document["contestants"].items():
+        against = measured["against_ours"]
+        share = {key: "" if name == OURS.name else interval_cell(against[key], "+.0f") for key in against}
+        reached = round(100 * measured["reached"]["mean"])
+        rows.append({**measured, "name": name, "against": share, "reached": reached})
+    title = f"{document['title']}, to an accuracy of {document['accuracy']:g}"
+    picture = f"![{document['title']}](liu2022-async/{document['picture']})"
+    return "\n\n".join(
+        [
+            columns_table([(title, "{name}"), *COLUMNS], rows),
+            f"{document['episodes']} test episodes.",
+            picture,
+        ]
+    )
 
 
 def application_of(scenario: Scenario, key: EpisodeKey) -> Application:
