@@ -146,7 +146,7 @@ def _run(
     suite = find_suite(settings.suite, settings.episodes)
     with play_progress() as progress:
         comparison = compare_policies(
-            player.world(), policies, suite, progress, partial(player.play_all, engine)
+            player.world(), policies, suite, partial(player.play_all, engine), progress
         )
     timelines = _first_episode(env, policies, comparison) if draw and len(policies) > 1 else {}
     final = dataclasses.replace(

@@ -12,7 +12,7 @@ import numpy as np
 
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld, WorldSpec
-from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, run_suite, suite_hash
+from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
 from training.evaluation.statistics import (
     FloatVector,
     Interval,
@@ -24,7 +24,7 @@ from training.evaluation.statistics import (
     summarise,
 )
 from training.files import write_csv, write_json
-from training.progress import PlayProgress, named_progress
+from training.progress import PlayProgress
 
 PlayAll = Callable[[Sequence[Policy], Suite, PlayProgress | None], Sequence[Sequence[EpisodeResult]]]
 """Plays a suite with several policies; gives the results of each in the suite's order."""
@@ -103,17 +103,12 @@ def compare_policies(
     world: BatchWorld,
     policies: Sequence[Policy],
     suite: Suite,
+    play: PlayAll,
     progress: PlayProgress | None = None,
-    play: PlayAll | None = None,
 ) -> Comparison:
     """Run every policy on every episode of the suite; the first policy is the reference.
 
-    Args:
-        world: where latencies are measured, and where episodes are played unless `play` says otherwise.
-        policies: of different names.
-        suite: the episodes.
-        progress: told of episodes that ended.
-        play: plays all of them elsewhere.
+    Latencies are measured in `world`; what `play` does is told to `progress`.
 
     Raises:
         ValueError: for no policy, two of one name, fewer than 2 episodes, or what `run_suite` refuses.
@@ -128,16 +123,9 @@ def compare_policies(
         raise ValueError(f"an interval needs at least 2 episodes, got episodes={suite.episodes}")
     first = suite.episode_keys()[0]
     latencies = [measure_latency(world, policy, first) for policy in policies]
-    played: Sequence[Sequence[EpisodeResult]]
-    if play is None:
-        played = [
-            run_suite(world, policy, suite, named_progress(progress, policy.name)) for policy in policies
-        ]
-    else:
-        played = play(policies, suite, progress)
     runs = tuple(
         PolicyRun(name, tuple(results), latency)
-        for name, results, latency in zip(names, played, latencies, strict=True)
+        for name, results, latency in zip(names, play(policies, suite, progress), latencies, strict=True)
     )
     return Comparison(world.spec, suite, suite_hash(world, suite), runs)
 

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from agents.policy import Policy
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
 from training.evaluation import report_plots
 from training.evaluation.episodes import Suite, suite_hash
+from training.evaluation.playing import SuitePlayer
 from training.evaluation.report import report_html, verdict_sentence
 from training.evaluation.runs import (
     Comparison,
@@ -30,6 +33,7 @@ from training.evaluation.runs import (
     write_summary,
 )
 from training.evaluation.tables import MOST_POLICIES, bounds, number, paired_table, signed
+from training.progress import PlayProgress
 
 
 def steps(times: list[int], values: list[float]) -> StepSeries:
@@ -62,10 +66,14 @@ SUITE = Suite("small", "test", seed=7, episodes=12)
 NAMES = {"clairvoyant", "wanderer", "zero", "<one>"}
 
 
+def compared(policies: list[Policy], suite: Suite = SUITE, told: PlayProgress | None = None) -> Comparison:
+    play = partial(SuitePlayer([FakeWorld], 4).play_all, None)
+    return compare_policies(FakeWorld(4), policies, suite, play, told)
+
+
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    policies = [Clairvoyant(), Wanderer(), Fixed(0, "zero"), Fixed(1, "<one>")]
-    return compare_policies(FakeWorld(4), policies, SUITE)
+    return compared([Clairvoyant(), Wanderer(), Fixed(0, "zero"), Fixed(1, "<one>")])
 
 
 class Structure(HTMLParser):
@@ -234,14 +242,14 @@ def test_dominance_uses_both_metrics_and_scores_need_ajdr(comparison: Comparison
 
 def test_names_must_be_unique_and_episodes_enough() -> None:
     with pytest.raises(ValueError, match="'fixed' is named twice"):
-        compare_policies(FakeWorld(2), [Fixed(0), Fixed(1)], SUITE)
+        compared([Fixed(0), Fixed(1)])
     with pytest.raises(ValueError, match="no policy to measure"):
-        compare_policies(FakeWorld(2), [], SUITE)
+        compared([])
     with pytest.raises(ValueError, match="at least 2 episodes, got episodes=1"):
-        compare_policies(FakeWorld(2), [Fixed(0)], Suite("s", "test", 1, 1))
+        compared([Fixed(0)], Suite("s", "test", 1, 1))
 
 
 def test_progress_names_the_policy() -> None:
     seen: list[tuple[str, int, int]] = []
-    compare_policies(FakeWorld(2), [Clairvoyant()], SUITE, lambda *step: seen.append(step))
+    compared([Clairvoyant()], told=lambda *step: seen.append(step))
     assert seen[-1] == ("clairvoyant", 12, 12)
