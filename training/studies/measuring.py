@@ -13,13 +13,14 @@ from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
 from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
+from envs.simulation.timeline import Timeline
+from envs.simulation.world import BatchWorld, WorldSpec
 from training.config import UsageError, world_config
 from training.engine import Engine
 from training.evaluation.episodes import Suite, suite_hash
 from training.evaluation.playing import SuitePlayer
 from training.evaluation.report import record_timelines
-from training.progress import PlayProgress
+from training.progress import PlayProgress, named_progress
 from training.studies.bounds import Base, Bounds, measure_bounds
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
@@ -63,10 +64,9 @@ class Player:
         Raises:
             UsageError: for a metric that the world does not have, or a bound that it does not.
         """
-        env = scenario_env(self.settings.scenarios[scenario])
+        empty = self.unplayed(scenario)
+        env, spec = empty.env, empty.spec
         player = self._player(env, self.suite)
-        spec = player.world().spec
-        self._check_metrics(spec)
         policies: dict[str, Measured] = {}
         for name, seeds in agents.items():
             played = tuple(
@@ -83,9 +83,7 @@ class Player:
             policies[name] = Measured(name, played, tuple(trained.facts() for trained in seeds))
         for name in self.settings.rules:
             policies[name] = Measured(name, (self.rule(player, env, self.suite, name, scenario),))
-        world = player.world()
-        days = start_days(world, self.suite)
-        result = ScenarioResult(spec, env, suite_hash(world, self.suite), policies, groups=days)
+        result = dataclasses.replace(empty, policies=policies)
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
 
     def unplayed(self, scenario: str) -> ScenarioResult:
@@ -110,7 +108,7 @@ class Player:
         make = partial(named_rule, name, player.world().spec)
         return self._keep(player, env, suite, f"rule {name}", make, f"{scenario}: {name}")
 
-    def record(self, env: Mapping[str, Any], policies: Mapping[str, Trained | str]) -> dict[str, Any]:
+    def record(self, env: Mapping[str, Any], policies: Mapping[str, Trained | str]) -> dict[str, Timeline]:
         """The timeline of the suite's first episode under some policies."""
         world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
         made: list[Policy] = []
@@ -118,8 +116,7 @@ class Player:
             policy = named_rule(source) if isinstance(source, str) else source.load(world.spec, self.device)
             policy.name = name
             made.append(policy)
-        key: EpisodeKey = self.suite.episode_keys()[0]
-        return dict(record_timelines(world, made, key))
+        return record_timelines(world, made, self.suite.episode_keys()[0])
 
     def _player(self, env: Mapping[str, Any], suite: Suite) -> SuitePlayer:
         build = partial(ENVIRONMENTS[env["name"]].build, world_config(env))
@@ -135,7 +132,9 @@ class Player:
         label: str,
     ) -> Played:
         run = None if self.engine is None else partial(player.play_one, self.engine)
-        return self.cache.play(player.world(), env, suite, identity, make, self._told(label), run)
+        return self.cache.play(
+            player.world(), env, suite, identity, make, named_progress(self.progress, label), run
+        )
 
     def _bounds(
         self, scenario: str, result: ScenarioResult, agents: Mapping[str, Sequence[Trained]]
@@ -145,7 +144,7 @@ class Player:
             return None
         if self.settings.stored != "none":
             return None
-        told = self._told(f"{scenario}: clairvoyant plan")
+        told = named_progress(self.progress, f"{scenario}: clairvoyant plan")
         return measure_bounds(
             self.cache, result.env, self.suite, asked, self._base(asked.base, result, agents), told
         )
@@ -160,11 +159,6 @@ class Player:
             {"policy": name, **facts},
             lambda world: trained.load(world.spec, self.device),
         )
-
-    def _told(self, label: str) -> Callable[[int, int], None] | None:
-        if self.progress is None:
-            return None
-        return partial(self.progress, label)
 
     def _check_metrics(self, spec: WorldSpec) -> None:
         figures = self.settings.figures.values()
