@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -41,7 +40,6 @@ class Engine(ABC):
     The work is pickled once and each worker keeps what it unpickles, so that a work may hold what is slow to
     make (a world) and make it when first called. Its result must depend on the task alone: then neither the
     number of workers, nor the order of their answers, nor a task that is carried out twice changes it.
-
     """
 
     @property
@@ -103,12 +101,7 @@ class Engine(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -221,7 +214,6 @@ class EngineSettings:
                     f"workers={self.workers} was given with ray.address={self.ray.address}: a cluster has as "
                     "many as it has cores; leave workers= out"
                 )
-
             return RayEngine(self.ray.address, self.workers)
         if self.ray.address is not None:
             raise UsageError(f"ray.address={self.ray.address} was given to engine=local: use engine=ray")

@@ -17,13 +17,6 @@ class WriteError(ValueError):
     """A file could not be written; the message is one line that says which, why and what to do."""
 
 
-def _problem(path: Path, error: OSError) -> WriteError:
-    reason = error.strerror or type(error).__name__
-    return WriteError(
-        f"cannot write {path}: {reason}. Nothing was lost there; free some space or choose another directory"
-    )
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """As `spotweave.files.replacing`, told in one line where it fails. Raises WriteError."""
@@ -31,7 +24,11 @@ def replacing(path: Path) -> Iterator[Path]:
         with files.replacing(path) as temporary:
             yield temporary
     except OSError as error:
-        raise _problem(path, error) from error
+        reason = error.strerror or type(error).__name__
+        raise WriteError(
+            f"cannot write {path}: {reason}. Nothing was lost there; free some space or choose another "
+            "directory"
+        ) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
