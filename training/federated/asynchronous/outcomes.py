@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from envs.simulation.series import Floats
-from envs.traces.images import Images, load_images
+from envs.traces.images import load_images
 from training.config import UsageError, provenance
 from training.evaluation.statistics import compare_paired
-from training.federated.asynchronous.scenario import Method, Scenario, read_scenario
+from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import (
     MILESTONE_ROUNDS,
     Point,
@@ -171,18 +171,6 @@ class Report(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def train_all(
-    scenario: Scenario, methods: Mapping[str, Method], images: Images, seeds: Iterable[int]
-) -> dict[str, list[Training]]:
-    """Every method with every seed. Raises UsageError, UpdateError: one line each."""
-    trainings: dict[str, list[Training]] = {name: [] for name in methods}
-    for seed in seeds:
-        world = VirtualTime(scenario, images, seed)
-        for name, method in methods.items():
-            trainings[name].append(world.train(method))
-    return trainings
-
-
 def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, out: Path | None) -> Report:
     """Train, and write tables and a picture.
 
@@ -204,7 +192,11 @@ def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, 
     images = load_images(data)
     if out is not None:
         prepare_directory(out)
-    trainings = train_all(scenario, chosen, images, range(seeds))
+    trainings: dict[str, list[Training]] = {name: [] for name in chosen}
+    for seed in range(seeds):
+        world = VirtualTime(scenario, images, seed)
+        for name, method in chosen.items():
+            trainings[name].append(world.train(method))
     summary = summarise_trainings(trainings, scenario.reference, scenario.milestones)
     if out is not None:
         _write(out, path, scenario, trainings, summary, images.what)

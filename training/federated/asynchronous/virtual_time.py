@@ -92,8 +92,29 @@ class VirtualTime:
 
     def aggregator(self, method: Method) -> Aggregator[Any]:
         """The aggregator of a method, with the first model. Raises UpdateError if parameters do not fit."""
-        draws = self._streams.generator("policy")
-        return _aggregator(self._scenario, method, self.first_model, self.samples, draws)
+        scenario, model, draws = self._scenario, self.first_model, self._streams.generator("policy")
+        needed = method.round_updates or scenario.round_updates
+        match method.algorithm:
+            case "fed_avg":
+                return FedAvg(model, scenario.participants, needed, draws, method.uploads, method.rate)
+            case "asyn_da":
+                return AsynDA(model, needed, method.uploads, method.rate)
+            case "asyn_ma":
+                return AsynMA(model, needed)
+            case "hale_fed":
+                return HaleFed(model, needed, BROKERS, method.rate)
+            case "fed_suda":
+                assert method.staleness_bound is not None, "a Method of Fed-SUDA has one"
+                bound = method.staleness_bound
+                selection = ShadowSelection(scenario.participants, scenario.slow, needed, bound)
+                return FedSuda(model, selection, method.rate)
+            case "hp_asgd":
+                bounds = method.staleness_bound, method.at_once
+                return HpAsgd(model, self.samples, needed, method.rate, draws, *bounds)
+            case "fed_buff":
+                return FedBuff(model, needed, method.rate)
+            case "fed_async":
+                return FedAsync(model, method.mixing)
 
     @property
     def samples(self) -> list[int]:
@@ -128,33 +149,6 @@ class VirtualTime:
     def updates(self) -> int:
         """Number of updates that end a training."""
         return self._scenario.updates
-
-
-def _aggregator(
-    scenario: Scenario, method: Method, model: Vector, samples: Sequence[int], generator: np.random.Generator
-) -> Aggregator[Any]:
-    needed = method.round_updates or scenario.round_updates
-    match method.algorithm:
-        case "fed_avg":
-            return FedAvg(model, scenario.participants, needed, generator, method.uploads, method.rate)
-        case "asyn_da":
-            return AsynDA(model, needed, method.uploads, method.rate)
-        case "asyn_ma":
-            return AsynMA(model, needed)
-        case "hale_fed":
-            return HaleFed(model, needed, BROKERS, method.rate)
-        case "fed_suda":
-            assert method.staleness_bound is not None, "a Method of Fed-SUDA has one"
-            bound = method.staleness_bound
-            selection = ShadowSelection(scenario.participants, scenario.slow, needed, bound)
-            return FedSuda(model, selection, method.rate)
-        case "hp_asgd":
-            bounds = method.staleness_bound, method.at_once
-            return HpAsgd(model, samples, needed, method.rate, generator, *bounds)
-        case "fed_buff":
-            return FedBuff(model, needed, method.rate)
-        case "fed_async":
-            return FedAsync(model, method.mixing)
 
 
 class Responses:
