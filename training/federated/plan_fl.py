@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,40 +94,38 @@ def _behind(plan: Plan, best: Plan) -> str:
 
 def _tasks(federation: Federation, found: InitialMapping) -> list[tuple[str, ...]]:
     placement = found.best.placement
-    rows: list[tuple[str, ...]] = [
-        ("server", *_place(federation, placement.server, federation.server_market))
-    ]
+
+    def row(who: str, vm_type: int, market: Market) -> tuple[str, ...]:
+        task = _task(federation, who, vm_type, market)
+        market_name, usd_hour = task.pop("market").replace("_", " "), task.pop("usd_hour")
+        return (*task.values(), market_name, f"{usd_hour:.4f}")
+
+    rows = [row("server", placement.server, federation.server_market)]
     by_type: dict[int, list[str]] = {}
     for client, vm_type in zip(federation.application.clients, placement.clients, strict=True):
         by_type.setdefault(vm_type, []).append(client.name)
     for vm_type, names in by_type.items():
         who = ", ".join(names) if len(names) <= 4 else f"{names[0]}, ... {names[-1]} ({len(names)} clients)"
-        rows.append((who, *_place(federation, vm_type, federation.client_market)))
+        rows.append(row(who, vm_type, federation.client_market))
     return rows
 
 
-def _place(federation: Federation, vm_type: int, market: Market) -> tuple[str, ...]:
+def _task(federation: Federation, name: str, vm_type: int, market: Market) -> dict[str, Any]:
     vm = federation.clouds.vm_types[vm_type]
-    provider = federation.clouds.region[vm.region].provider
-    return provider, vm.region, vm.name, vm.product, market.replace("_", " "), f"{vm.usd_hour(market):.4f}"
+    return {
+        "task": name,
+        "provider": federation.clouds.region[vm.region].provider,
+        "region": vm.region,
+        "vm_type": vm.name,
+        "product": vm.product,
+        "market": str(market),
+        "usd_hour": vm.usd_hour(market),
+    }
 
 
 def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
     """Document with the place of every task and the placement's figures."""
-    clouds, outcome = federation.clouds, plan.outcome
-
-    def task(name: str, vm_type: int, market: Market) -> dict[str, Any]:
-        vm = clouds.vm_types[vm_type]
-        return {
-            "task": name,
-            "provider": clouds.region[vm.region].provider,
-            "region": vm.region,
-            "vm_type": vm.name,
-            "product": vm.product,
-            "market": str(market),
-            "usd_hour": vm.usd_hour(market),
-        }
-
+    outcome, task = plan.outcome, partial(_task, federation)
     clients = zip(federation.application.clients, plan.placement.clients, strict=True)
     return {
         "server": task("server", plan.placement.server, federation.server_market),
