@@ -75,23 +75,17 @@ class Row:
     clients: str
     revocation_mean_s: float | None
     reading: Reading
-    figures: Mapping[str, Figure]
     why: str
+    figures: Mapping[str, Figure]
 
     def document(self) -> dict[str, Any]:
         """JSON document; `inside` is null where nothing is printed."""
         # On demand there is one exact run, to which the scenario was calibrated, and no range.
-        figures = {
-            metric: {
-                **dataclasses.asdict(figure),
-                "inside": None if self.reading == "on demand" else figure.inside(HALF_PRINTED[metric]),
-            }
-            for metric, figure in self.figures.items()
-        }
-        return {**{key: getattr(self, key) for key in _PLAIN}, "figures": figures}
-
-
-_PLAIN = ("table", "scenario", "label", "server", "clients", "revocation_mean_s", "reading", "why")
+        document = dataclasses.asdict(self)
+        for metric, figure in self.figures.items():
+            inside = None if self.reading == "on demand" else figure.inside(HALF_PRINTED[metric])
+            document["figures"][metric]["inside"] = inside
+        return document
 
 
 def multi_fedls_tables(seeds: int = 100, tables: Sequence[str] | None = None) -> list[Row]:
@@ -135,7 +129,7 @@ def _on_demand(name: str, scenario: MultiFedlsScenario, table: PublishedTable) -
     printed = {"revocations": 0.0, "time_s": table.on_demand_time_s, "cost_usd": table.on_demand_usd}
     numbers = _numbers(outcome)
     figures = {key: Figure(numbers[key], numbers[key], numbers[key], printed[key]) for key in METRICS}
-    return Row(table.number, name, "", "on_demand", "on_demand", None, "on demand", figures, "")
+    return Row(table.number, name, "", "on_demand", "on_demand", None, "on demand", "", figures)
 
 
 def _policy(scenario: MultiFedlsScenario, server: Market, clients: Market, exclude: bool) -> MultiFedLS:
@@ -185,8 +179,8 @@ def _simulate(
             row.clients.name.lower(),
             row.revocation_mean_s,
             reading,
-            _figures(sets, row),
             row.why,
+            _figures(sets, row),
         )
         for reading, sets in readings.items()
     ]
