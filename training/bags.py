@@ -31,7 +31,7 @@ from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.world import EpisodeKey
 from training.files import write_json
-from training.studies.figures.canvas import save, single
+from training.studies.figures.canvas import legend, save, single
 
 COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
     "USD": (lambda outcome: outcome.cost_usd, ".4f"),
@@ -272,7 +272,7 @@ def plan_figure(plan: Plan, title: str) -> Figure:
         for text, style in zip(limits, styles, strict=True)
         if text in shown
     ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8, frameon=False)
+    legend(figure, len(marks), handles=marks)
     return figure
 
 
@@ -295,7 +295,7 @@ def execution_figure(outcome: Outcome, title: str) -> Figure:
         f"{outcome.counts.migrations} migrations, {outcome.counts.steals} steals",
         fontsize=10,
     )
-    figure.legend(handles=_marks(outcome), loc="outside lower center", ncols=7, fontsize=8, frameon=False)
+    legend(figure, 7, handles=_marks(outcome))
     return figure
 
 

@@ -24,7 +24,7 @@ from envs.simulation.workflows.model import (
 from envs.simulation.workflows.plan import Placement, Plan, plan_document
 from spotweave.documents import load
 from training.files import write_json
-from training.studies.figures.canvas import save, single
+from training.studies.figures.canvas import legend, save, single
 
 # Workflow files and WfCommons instances from disk.
 
@@ -187,7 +187,7 @@ def plan_figure(plan: Plan, title: str) -> Figure:
     )
     axis.set_title(f"{title}: finish {plan.finish_s:.0f} s, {plan.cost_usd:.4f} USD{beyond}", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8, frameon=False)
+    legend(figure, len(marks), handles=marks)
     return figure
 
 

@@ -17,6 +17,7 @@ from envs.simulation.series import StepSeries
 from envs.simulation.timeline import Timeline
 from training.evaluation.runs import Comparison
 from training.evaluation.statistics import FloatVector
+from training.studies.figures.canvas import png
 
 STRONG = "#0b6e4f"
 BAD = "#b3261e"
@@ -24,6 +25,7 @@ GREY = "#8a8f98"
 UNCLEAR = "#9a7b00"
 VERDICT_COLOURS = {"better": STRONG, "worse": BAD, "unclear": UNCLEAR}
 LINE_COLOURS = ("#4c78a8", "#f58518", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#bab0ac", "#54a24b")
+DPI = 120
 LOG_RATIO = 10.0  # ratio of the largest to a typical value from which an axis is logarithmic
 
 
@@ -35,13 +37,6 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tup
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     return figure, panels
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    # Without the library's version the same numbers give the same bytes.
-    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": "spotweave"})
-    return buffer.getvalue()
 
 
 def _stretch(axis: Axes, values: FloatVector, typical: float) -> str:
@@ -78,7 +73,7 @@ def paired_forest(comparison: Comparison, policies: Sequence[str]) -> bytes:
     axis.set_xlabel(
         f"{objective}: {comparison.reference.name} − policy ({good} of 0: the reference is better){scale}"
     )
-    return _png(figure)
+    return png(figure, DPI)
 
 
 def paired_episodes(comparison: Comparison) -> bytes:
@@ -102,7 +97,7 @@ def paired_episodes(comparison: Comparison) -> bytes:
         axis.set_visible(False)
     figure.supylabel(f"{comparison.reference.name} − policy", fontsize=9)
     figure.supxlabel("episodes, sorted", fontsize=9)
-    return _png(figure)
+    return png(figure, DPI)
 
 
 def distributions(comparison: Comparison, metric: str) -> bytes:
@@ -134,7 +129,7 @@ def distributions(comparison: Comparison, metric: str) -> bytes:
     index = comparison.spec.metrics.index(metric)
     better = "higher" if comparison.spec.higher_is_better[index] else "lower"
     axis.set_xlabel(f"{metric} ({better} is better){scale}")
-    return _png(figure)
+    return png(figure, DPI)
 
 
 def gantt(timeline: Timeline) -> bytes:
@@ -173,7 +168,7 @@ def over_time(timelines: Mapping[str, Timeline], reference: str) -> bytes:
     if paid:
         axes[1].set_ylabel("capacity paid so far (USD)")
     axes[-1].set_xlabel(f"time ({unit})")
-    return _png(figure)
+    return png(figure, DPI)
 
 
 def capacity_cost(timeline: Timeline) -> tuple[FloatVector, FloatVector]:

@@ -14,7 +14,7 @@ from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
 from training.config import provenance
 from training.files import write_csv, write_json
-from training.studies.figures.canvas import COLOURS, save, single
+from training.studies.figures.canvas import COLOURS, legend, save, single
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
 STATE_COLOURS = {
@@ -67,13 +67,8 @@ def states_figure(outcome: Outcome) -> Figure:
     axis.set_xlabel("time (minutes)")
     axis.set_title(f"{outcome.application.name}, {outcome.policy}: client states", fontsize=10)
     shown = {span.state for spans in rows for span in spans}
-    figure.legend(
-        handles=[Patch(color=STATE_COLOURS[s], label=STATE_NAMES[s]) for s in STATE_COLOURS if s in shown],
-        loc="outside lower center",
-        ncols=len(STATE_COLOURS),
-        fontsize=8,
-        frameon=False,
-    )
+    marks = [Patch(color=STATE_COLOURS[s], label=STATE_NAMES[s]) for s in STATE_COLOURS if s in shown]
+    legend(figure, len(STATE_COLOURS), handles=marks)
     return figure
 
 

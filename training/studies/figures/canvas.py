@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -61,6 +62,11 @@ def draw_band(axis: Axes, x: Floats, table: Floats, colour: str, text: str) -> N
         axis.fill_between(x, table.min(axis=0), table.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
 
+def legend(figure: Figure, columns: int, **marks: Any) -> None:
+    """A legend below all panels."""
+    figure.legend(**marks, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
 def legend_below(figure: Figure) -> None:
     """One legend for all panels, each name once, below them: within a panel it would cover lines."""
     marks: dict[str, Artist] = {}
@@ -70,14 +76,7 @@ def legend_below(figure: Figure) -> None:
     columns = max(1, int(figure.get_figwidth() / LEGEND_COLUMN))
     # Matplotlib fills column by column: with rows as full as they can be, none is left almost empty.
     rows = -(-len(marks) // columns)
-    figure.legend(
-        list(marks.values()),
-        list(marks),
-        loc="outside lower center",
-        ncols=-(-len(marks) // rows),
-        fontsize=8,
-        frameon=False,
-    )
+    legend(figure, -(-len(marks) // rows), handles=list(marks.values()), labels=list(marks))
 
 
 def letter_panels(axes: Sequence[Sequence[Axes]]) -> None:

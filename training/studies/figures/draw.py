@@ -23,7 +23,15 @@ from training.evaluation.episodes import find_suite
 from training.studies.cells import axis_label, metric_name, unit_of
 from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.figures.canvas import COLOURS, colours, draw_band, legend_below, letter_panels, panels
+from training.studies.figures.canvas import (
+    COLOURS,
+    colours,
+    draw_band,
+    legend,
+    legend_below,
+    letter_panels,
+    panels,
+)
 from training.studies.measuring import Player, best_seed
 from training.studies.scenario import Measured, ScenarioResult, mean_interval
 from training.studies.trained import Trained
@@ -348,7 +356,7 @@ def draw_job_scatter(settings: ExperimentSettings, timelines: Mapping[str, Timel
         Line2D([], [], **{**MARK, "markeredgewidth": 2.0}, color=c, label=text)
         for text, c in CATEGORIES.values()
     ]
-    drawn.legend(handles=marks, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    legend(drawn, 3, handles=marks)
     return drawn
 
 
@@ -383,7 +391,7 @@ def draw_category_counts(settings: ExperimentSettings, timelines: Mapping[str, T
             axis.set_yticks(np.log10(1.0 + ticks), [str(tick) for tick in ticks])
     letter_panels(axes)
     lines = [Line2D([], [], color=COLOURS[k % len(COLOURS)], label=name) for k, name in enumerate(names)]
-    drawn.legend(handles=lines, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    legend(drawn, 5, handles=lines)
     return drawn
 
 
