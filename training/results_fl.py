@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,13 +26,14 @@ from training.progress import play_progress
 from training.studies.evaluations import Keeper
 from training.studies.federated import brum, sinha
 from training.studies.federated.markdown import (
-    costs_body,
+    COSTS,
+    STATES,
+    figures_body,
     mapping_body,
     revocations_body,
     scaling_body,
     sensitivity_body,
     spot_cases_body,
-    states_body,
     table_one_body,
     zones_body,
 )
@@ -77,8 +79,12 @@ SECTIONS: dict[str, StudySection] = {
     sinha.SENSITIVITY: StudySection(
         sinha.make_sensitivity, sensitivity_body, FEDCOSTAWARE, True, sinha.EPISODES
     ),
-    sinha.STATES: StudySection(sinha.make_states, states_body, FEDCOSTAWARE, True),
-    sinha.COSTS: StudySection(sinha.make_costs, costs_body, FEDCOSTAWARE, True),
+    sinha.STATES: StudySection(
+        partial(sinha.make_figures, sinha.STATES), partial(figures_body, STATES), FEDCOSTAWARE, True
+    ),
+    sinha.COSTS: StudySection(
+        partial(sinha.make_figures, sinha.COSTS), partial(figures_body, COSTS), FEDCOSTAWARE, True
+    ),
     sinha.ZONES: StudySection(sinha.make_zones, zones_body, FEDCOSTAWARE, True, sinha.ZONE_EPISODES),
     brum.MAPPING: StudySection(brum.make, mapping_body, MULTI_FEDLS),
     brum.SCALING: StudySection(brum.make_scaling, scaling_body, MULTI_FEDLS),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -127,6 +128,13 @@ def bootstrap_interval(values: ArrayLike, statistic: Statistic = _mean) -> Inter
     levels = special.ndtr(bias + shifted / (1.0 - acceleration * shifted))
     low, high = np.quantile(resampled, levels)
     return Interval(float(low), float(high))
+
+
+def estimate(values: ArrayLike) -> dict[str, Any]:
+    """A mean and its 95 % interval (bootstrap over episodes), as documents hold them."""
+    sample = as_sample(values)
+    interval = bootstrap_interval(sample)
+    return {"mean": float(sample.mean()), "interval": [interval.low, interval.high]}
 
 
 def summarise(values: ArrayLike) -> Summary:

@@ -21,6 +21,7 @@ from training.evaluation.statistics import (
     bootstrap_interval,
     clustered_interval,
     dominance,
+    estimate,
     hierarchical_interval,
     hierarchical_ratio_interval,
     liu_scores,
@@ -269,19 +270,14 @@ def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:
     }
 
 
-def _estimate(values: FloatVector) -> tuple[dict[str, object], Interval]:
-    interval = bootstrap_interval(values)
-    return {"mean": float(values.mean()), "interval": [interval.low, interval.high]}, interval
-
-
 def _difference(values: FloatVector) -> dict[str, object]:
     """A paired difference: "clear" says whether its interval excludes 0."""
-    found, interval = _estimate(values)
-    return {**found, "clear": interval.excludes(0.0)}
+    found = estimate(values)
+    return {**found, "clear": Interval(*found["interval"]).excludes(0.0)}
 
 
 def _mean(values: FloatVector) -> dict[str, object]:
-    return {**_estimate(values)[0], "per_seed": [float(values.mean())]}
+    return {**estimate(values), "per_seed": [float(values.mean())]}
 
 
 # An experiment's results as files: every number as JSON, every episode as CSV.

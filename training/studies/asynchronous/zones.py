@@ -22,13 +22,14 @@ from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey
 from training.config import UsageError, plain
 from training.evaluation.episodes import find_suite
+from training.evaluation.statistics import estimate
 from training.federated.asynchronous.outcomes import draw_costs
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES, Runs
 from training.studies.cells import Columns, columns_table, interval_cell
 from training.studies.evaluations import code_hash
-from training.studies.federated.playing import Learned, estimate, find_learned, paired
+from training.studies.federated.playing import Learned, find_learned, paired
 from training.studies.page import Section
 
 SPIN_UP_S, COLD_S = 120.0, 60.0

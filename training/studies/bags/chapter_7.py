@@ -16,9 +16,9 @@ from envs.simulation.bags.options import compute_d_spot
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from training.bags import execute
+from training.evaluation.statistics import estimate
 from training.studies.bags import PRINTED
 from training.studies.cells import Columns, columns_table, interval_cell
-from training.studies.federated.playing import estimate
 
 ENVIRONMENT = Environment(TABLE_7_1)
 DEADLINE_S = 2100.0

@@ -125,17 +125,12 @@ def sensitivity_body(document: Document) -> str:
     return _finish(parts, document)
 
 
-def states_body(document: Document) -> str:
-    """Figure 4 of Sinha 2025: states of clients over time."""
-    return _figure(document, "Client states of Fed-ISIC2019, first test episode")
+STATES = "Client states of Fed-ISIC2019, first test episode"
+COSTS = "Accumulated cost of Fed-ISIC2019's clients, first test episode, one scale"
 
 
-def costs_body(document: Document) -> str:
-    """Figure 5 of Sinha 2025: what clients have cost over time."""
-    return _figure(document, "Accumulated cost of Fed-ISIC2019's clients, first test episode, one scale")
-
-
-def _figure(document: Document, what: str) -> str:
+def figures_body(what: str, document: Document) -> str:
+    """Figures 4 and 5 of Sinha 2025: a picture per policy, and a caption that says what they show."""
     parts, captions = [], []
     for policy in document["policies"].values():
         parts.append(f"![{policy['title']}]({document['page']}/{policy['file']})")

@@ -27,7 +27,7 @@ from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Progress, Suite, find_suite
-from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
+from training.evaluation.statistics import FloatVector, estimate, hierarchical_ratio_interval
 from training.progress import PlayProgress
 from training.releases import file_hash
 from training.studies.evaluations import Keeper
@@ -190,17 +190,14 @@ Kind = Literal["difference", "percent"]
 """Difference of two policies, absolute or in per cent of the second one's mean."""
 
 
-def savings(episodes: Episodes, on_demand: Episodes) -> list[float]:
-    """Per cent that each episode costs less than on demand."""
-    pairs = zip(episodes["cost_usd"], on_demand["cost_usd"], strict=True)
-    return [100 * (1 - cost / reference) for cost, reference in pairs]
-
-
-def estimate(values: Sequence[float] | FloatVector) -> dict[str, Any]:
-    """Mean and 95 % interval (bootstrap over episodes)."""
-    sample = np.asarray(values, np.float64)
-    interval = bootstrap_interval(sample)
-    return {"mean": float(sample.mean()), "interval": [interval.low, interval.high]}
+def with_savings(played: Mapping[str, Episodes]) -> dict[str, Episodes]:
+    """The same, and `saving_percent`: the per cent that each episode costs less than on demand."""
+    on_demand = played["on_demand"]["cost_usd"]
+    full = {}
+    for name, episodes in played.items():
+        pairs = zip(episodes["cost_usd"], on_demand, strict=True)
+        full[name] = {**episodes, "saving_percent": [100 * (1 - cost / base) for cost, base in pairs]}
+    return full
 
 
 def means(episodes: Episodes, metrics: Sequence[str]) -> dict[str, Any]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
@@ -42,8 +39,8 @@ from training.studies.federated.playing import (
     ours,
     paired,
     rule,
-    savings,
     scheduler,
+    with_savings,
 )
 from training.studies.figures.canvas import png
 
@@ -118,10 +115,7 @@ def case(
     published: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
     """One data set: means, differences to FedCostAware, and the points of saving left to the bound."""
-    full = {
-        name: {**episodes, "saving_percent": savings(episodes, played["on_demand"])}
-        for name, episodes in played.items()
-    }
+    full = with_savings(played)
     policies: dict[str, Any] = {}
     for one in entrants:
         left = paired(full[BOUND], full[one.name], {"saving_percent": "difference"})
@@ -191,10 +185,7 @@ def make_sensitivity(study: Study) -> dict[str, Any]:
                 key = f"{name} {varied} {level}"
                 played = study.play(SENSITIVITY, key, entrants, suite)
                 rows += [(key, policy, episodes) for policy, episodes in played.items()]
-                full = {
-                    policy: {**episodes, "saving_percent": savings(episodes, played["on_demand"])}
-                    for policy, episodes in played.items()
-                }
+                full = with_savings(played)
                 cases.append(
                     {
                         "data_set": application.name,
@@ -300,18 +291,10 @@ def outcomes(study: Study) -> dict[str, Outcome]:
     return found
 
 
-def make_states(study: Study) -> dict[str, Any]:
-    """Figure 4: pictures by file, and seconds in each state."""
-    return _document(study, STATES, states_figure)
-
-
-def make_costs(study: Study) -> dict[str, Any]:
-    """Figure 5, all on one scale."""
-    return _document(study, COSTS, costs_figure)
-
-
-def _document(study: Study, name: str, draw: Callable[[Outcome], Figure]) -> dict[str, Any]:
+def make_figures(name: str, study: Study) -> dict[str, Any]:
+    """Figure 4, states, or Figure 5, costs, all on one scale: pictures by file, and what they amount to."""
     played = outcomes(study)
+    draw = costs_figure if name == COSTS else states_figure
     figures = {policy: draw(outcome) for policy, outcome in played.items()}
     if name == COSTS:
         top = max(figure.axes[0].get_ylim()[1] for figure in figures.values())
@@ -321,9 +304,8 @@ def _document(study: Study, name: str, draw: Callable[[Outcome], Figure]) -> dic
         last = max(outcome.time_s for outcome in played.values()) / 60
         for figure in figures.values():
             figure.axes[0].set_xlim(0, last)
-    rule = ROUND_COST if study.learned is None else LEARNED
     return {
-        "ours": rule,
+        "ours": ROUND_COST if study.learned is None else LEARNED,
         "policies": {
             policy: {
                 "title": TITLES[policy],

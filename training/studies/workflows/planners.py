@@ -23,7 +23,7 @@ from envs.simulation.workflows.families import (
     scaled,
 )
 from envs.simulation.workflows.problem import Problem, problem_of
-from training.evaluation.statistics import bootstrap_interval
+from training.evaluation.statistics import estimate
 from training.studies.cells import interval_cell, table
 
 SEED = 0
@@ -136,8 +136,7 @@ def _mean_change(runs: list[dict[str, float]], name: str) -> float:
 
 
 def _interval(runs: list[dict[str, float]], name: str) -> str:
-    interval = bootstrap_interval(_changes(runs, name))
-    return interval_cell({"mean": _mean_change(runs, name), "interval": (interval.low, interval.high)})
+    return interval_cell(estimate(_changes(runs, name)))
 
 
 # Lower bound of the makespan of a workflow.

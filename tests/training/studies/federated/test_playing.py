@@ -31,11 +31,12 @@ from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.evaluation.episodes import Suite, find_suite, run_suite
+from training.evaluation.statistics import estimate
 from training.studies.evaluations import SOURCES, Keeper, code_hash
 from training.studies.federated.brum import spot_cases
 from training.studies.federated.cheapest import Schedule, cheapest_schedule, least_cost_usd
 from training.studies.federated.markdown import sensitivity_body
-from training.studies.federated.playing import METRICS, columns, estimate, paired, play_all, savings
+from training.studies.federated.playing import METRICS, columns, paired, play_all, with_savings
 from training.studies.federated.sinha import VARIED, data_sets, varied_application, when_ready
 
 SUITE = Suite("two", "test", 3003, 2)
@@ -82,7 +83,8 @@ def test_observers_are_measured_as_the_environment_measures_them() -> None:
 
 
 def test_estimates_by_hand() -> None:
-    assert savings({"cost_usd": [30.0, 50.0]}, {"cost_usd": [100.0, 100.0]}) == [70.0, 50.0]
+    full = with_savings({"ours": {"cost_usd": [30.0, 50.0]}, "on_demand": {"cost_usd": [100.0, 100.0]}})
+    assert full["ours"]["saving_percent"] == [70.0, 50.0]
     constant = estimate([4.0, 4.0, 4.0])
     assert constant == {"mean": 4.0, "interval": [4.0, 4.0]}
     ours = {"usd": [1.0, 3.0], "time": [5.0, 7.0]}
