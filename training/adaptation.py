@@ -21,11 +21,6 @@ from training.run_directory import RunDirectory
 def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dict[str, Any]:
     """The settings of the agent that goes on learning: those that the checkpoint was trained with.
 
-    Args:
-        agent: as configured.
-        checkpoint: a released name, a run's directory or a policy.pt.
-        spec: the world that it shall learn in.
-
     Raises:
         UsageError: if it holds another agent, or was trained with other settings than were asked for.
         CheckpointError: if it cannot be read, or was trained for another environment.

@@ -41,16 +41,9 @@ def save_policy(
     weights: Sequence[float],
     training: dict[str, Any],
 ) -> None:
-    """Write a policy atomically, and its digest next to it.
+    """Write a policy with what it was trained for atomically, and its digest next to it.
 
-    Args:
-        path: the file.
-        policy: what to save.
-        agent: AgentSettings as a dict.
-        spec: the world it was trained for.
-        scales: (K,) target scales the network was built with.
-        weights: (K,) scalarisation weights.
-        training: facts for the card: command, seed, commit, episodes, validation score.
+    `training` holds facts for the card: command, seed, commit, episodes, validation score.
     """
     state = {
         "format": FORMAT,

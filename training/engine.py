@@ -55,10 +55,7 @@ class Engine(ABC):
     ) -> list[Result]:
         """`[work(task) for task in tasks]`; a task whose worker dies is carried out again.
 
-        Args:
-            work: it and the tasks can be pickled.
-            tasks: what is to be done.
-            arrived: called with the number of each task that is done, as they end.
+        Work and tasks can be pickled; `arrived` is called with the number of each task as it ends.
 
         Raises:
             LostTaskError: if a task's worker died `RETRIES` times more.
@@ -241,10 +238,6 @@ class RayEngine(Engine):
 
     Ray carries out again what was running on a worker or a node that died, on what is left of the cluster.
 
-    Args:
-        address: "auto" for the cluster that this machine belongs to, or HOST:PORT; None: a Ray of our own.
-        workers: cores of a Ray of our own.
-
     Raises:
         UsageError: if Ray is not installed, or nothing answers at the address.
     """
@@ -290,11 +283,8 @@ class RayEngine(Engine):
     def place(self, kind: Callable[[], Any], cores: int) -> Any:
         """An object in a process of its own on the cluster, as Ray's handle, whose loss ends that process.
 
-        Two of its methods may run at the same time, so that one can wait.
-
-        Args:
-            kind: makes it; workers can import it.
-            cores: that it takes; until they are free, it waits.
+        Two of its methods may run at the same time, so that one can wait. Workers can import `kind`, which
+        makes it; until as many cores are free, it waits.
         """
         return self._ray.remote(kind).options(num_cpus=cores, max_concurrency=2).remote()
 

@@ -73,11 +73,7 @@ def named_progress(progress: PlayProgress | None, name: str) -> Callable[[int, i
 
 @contextmanager
 def play_progress(lines: bool = False) -> Iterator[PlayProgress]:
-    """Told of episodes as they end.
-
-    Args:
-        lines: whether what has come to its end is a line on standard output where there is no terminal.
-    """
+    """Told of episodes as they end; with `lines` a line of each end on standard output without a terminal."""
     terminal = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),

@@ -29,10 +29,10 @@ def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
     """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
     Args:
-        run: the run's directory.
+        run: its directory.
         name: e.g. "liu2022/rl_lsfc".
         table: what was measured: Markdown, or a sentence that says where it stands.
-        root: the folder of released policies; None: `checkpoints/`.
+        root: instead of `checkpoints/`.
 
     Raises:
         UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
@@ -54,11 +54,8 @@ def join(policies: Sequence[str], name: str, table: str, root: Path | None = Non
 
     The file is a checkpoint of each of these environments: what loads it takes the policy of its own.
 
-    Args:
-        policies: released names, directories of runs or policy.pt files, one of each environment.
-        name: as for `release`.
-        table: likewise.
-        root: likewise.
+    Policies are released names, directories of runs or policy.pt files, one of each environment; all else is
+    as for `release`.
 
     Raises:
         UsageError: if two are of one environment, they are too large together, or the name is not a plain

@@ -112,7 +112,7 @@ def measure(
     Args:
         env: the resolved group: name and world.
         settings: what to measure.
-        engine: where episodes are played; None: in this process.
+        engine: where; None: in this process.
         rules: rules that join the checkpoints if `settings.policies` is None; None: those of the environment.
         own: policies that are no files; they come first.
         draw: whether the suite's first episode is played again for the report's pictures.
@@ -198,13 +198,7 @@ def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:
 
 
 def compare(values: Mapping[str, Any], out: str | None, engine: EngineSettings = HERE) -> int:
-    """The command compare: measure, write, print.
-
-    Args:
-        values: `env` and the keys of ComparisonSettings.
-        out: directory of the results; None: results/ENV.
-        engine: what plays.
-    """
+    """The command compare, by `env` and the keys of ComparisonSettings: measure, write to `out`, print."""
     settings = settings_of(values)
     if settings.policies is not None and len(settings.policies) < 2:
         raise UsageError("a comparison needs at least 2 policies: for one, use training/evaluate.py")
@@ -219,10 +213,7 @@ def compare(values: Mapping[str, Any], out: str | None, engine: EngineSettings =
 def evaluate(values: Mapping[str, Any], out: str | None, engine: EngineSettings = HERE) -> int:
     """The command evaluate: measure one policy, print its table, write files if `out` is given.
 
-    Args:
-        values: `env` and the keys of ComparisonSettings; it names one rule in `policies`, or one checkpoint.
-        out: directory of evaluation.json, episodes.csv and config.yaml, or None.
-        engine: what plays.
+    `values`, as for `compare`, name one rule in `policies`, or one checkpoint.
     """
     settings = settings_of(values)
     if settings.policies is None and settings.checkpoint is None:
@@ -251,17 +242,8 @@ def compare_after_training(
 ) -> Comparison:
     """Compare the policy of a finished training run with rules on the test suite; results go to RUN/test.
 
-    Args:
-        player: plays in the run's world.
-        engine: where it plays; None: in this process.
-        policy: loaded from RUN/policy.pt.
-        rules: the others.
-        episodes: of the test suite.
-        run: the run's directory.
-        values: the run's resolved configuration; its `env` is saved with the result.
-
-    Raises:
-        WriteError: if RUN/test cannot be written.
+    The policy is that of RUN/policy.pt; the `env` of `values`, the run's configuration, is saved with the
+    result. Raises WriteError.
     """
     directory = prepare_directory(run / "test")
     path = str(run / "policy.pt")

@@ -176,11 +176,8 @@ def run_episodes(
     A lane that ends its episode takes the next one, so all lanes stay busy. Neither the world's streams nor
     the policy's own depend on the lane, so results do not depend on how many lanes there are.
 
-    Args:
-        world: any number of lanes; whatever they held is replaced.
-        policy: `begin` is called for each episode with the seed of the episode's "policy" stream.
-        keys: the episodes.
-        progress: called after each episode.
+    Whatever the world's lanes held is replaced. The policy's `begin` is called for each episode with the seed
+    of the episode's "policy" stream, `progress` after each.
 
     Raises:
         ValueError: for an invalid action, or a metric that is missing or not finite.

@@ -73,11 +73,8 @@ class SuitePlayer:
     ) -> list[list[EpisodeResult]]:
         """The results of each (world, policy) of `who` on the suite, in the suite's order.
 
-        Args:
-            engine: where; None: in this process.
-            who: worlds by their number, and policies.
-            suite: the episodes.
-            progress: told of every episode that ended, here, or of every task elsewhere.
+        Without an engine they are played in this process, and `progress` is told of every episode that ended;
+        elsewhere, of every task.
 
         Raises:
             UsageError: if a policy computes on a GPU, which workers do not have.

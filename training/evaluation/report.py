@@ -27,13 +27,9 @@ def report_html(
     provenance: Mapping[str, object],
     config_yaml: str,
 ) -> str:
-    """The whole report.
+    """The whole report of at least two policies.
 
-    Args:
-        comparison: at least two policies.
-        timelines: the suite's first episode under some policies, the reference among them; may be empty.
-        provenance: version, commit.
-        config_yaml: the resolved configuration.
+    `timelines` show the suite's first episode under some, the reference among them; there may be none.
     """
     spec, suite = comparison.spec, comparison.suite
     facts = {

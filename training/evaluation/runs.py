@@ -131,12 +131,7 @@ def compare_policies(
 
 
 def comparison_summary(comparison: Comparison, provenance: Mapping[str, object]) -> dict[str, object]:
-    """What summary.json holds: every number of the report. Intervals are [low, high], 95 %.
-
-    Args:
-        comparison: the runs.
-        provenance: version, commit and the like; its keys come first.
-    """
+    """What summary.json holds: provenance, then every number of the report. Intervals are [low, high]."""
     spec = comparison.spec
     return {
         **provenance,

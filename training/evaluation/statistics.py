@@ -338,14 +338,7 @@ class Dominance:
 def dominance(
     misses: ArrayLike, other_misses: ArrayLike, delay: ArrayLike, other_delay: ArrayLike
 ) -> Dominance:
-    """F/S/N of a policy against another: lower is better in both metrics, a tie is no win.
-
-    Args:
-        misses: TMDL of the policy per episode.
-        other_misses: TMDL of the other policy.
-        delay: AJER (or AJDR) of the policy.
-        other_delay: that of the other policy.
-    """
+    """F/S/N of a policy against another by TMDL and AJER (or AJDR): lower is better, a tie is no win."""
     wins = _metric_wins(misses, other_misses, delay, other_delay)
     return Dominance(int((wins == 2).sum()), int((wins == 1).sum()), int((wins == 0).sum()))
 
@@ -355,14 +348,8 @@ def liu_scores(
 ) -> LiuScores:
     """Score-A to Score-D of a policy against a baseline, on a basis of 100 for any number of episodes.
 
-    Score-D adds the relative changes from the baseline; a change from 0 to 0 is none, from 0 to more is
-    infinite.
-
-    Args:
-        misses: TMDL of the policy per episode.
-        other_misses: TMDL of the baseline.
-        delay: AJDR of the policy, in percent.
-        other_delay: that of the baseline.
+    Misses are TMDL, delays AJDR in percent. Score-D adds the relative changes from the baseline; a change
+    from 0 to 0 is none, from 0 to more is infinite.
     """
     wins = _metric_wins(misses, other_misses, delay, other_delay)
     # Eval_app decides by its denominator, which stays finite when a policy misses and delays nothing.

@@ -89,11 +89,7 @@ class Row:
 
 
 def multi_fedls_tables(seeds: int = 100, tables: Sequence[str] | None = None) -> list[Row]:
-    """Simulate the printed tables of Multi-FedLS.
-
-    Args:
-        seeds: sets of three runs per row.
-        tables: numbers, e.g. "7.14"; None for all.
+    """Simulate the printed tables of these numbers, e.g. "7.14", or all; `seeds` sets of three runs per row.
 
     Raises:
         ValueError: for fewer than 2 seeds, or a table that does not exist.

@@ -87,16 +87,9 @@ class Report:
 
 
 def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: Path | None = None) -> Report:
-    """Simulate a scenario file, or a bundled scenario by its name.
+    """Simulate a JSON file, or a bundled scenario by its name, under some policies or all that it allows.
 
-    Args:
-        scenario: path of a JSON file, or a name of `bundled_scenarios`.
-        policies: names; empty for all that the scenario allows.
-        seed: of everything random, >= 0.
-        out: where tables and pictures are written; None to write nothing.
-
-    Raises:
-        ValueError: one line about a scenario, a policy, a seed or a directory that cannot be used.
+    Tables and pictures are written to `out`. Raises ValueError: one line about what cannot be used.
     """
     if seed < 0:
         raise ValueError(f"--seed is {seed}: expected a whole number >= 0")

@@ -37,13 +37,8 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
     shown.csv (those that are shown), table.md, config.yaml and the figures; played episodes are kept in
     results/STUDY/cache.
 
-    Args:
-        values: the composed configuration of `compare`, with the key `experiment`.
-        command: what was typed, for the page.
-        engine: what plays.
-
-    Raises:
-        UsageError, CheckpointError, WorldError, ValueError: one line each.
+    `values` are the composed configuration of `compare`, `command` is what was typed. Raises UsageError,
+    CheckpointError, WorldError, ValueError: one line each.
     """
     if "env" in values:
         raise UsageError("give either +env= or +experiment=: an experiment names its own worlds")

@@ -97,14 +97,9 @@ class EvaluationCache(Keeper):
     ) -> Played:
         """The policy's episodes: from the cache, or played now and kept.
 
-        Args:
-            world: where to play unless `run` says otherwise; results do not depend on its lanes.
-            world_facts: its resolved configuration.
-            suite: the episodes.
-            identity: what the policy is: a rule's name, or the hash of a checkpoint.
-            make_policy: called only if there is something to play.
-            progress: called after each episode.
-            run: plays elsewhere.
+        They are played in `world`, on whose lanes no result depends, unless `run` plays elsewhere. The
+        policy's identity is a rule's name or the hash of a checkpoint; it is made only if there is something
+        to play.
         """
         run = partial(run_suite, world) if run is None else run
         key = {

@@ -226,11 +226,7 @@ class ExperimentSettings:
 
 
 def read_experiment(values: Mapping[str, Any]) -> ExperimentSettings:
-    """A checked experiment from the key `experiment` of a composed configuration.
-
-    Raises:
-        UsageError: one line.
-    """
+    """A checked experiment from the key `experiment` of a composed configuration. Raises UsageError."""
     settings = typed(ExperimentSettings, values, "experiment")
     settings.check()
     return settings

@@ -83,14 +83,7 @@ def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, s
     """Run (or go on with) every run, `workers` at a time; one that fails does not stop the others.
 
     Ctrl-C (or a termination signal) is passed on once to every process, which finishes its round and saves; a
-    second one stops them at once.
-
-    Args:
-        runs: what shall run.
-        workers: at the same time.
-        threads: OMP_NUM_THREADS of each.
-        watcher: is told what happens.
-        start: starts a run.
+    second one stops them at once. `threads` is the OMP_NUM_THREADS of each.
     """
     outcomes = Outcomes()
     waiting = list(runs)
@@ -208,12 +201,7 @@ REFRESH_S = 1.0
 
 
 class RepeatProgress:
-    """Keeps and shows the state of every run.
-
-    Args:
-        runs: all of them.
-        finished: those that need nothing.
-    """
+    """Keeps and shows the state of every run; those that are finished need nothing."""
 
     def __init__(self, runs: Sequence[Run], finished: Sequence[Run]) -> None:
         self.console = Console(stderr=True)

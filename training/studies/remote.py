@@ -65,13 +65,7 @@ def end_with_parent() -> None:
 
 
 class ClusterTraining:
-    """A run that is trained on the cluster, handled like a process.
-
-    Args:
-        engine: the cluster.
-        run: what is trained.
-        threads: OMP_NUM_THREADS, and as many cores.
-    """
+    """A run that is trained on the cluster, on as many cores as threads, handled like a process."""
 
     def __init__(self, engine: RayEngine, run: Run, threads: int) -> None:
         self.returncode: int | None = None

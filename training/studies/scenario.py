@@ -338,11 +338,7 @@ def write_experiment_episodes(
 ) -> None:
     """One CSV row per scenario, policy, training seed and episode, the bounds last. Raises WriteError.
 
-    Args:
-        settings: the experiment.
-        results: by scenario.
-        path: the file.
-        every_metric: all metrics of the world, or only those that the experiment shows.
+    With `every_metric` all metrics of the world, else only those that the experiment shows.
     """
     first = next(iter(results.values()))
     named = [*settings.metrics, *settings.paired, *settings.ratios]

@@ -45,13 +45,7 @@ class Network(ABC):
         return images
 
     def gradients(self, weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Gradients of u models' mean cross-entropy, each on its own b images, (u, d).
-
-        Args:
-            weights: (u, d).
-            inputs: (u, b, ...), prepared.
-            labels: (u, b).
-        """
+        """Gradients of u models' mean cross-entropy, each on its own b prepared images, (u, d)."""
         leaves = [part.requires_grad_() for part in self._parts(weights)]
         scores = self._scores(leaves, inputs)
         # A sum over models: the gradient of each depends on its own loss only.

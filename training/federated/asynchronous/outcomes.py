@@ -45,10 +45,7 @@ def final_accuracy(training: Training) -> float:
 def summarise_trainings(trainings: Trainings, reference: str, milestones: Sequence[float]) -> dict[str, Any]:
     """Everything that tables show, per seed where it is measured per seed, as JSON can hold it.
 
-    Args:
-        trainings: by method; with the same seeds in the same order.
-        reference: the method that speed-ups are against; may be missing.
-        milestones: accuracies.
+    Methods have the same seeds in the same order; the reference, which speed-ups are against, may be missing.
 
     Returns:
         By method: accuracy, training_slices, staleness and ei, each a list by seed; milestones, a list by
@@ -172,18 +169,10 @@ class Report(NamedTuple):
 
 
 def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, out: Path | None) -> Report:
-    """Train, and write tables and a picture.
+    """Train by some of a scenario's methods (none named: all) with the seeds 0, 1, ...
 
-    Args:
-        path: the scenario.
-        methods: names of some of its methods; all if empty.
-        seeds: how many, 0, 1, ...
-        data: folder of images; None: the digits of the package.
-        out: directory for points.csv, experiment.png and, last, summary.json.
-
-    Raises:
-        ValueError: one line for whatever a user got wrong.
-        WriteError: if a file cannot be written.
+    `data` is a folder of images, else the digits of the package; `out` gets points.csv, experiment.png and,
+    last, summary.json. Raises ValueError: one line for whatever a user got wrong; WriteError.
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}: expected at least 1")

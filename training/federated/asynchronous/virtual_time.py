@@ -51,11 +51,6 @@ class Training:
 class VirtualTime:
     """The world of one seed, the same for every method: data, response times, batches, first model.
 
-    Args:
-        scenario: the experiment.
-        images: training and test images.
-        seed: of everything random.
-
     Attributes:
         holdings: of each participant, the numbers of its images.
         network: the model.
@@ -78,11 +73,7 @@ class VirtualTime:
         self._test_labels = torch.from_numpy(images.test_labels)
 
     def train(self, method: Method, *, until: float | None = None) -> Training:
-        """Train by one method until the scenario's number of updates.
-
-        Args:
-            method: which.
-            until: end early when this accuracy was kept for five rounds.
+        """Train until the scenario's number of updates, or until this accuracy was kept for five rounds.
 
         Raises:
             UpdateError: if parameters do not fit, or training diverges.
@@ -170,15 +161,8 @@ class Responses:
 class Learning:
     """The server of one training, and what its participants compute: everything but the time that it takes.
 
-    Args:
-        world: data, batches and the first model.
-        method: how updates become models.
-        until: the training ends when this accuracy was kept for five models in a row; None: with the
-            scenario's updates.
-
-    Attributes:
-        aggregator: of the method.
-        training: what it has come to.
+    It ends when the accuracy `until` was kept for five models in a row; where that is None, with the
+    scenario's updates. `training` is what it has come to.
     """
 
     def __init__(self, world: VirtualTime, method: Method, until: float | None) -> None:
@@ -244,11 +228,7 @@ class RentedTraining(Learning):
     The simulation of instances asks a `Pace` who trains when; here that is the aggregator itself with what
     the participants compute. So a scheduler is asked about each client as in synchronous applications, an
     update arrives when its instance delivers it, and the next model is what the aggregator makes of it.
-
-    Args:
-        world: data, batches and the first model; its response times do not count.
-        method: how updates become models.
-        until: the training ends when this accuracy was kept for five models in a row.
+    The world's response times do not count.
     """
 
     def __init__(self, world: VirtualTime, method: Method, until: float) -> None:

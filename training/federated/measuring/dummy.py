@@ -214,14 +214,9 @@ def _forget_pages(path: Path) -> None:
 def measure_rounds(
     workload: Workload, rounds: int, repetitions: int, device: str, data_directory: Path | None = None
 ) -> list[list[Round]]:
-    """[repetition][round], each repetition in a fresh process.
+    """[repetition][round], each repetition in a fresh process; the first round is not like the others.
 
-    Args:
-        workload: what each of them does.
-        rounds: rounds of a repetition, at least 2: the first is not like the others.
-        repetitions: processes, one after another.
-        device: cpu or cuda.
-        data_directory: where the data are put and read from, e.g. a mounted bucket; else a temporary one.
+    Data are put into and read from `data_directory`, e.g. a mounted bucket; else a temporary one.
 
     Raises:
         MeasureError: for a directory that cannot be written, and a process that died.

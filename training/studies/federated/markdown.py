@@ -51,14 +51,9 @@ def _compared(
     pair: str,
     differences: Mapping[str, tuple[str, int]],
 ) -> list[str]:
-    """A table of every policy, then one of ours against others.
+    """A table of every policy, then one of ours against others, whose rows are called `pair` of two titles.
 
-    Args:
-        policies: by name.
-        means: by heading: a metric and its places.
-        counts: by heading: a format of the policy's fields.
-        pair: what a row of the second table is called, from two titles.
-        differences: by heading: a metric and its places.
+    By heading, means and differences are a metric and its places, counts a format of the policy's fields.
     """
     rows = [
         [

@@ -152,11 +152,7 @@ def lower_bound_s(problem: Problem, known_s: float) -> float:
     """Seconds that every schedule takes, at most `known_s`.
 
     For each cluster on which the step with most neighbours may run, the shortest finish that cannot be
-    refuted (see `_refuted`), by bisection; the least of these.
-
-    Args:
-        problem: the workflow and its clusters.
-        known_s: the finish of a schedule that is possible.
+    refuted (see `_refuted`), by bisection; the least of these. A schedule of `known_s` is possible.
     """
     may = problem.executors > 0
     neighbours = np.diff(problem.first) + np.bincount(problem.source, minlength=len(may))
