@@ -124,14 +124,12 @@ def test_other_weights_have_no_training_curve(tmp_path: Path) -> None:
 
 
 def test_a_job_is_one_point_where_its_first_execution_began() -> None:
-    starts = first_starts(TIMELINE)
-    assert starts.time.tolist() == [0.0, 4.0, 24.0]
-    assert starts.cluster.tolist() == [0, 1, 1]
-    assert starts.of(Category.GENERAL).time.tolist() == [4.0, 24.0]
+    assert [(job.start, job.cluster) for job in first_starts(TIMELINE)] == [(0.0, 0), (4.0, 1), (24.0, 1)]
+    assert [job.start for job in first_starts(TIMELINE, Category.GENERAL)] == [4.0, 24.0]
 
 
 def test_counts_per_cluster_over_time() -> None:
-    counts = category_counts(first_starts(TIMELINE).of(Category.GENERAL), 2, 24.0)
+    counts = category_counts(first_starts(TIMELINE, Category.GENERAL), 2, 24.0)
     assert counts.shape == (2, BINS)
     assert counts[0].sum() == 0
     assert np.flatnonzero(counts[1]).tolist() == [4, BINS - 1]  # the last moment belongs to the last bin

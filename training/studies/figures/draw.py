@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from envs.simulation.series import Floats, Ints
 from envs.simulation.slices.world import LEAST_COST
 from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Timeline
+from envs.simulation.timeline import Segment, Timeline
 from training.config import UsageError
 from training.evaluation.episodes import find_suite
 from training.studies.cells import axis_label, metric_name, unit_of
@@ -303,47 +303,27 @@ MARK: dict[str, Any] = {"marker": "|", "linestyle": "", "markersize": 5.0, "mark
 BINS = 24  # bins of the angle axis of Figure 5.12
 
 
-@dataclass(frozen=True)
-class Starts:
-    """Start times and clusters: arrays with one entry per job."""
-
-    time: Floats
-    cluster: Ints
-    category: Ints
-
-    def of(self, category: Category) -> Starts:
-        """Select the jobs of one category."""
-        rows = self.category == int(category)
-        return Starts(self.time[rows], self.cluster[rows], self.category[rows])
-
-
-def first_starts(timeline: Timeline) -> Starts:
-    """The first execution of every job in a timeline (a streaming job has many)."""
-    first: dict[int, tuple[float, int, int]] = {}
+def first_starts(timeline: Timeline, *categories: Category) -> list[Segment]:
+    """The first execution of every job of some categories, or of all (a streaming job has many)."""
+    first: dict[int, Segment] = {}
     for segment in sorted(timeline.segments, key=lambda segment: segment.start):
-        first.setdefault(segment.job, (segment.start, segment.cluster, segment.category))
-    rows = list(first.values())
-    return Starts(
-        np.array([row[0] for row in rows], np.float64),
-        np.array([row[1] for row in rows], np.int64),
-        np.array([row[2] for row in rows], np.int64),
-    )
+        first.setdefault(segment.job, segment)
+    return [job for job in first.values() if not categories or job.category in categories]
 
 
 def draw_job_scatter(settings: ExperimentSettings, timelines: Mapping[str, Timeline]) -> Figure:
     """One column per policy; the top row has all jobs, the rows below one category each."""
-    starts = {name: first_starts(timeline) for name, timeline in timelines.items()}
     n_clusters = len(next(iter(timelines.values())).cluster_names)
     drawn, axes = panels(1 + len(CATEGORIES), len(timelines))
-    end = max(float(jobs.time.max(initial=1.0)) for jobs in starts.values())
-    for column, (name, jobs) in enumerate(starts.items()):
+    end = max([1.0, *(job.start for timeline in timelines.values() for job in first_starts(timeline))])
+    for column, (name, timeline) in enumerate(timelines.items()):
         for row, wanted in enumerate([list(CATEGORIES), *([category] for category in CATEGORIES)]):
             axis = axes[row][column]
             for k, category in enumerate(wanted):
-                own = jobs.of(category)
+                own = first_starts(timeline, category)
                 # Categories of one cluster lie side by side, not on top of each other.
-                height = own.cluster + 1 + (k - (len(wanted) - 1) / 2) * 0.2
-                axis.plot(own.time, height, **MARK, color=CATEGORIES[category][1])
+                heights = [job.cluster + 1 + (k - (len(wanted) - 1) / 2) * 0.2 for job in own]
+                axis.plot([job.start for job in own], heights, **MARK, color=CATEGORIES[category][1])
             axis.set_yticks(range(1, n_clusters + 1))
             axis.set_ylim(0.4, n_clusters + 0.6)
             what = "all jobs" if len(wanted) > 1 else CATEGORIES[wanted[0]][0]
@@ -360,11 +340,11 @@ def draw_job_scatter(settings: ExperimentSettings, timelines: Mapping[str, Timel
     return drawn
 
 
-def category_counts(jobs: Starts, n_clusters: int, end: float) -> Ints:
+def category_counts(jobs: Sequence[Segment], n_clusters: int, end: float) -> Ints:
     """(clusters, BINS) jobs begun on each cluster in each of BINS equal stretches of [0, end]."""
     counts = np.zeros((n_clusters, BINS), np.int64)
-    bins = np.minimum((jobs.time / max(end, 1.0) * BINS).astype(np.int64), BINS - 1)
-    np.add.at(counts, (jobs.cluster, bins), 1)
+    for job in jobs:
+        counts[job.cluster, min(int(job.start / max(end, 1.0) * BINS), BINS - 1)] += 1
     return counts
 
 
@@ -373,11 +353,11 @@ def draw_category_counts(settings: ExperimentSettings, timelines: Mapping[str, T
     drawn, axes = panels(len(timelines), len(CATEGORIES), polar=True)
     names = next(iter(timelines.values())).cluster_names
     for row, (policy, timeline) in zip(axes, timelines.items(), strict=True):
-        jobs = first_starts(timeline)
-        end = float(jobs.time.max(initial=0.0))
+        end = max((job.start for job in first_starts(timeline)), default=0.0)
         angles = (np.arange(BINS) + 0.5) * 2.0 * np.pi / BINS
         for axis, (category, (title, _)) in zip(row, CATEGORIES.items(), strict=True):
-            for cluster, counts in enumerate(category_counts(jobs.of(category), len(names), end)):
+            own = first_starts(timeline, category)
+            for cluster, counts in enumerate(category_counts(own, len(names), end)):
                 colour = COLOURS[cluster % len(COLOURS)]
                 radii = np.log10(1.0 + counts)
                 axis.plot(
