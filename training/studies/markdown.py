@@ -8,7 +8,12 @@ from training.evaluation.tables import arrow, number
 from training.studies.bounds import overview_tables
 from training.studies.cells import Summary, difference_cell, metric_name, share_cell, spread_cell, table
 
-SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}
+SCORES = {
+    "none": {},
+    "fsn": {"fsn": "F/S/N"},
+    "abcd": {f"score_{letter}": f"Score-{letter.upper()}" for letter in "abcd"},
+}
+"""By kind: what is published under which name, and its heading."""
 
 
 def fragment(summary: Summary) -> str:
@@ -124,19 +129,14 @@ def closed_table(summary: Summary, scenario: Summary) -> str:
 
 
 def _score_headings(summary: Summary, scenario: Summary) -> list[str]:
-    against = f"against {scenario['titles'][summary['reference']]}"
-    kind = summary["shows"]["scores"]
-    if kind == "fsn":
-        return [f"F/S/N {against}"]
-    return [f"{SCORE_NAMES[letter]} {against}" for letter in "abcd"] if kind == "abcd" else []
+    reference = scenario["titles"][summary["reference"]]
+    return [f"{name} against {reference}" for name in SCORES[summary["shows"]["scores"]].values()]
 
 
 def _score_cells(summary: Summary, against: Summary | None) -> list[str]:
     kind = summary["shows"]["scores"]
-    if kind == "none":
-        return []
-    if against is None:
-        return [""] if kind == "fsn" else [""] * 4
+    if kind == "none" or against is None:
+        return [""] * len(SCORES[kind])
     if kind == "fsn":
         return [_dominance(against["fsn"])]
     if against["scores"] is None:
@@ -154,12 +154,7 @@ def _published_row(summary: Summary, scenario: Summary, name: str) -> list[str]:
     printed = scenario["published"][name]
     cells = [f"*{scenario['titles'][name]}, published*", ""]
     cells += [_printed(printed.get(metric)) for metric in summary["shows"]["metrics"]]
-    kind = summary["shows"]["scores"]
-    if kind == "fsn":
-        cells.append(_printed(printed.get("fsn")))
-    elif kind == "abcd":
-        cells += [_printed(printed.get(f"score_{letter}")) for letter in "abcd"]
-    return cells
+    return cells + [_printed(printed.get(name)) for name in SCORES[summary["shows"]["scores"]]]
 
 
 def _printed(value: float | Sequence[float] | None) -> str:
