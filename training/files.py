@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import tempfile
@@ -59,6 +60,11 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
     writer.writerow(header)
     writer.writerows(rows)
     write_text(path, buffer.getvalue())
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def prepare_directory(path: Path) -> Path:

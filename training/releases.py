@@ -15,14 +15,9 @@ from agents.stored import FORMAT, RELEASED, load_policy_state, policy_file
 from training.checkpoint import write_policy
 from training.config import UsageError
 from training.evaluation.tables import number
-from training.files import prepare_directory, write_text
+from training.files import file_hash, prepare_directory, write_text
 
 MAX_BYTES = 8_000_000
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from yaml import YAMLError
 
 from training.checkpoint import load_state, save_state
 from training.config import UsageError, provenance, to_yaml
-from training.files import prepare_directory, write_csv, write_json, write_text
+from training.files import file_hash, prepare_directory, write_csv, write_json, write_text
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,7 @@ class RunDirectory:
 
     def finish(self, facts: Mapping[str, object]) -> None:
         """Write `done.json`: the facts and the SHA-256 of the policy. Raises WriteError."""
-        digest = hashlib.sha256(self.policy.read_bytes()).hexdigest()
-        write_json(self.done, {**facts, "policy_sha256": digest})
+        write_json(self.done, {**facts, "policy_sha256": file_hash(self.policy)})
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Write the training state atomically."""

@@ -25,10 +25,10 @@ from training.evaluation.playing import (
     default_rules,
     load_checkpoints,
 )
-from training.evaluation.report import record_timelines, verdict_sentence, write_report
-from training.evaluation.runs import Comparison, compare_policies, write_episodes, write_summary
+from training.evaluation.report import record_timelines, report_html, verdict_sentence
+from training.evaluation.runs import Comparison, compare_policies, comparison_summary, write_episodes
 from training.evaluation.tables import console, evaluation_table, paired_table
-from training.files import prepare_directory, write_text
+from training.files import prepare_directory, write_json, write_text
 from training.progress import play_progress
 
 DRAWN = 6  # policies whose first episode is drawn: the reference and the best of the others
@@ -145,9 +145,7 @@ def _run(
 ) -> Measured:
     suite = find_suite(settings.suite, settings.episodes)
     with play_progress() as progress:
-        comparison = compare_policies(
-            player.world(), policies, suite, partial(player.play_all, engine), progress
-        )
+        comparison = compare_policies(player, engine, policies, suite, progress)
     timelines = _first_episode(env, policies, comparison) if draw and len(policies) > 1 else {}
     final = dataclasses.replace(
         settings, policies=[policy.name for policy in policies], episodes=suite.episodes
@@ -175,12 +173,11 @@ def write_comparison(measured: Measured, out: Path, summary: str = "summary.json
     """
     write_text(out / "config.yaml", measured.config_yaml)
     write_episodes(measured.comparison, out / "episodes.csv")
-    write_summary(measured.comparison, out / summary, measured.provenance)
+    write_json(out / summary, comparison_summary(measured.comparison, measured.provenance))
     if len(measured.comparison.runs) > 1:
         facts = {name: value for name, value in measured.provenance.items() if name != "checkpoints"}
-        write_report(
-            measured.comparison, measured.timelines, facts, measured.config_yaml, out / "report.html"
-        )
+        report = report_html(measured.comparison, measured.timelines, facts, measured.config_yaml)
+        write_text(out / "report.html", report)
 
 
 def print_comparison(comparison: Comparison, folder: Path | None = None) -> None:

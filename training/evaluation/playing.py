@@ -22,8 +22,8 @@ from training.checkpoint import load_policy
 from training.config import UsageError
 from training.engine import Engine
 from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
+from training.files import file_hash
 from training.progress import PlayProgress
-from training.releases import file_hash
 
 EPISODES_PER_TASK = 5
 """A number that no number of workers changes: what a network sums up may depend on who is beside it."""
@@ -134,16 +134,6 @@ class SuitePlayer:
             except BaseException:
                 stopped.set()
                 raise
-
-    def play_all(
-        self,
-        engine: Engine | None,
-        policies: Sequence[Policy],
-        suite: Suite,
-        progress: PlayProgress | None = None,
-    ) -> list[list[EpisodeResult]]:
-        """`play` for several policies in the first world."""
-        return self.play(engine, [(0, policy) for policy in policies], suite, progress)
 
     def play_one(
         self, engine: Engine | None, policy: Policy, suite: Suite, progress: Progress | None = None

@@ -16,7 +16,6 @@ from training.evaluation import report_plots
 from training.evaluation.episodes import run_episodes
 from training.evaluation.runs import RANDOMNESS, Comparison, liu_measures
 from training.evaluation.tables import MOST_POLICIES, arrow, bounds, leaders, number, signed, verdict_mark
-from training.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
 
@@ -59,17 +58,6 @@ def report_html(
         verdict="\n".join(_verdict_parts(comparison)),
         sections="\n".join(sections),
     )
-
-
-def write_report(
-    comparison: Comparison,
-    timelines: Mapping[str, Timeline],
-    provenance: Mapping[str, object],
-    config_yaml: str,
-    path: Path,
-) -> None:
-    """Write `report_html` atomically. Raises WriteError."""
-    write_text(path, report_html(comparison, timelines, provenance, config_yaml))
 
 
 def verdict_sentence(comparison: Comparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from agents.policy import Policy
-from envs.simulation.world import BatchWorld, WorldSpec
+from envs.simulation.world import WorldSpec
+from training.engine import Engine
 from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
+from training.evaluation.playing import SuitePlayer
 from training.evaluation.statistics import (
     FloatVector,
     Interval,
@@ -23,11 +25,8 @@ from training.evaluation.statistics import (
     liu_scores,
     summarise,
 )
-from training.files import write_csv, write_json
+from training.files import write_csv
 from training.progress import PlayProgress
-
-PlayAll = Callable[[Sequence[Policy], Suite, PlayProgress | None], Sequence[Sequence[EpisodeResult]]]
-"""Plays a suite with several policies; gives the results of each in the suite's order."""
 
 RANDOMNESS = (
     "value networks act greedily; every other random choice of a policy comes from the episode's own "
@@ -100,15 +99,13 @@ class Comparison:
 
 
 def compare_policies(
-    world: BatchWorld,
+    player: SuitePlayer,
+    engine: Engine | None,
     policies: Sequence[Policy],
     suite: Suite,
-    play: PlayAll,
     progress: PlayProgress | None = None,
 ) -> Comparison:
     """Run every policy on every episode of the suite; the first policy is the reference.
-
-    Latencies are measured in `world`; what `play` does is told to `progress`.
 
     Raises:
         ValueError: for no policy, two of one name, fewer than 2 episodes, or what `run_suite` refuses.
@@ -122,10 +119,12 @@ def compare_policies(
     if suite.episodes < 2:
         raise ValueError(f"an interval needs at least 2 episodes, got episodes={suite.episodes}")
     first = suite.episode_keys()[0]
+    world = player.world()
     latencies = [measure_latency(world, policy, first) for policy in policies]
+    played = player.play(engine, [(0, policy) for policy in policies], suite, progress)
     runs = tuple(
         PolicyRun(name, tuple(results), latency)
-        for name, results, latency in zip(names, play(policies, suite, progress), latencies, strict=True)
+        for name, results, latency in zip(names, played, latencies, strict=True)
     )
     return Comparison(world.spec, suite, suite_hash(world, suite), runs)
 
@@ -209,8 +208,3 @@ def write_episodes(comparison: Comparison, path: Path) -> None:
         for result in run.results
     )
     write_csv(path, header, rows)
-
-
-def write_summary(comparison: Comparison, path: Path, provenance: Mapping[str, object]) -> None:
-    """Write `comparison_summary` as JSON. Raises WriteError."""
-    write_json(path, comparison_summary(comparison, provenance))

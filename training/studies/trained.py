@@ -17,7 +17,7 @@ from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
 from training.engine import RaySettings
-from training.releases import file_hash
+from training.files import file_hash
 from training.run_directory import RunDirectory
 from training.settings import TrainerSettings
 

@@ -53,7 +53,7 @@ def test_threads_share_neither_worlds_nor_policies() -> None:
     assert player.play(None, [(0, wanderer), (1, wanderer), (0, wanderer)], SUITE) == [alone] * 3
     assert player.world(0, copy=2) is not player.world(0)
     with pytest.raises(ValueError, match="chose action"):
-        player.play_all(None, [wanderer, Fixed(N_CLUSTERS)], SUITE)
+        player.play(None, [(0, wanderer), (0, Fixed(N_CLUSTERS))], SUITE)
 
 
 def test_every_episode_is_played_once_and_lanes_are_refilled() -> None:

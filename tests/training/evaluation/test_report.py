@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import re
-from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -30,9 +29,9 @@ from training.evaluation.runs import (
     comparison_summary,
     liu_measures,
     write_episodes,
-    write_summary,
 )
 from training.evaluation.tables import MOST_POLICIES, bounds, number, paired_table, signed
+from training.files import write_json
 from training.progress import PlayProgress
 
 
@@ -67,8 +66,7 @@ NAMES = {"clairvoyant", "wanderer", "zero", "<one>"}
 
 
 def compared(policies: list[Policy], suite: Suite = SUITE, told: PlayProgress | None = None) -> Comparison:
-    play = partial(SuitePlayer([FakeWorld], 4).play_all, None)
-    return compare_policies(FakeWorld(4), policies, suite, play, told)
+    return compare_policies(SuitePlayer([FakeWorld], 4), None, policies, suite, told)
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +200,10 @@ def test_pairs_are_the_same_episodes(comparison: Comparison) -> None:
 
 
 def test_summary_holds_every_number_and_is_json(comparison: Comparison, tmp_path: Path) -> None:
-    write_summary(comparison, tmp_path / "summary.json", {"commit": "abc"})
+    made = comparison_summary(comparison, {"commit": "abc"})
+    write_json(tmp_path / "summary.json", made)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary == comparison_summary(comparison, {"commit": "abc"})
+    assert summary == made
     assert summary["commit"] == "abc"
     assert summary["suite"]["hash"] == comparison.hash
     assert summary["reference"] == "clairvoyant"

@@ -28,8 +28,8 @@ from envs.simulation.streams import episode_sequence
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Progress, Suite, find_suite
 from training.evaluation.statistics import FloatVector, estimate, hierarchical_ratio_interval
+from training.files import file_hash
 from training.progress import PlayProgress
-from training.releases import file_hash
 from training.studies.evaluations import Keeper
 
 METRICS = (
