@@ -17,14 +17,7 @@ from agents.flat_policy import FlatPolicy
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.policy import Policy
 from agents.spot.policy import SpotPolicy
-from agents.stored import (
-    FORMAT,
-    CheckpointError,
-    digest_file,
-    load_policy_state,
-    parsed_state,
-    stored_policy,
-)
+from agents.stored import FORMAT, CheckpointError, digest_file, load_policy_state, parsed_state, stored_policy
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text

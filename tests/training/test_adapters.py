@@ -16,14 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.flat_policy import (
-    CLIP,
-    FlatPolicy,
-    Flattening,
-    ScoreNetwork,
-    n_features,
-    signed_log_features,
-)
+from agents.flat_policy import CLIP, FlatPolicy, Flattening, ScoreNetwork, n_features, signed_log_features
 from agents.library_policy import new_policy
 from agents.rules import make_rule
 from agents.settings import LibrarySettings

@@ -24,12 +24,7 @@ from training.checkpoint import load_policy, save_policy, save_policy_state, sav
 
 SPEC = ToyWorld(1).spec
 WEIGHTS = (1.0, 0.25)
-SMALL = {
-    "lstm_size": 4,
-    "shared_size": 16,
-    "head_size": 8,
-    "hidden_sizes": [16, 8],
-}
+SMALL = {"lstm_size": 4, "shared_size": 16, "head_size": 8, "hidden_sizes": [16, 8]}
 
 
 def fitted_policy(kind: str, spec: WorldSpec = SPEC) -> tuple[ValuePolicy, dict[str, Any]]:

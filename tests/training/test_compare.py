@@ -226,10 +226,7 @@ def test_the_commands_end_to_end(command: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("config=first.yaml", "episodes=3"), "episodes=3 was given with config="),
-    ],
+    ("arguments", "message"), [(("config=first.yaml", "episodes=3"), "episodes=3 was given with config=")]
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
     command: Command, arguments: tuple[str, ...], message: str

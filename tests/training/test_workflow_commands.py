@@ -58,11 +58,7 @@ def test_a_late_plan_says_so(tmp_path: Path) -> None:
     [
         (json.dumps(GIS), ["--planner", "best"], "there is no planner 'best': use greedy, annealing"),
         (json.dumps(GIS), ["--seed", "-1"], "the seed is -1, expected a whole number >= 0"),
-        (
-            json.dumps(changed("files.sums-1.gb", -1)),
-            [],
-            "files.sums-1.gb: input should be greater",
-        ),
+        (json.dumps(changed("files.sums-1.gb", -1)), [], "files.sums-1.gb: input should be greater"),
         ("- 1", [], "the whole: input should be an object, got [1]"),
     ],
 )

@@ -155,9 +155,7 @@ class Player:
         best = best_seed(result, name)
         trained, facts = agents[name][best], result.policies[name].checkpoints[best]
         return Base(
-            trained.identity,
-            {"policy": name, **facts},
-            lambda world: trained.load(world.spec, self.device),
+            trained.identity, {"policy": name, **facts}, lambda world: trained.load(world.spec, self.device)
         )
 
     def _check_metrics(self, spec: WorldSpec) -> None:

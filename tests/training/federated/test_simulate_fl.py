@@ -25,10 +25,7 @@ from tests.training.federated.commands import (
     table,
     two_clients,
 )
-from training.federated.multi_fedls_tables import (
-    multi_fedls_tables,
-    read_scenario,
-)
+from training.federated.multi_fedls_tables import multi_fedls_tables, read_scenario
 
 
 def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) -> None:

@@ -210,10 +210,7 @@ def test_trainings_of_very_different_length_share_an_axis(tmp_path: Path, longes
     assert [axis.get_xscale() for axis in drawn.axes] == ["linear", scale]
 
 
-@pytest.mark.parametrize(
-    ("episodes", "size"),
-    [([10, 30], 4), ([10, 20], 5)],
-)
+@pytest.mark.parametrize(("episodes", "size"), [([10, 30], 4), ([10, 20], 5)])
 def test_curves_that_do_not_match_are_refused(tmp_path: Path, episodes: list[int], size: int) -> None:
     runs = [run(tmp_path / "a", [10, 20], [5, 4]), run(tmp_path / "b", episodes, [7, 6], size)]
     with pytest.raises(UsageError, match="do not match"):

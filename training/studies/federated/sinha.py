@@ -266,11 +266,7 @@ def make_zones(study: Study) -> dict[str, Any]:
 DATA_SET = "fed-isic2019"
 STATES, COSTS = "figure_4", "figure_5"
 DPI = 80
-TITLES = {
-    "spot": "Sync FL on spot instances",
-    "fed_cost_aware": "FedCostAware",
-    "ours": "Spotweave",
-}
+TITLES = {"spot": "Sync FL on spot instances", "fed_cost_aware": "FedCostAware", "ours": "Spotweave"}
 
 
 def outcomes(study: Study) -> dict[str, Outcome]:

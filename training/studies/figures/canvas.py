@@ -16,17 +16,7 @@ from envs.simulation.series import Floats
 from training.files import write_bytes
 
 # Okabe and Ito (2008), which colour-blind readers can tell apart; the last two are Tol's wine and olive.
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#882255",
-    "#999933",
-)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933")
 REFERENCE_COLOUR = "#6B6B6B"
 DPI = 150
 LEGEND_COLUMN = 1.7  # inches that an entry of the legend takes
@@ -49,10 +39,7 @@ def panels(rows: int, columns: int, polar: bool = False) -> tuple[Figure, list[l
 def colours(names: Sequence[str], reference: str) -> dict[str, str]:
     """One colour per policy; the reference is grey."""
     others = [name for name in names if name != reference]
-    return {
-        **{name: COLOURS[k % len(COLOURS)] for k, name in enumerate(others)},
-        reference: REFERENCE_COLOUR,
-    }
+    return {**{name: COLOURS[k % len(COLOURS)] for k, name in enumerate(others)}, reference: REFERENCE_COLOUR}
 
 
 def draw_band(axis: Axes, x: Floats, table: Floats, colour: str, text: str) -> None:
