@@ -6,6 +6,8 @@ lower bound on the best possible. `unhindered_score` is an upper bound.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from agents.policy import Policy
@@ -18,6 +20,7 @@ from training.evaluation.episodes import EpisodeResult, finished_metrics, policy
 NAME = "clairvoyant"
 
 
+@dataclass(frozen=True)
 class ClairvoyantPlanner:
     """Plays episodes with knowledge of their future.
 
@@ -25,19 +28,15 @@ class ClairvoyantPlanner:
     copy of the world with the same future, lets the base policy go on until the jobs of the near future
     have ended, and takes the cluster whose copy came to the highest return. (A rollout algorithm on the
     true future: Bertsekas, Tsitsiklis and Wu 1997.) The base policy must decide by what it sees alone.
-
-    Args:
-        world: a world with `lanes_needed` lanes.
-        base: the policy that copies follow.
-        further: jobs that still arrive in a copy after the decision.
     """
 
-    def __init__(self, world: BatchWorld, base: Policy, further: int = 60) -> None:
-        if further < 0:
-            raise ValueError(f"further arrivals must be >= 0, got {further}")
-        self.world = world
-        self.base = base
-        self.further = further
+    world: BatchWorld  # with `lanes_needed` lanes
+    base: Policy  # which copies follow
+    further: int  # jobs that still arrive in a copy after the decision
+
+    def __post_init__(self) -> None:
+        if self.further < 0:
+            raise ValueError(f"further arrivals must be >= 0, got {self.further}")
 
     @staticmethod
     def lanes_needed(n_clusters: int) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -37,18 +38,13 @@ class Part(NamedTuple):
     keys: tuple[EpisodeKey, ...]
 
 
+@dataclass(eq=False)
 class SuitePlayer:
-    """Plays episodes in worlds that are made where they are played; it can be pickled.
+    """Plays episodes in worlds that are made where they are played; it can be pickled."""
 
-    Args:
-        builds: each makes a world of so many lanes.
-        lanes: episodes played at the same time in this process; no result depends on it.
-    """
-
-    def __init__(self, builds: Sequence[Callable[[int], BatchWorld]], lanes: int) -> None:
-        self.builds = builds
-        self.lanes = lanes
-        self._worlds: dict[tuple[int, int, int], BatchWorld] = {}
+    builds: Sequence[Callable[[int], BatchWorld]]  # each makes a world of so many lanes
+    lanes: int  # episodes played at the same time in this process; no result depends on it
+    _worlds: dict[tuple[int, int, int], BatchWorld] = field(default_factory=dict, init=False)
 
     def __getstate__(self) -> dict[str, object]:
         return {"builds": self.builds, "lanes": self.lanes, "_worlds": {}}

@@ -315,10 +315,10 @@ def a_work(steps: int, rate: float = 0.5) -> tuple[Network, LocalWork]:
         generator.random((20, *MNIST), dtype=np.float32),
         generator.integers(0, 10, 20),
         [np.arange(10), np.arange(10, 20)],
+        np.random.SeedSequence(0).spawn(2),
         batch_size=3,
         steps=steps,
         rate=rate,
-        seeds=np.random.SeedSequence(0).spawn(2),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -156,45 +157,31 @@ class Job(NamedTuple):
     scale: float  # factor of the gradient that it sends, if it sends one
 
 
+@dataclass(eq=False)
 class LocalWork:
-    """All participants' data and how they compute.
+    """All participants' data and how they compute."""
 
-    Args:
-        network: the model.
-        images: (n, channels, height, width).
-        labels: (n,), as the participants have them.
-        holdings: of each participant, the numbers of its images.
-        batch_size: b.
-        steps: K; a gradient is that of one batch, whatever K is.
-        rate: gamma of the local steps.
-        seeds: one sequence per participant, of its batches.
-    """
+    network: Network  # the model
+    images: InitVar[NDArray[np.float32]]  # (n, channels, height, width)
+    labels: InitVar[Ints]  # (n,), as the participants have them
+    holdings: Sequence[Ints]  # of each participant, the numbers of its images
+    seeds: InitVar[Sequence[np.random.SeedSequence]]  # one per participant, of its batches
+    _: KW_ONLY
+    batch_size: int  # b
+    steps: int  # K; a gradient is that of one batch, whatever K is
+    rate: float  # gamma of the local steps
 
-    def __init__(
-        self,
-        network: Network,
-        images: NDArray[np.float32],
-        labels: Ints,
-        holdings: Sequence[Ints],
-        *,
-        batch_size: int,
-        steps: int,
-        rate: float,
-        seeds: Sequence[np.random.SeedSequence],
+    def __post_init__(
+        self, images: NDArray[np.float32], labels: Ints, seeds: Sequence[np.random.SeedSequence]
     ) -> None:
-        self._network = network
-        self._inputs = network.prepared(torch.from_numpy(images))
+        self._inputs = self.network.prepared(torch.from_numpy(images))
         self._labels = torch.from_numpy(labels)
-        self._holdings = holdings
-        self._batch_size = batch_size
-        self._steps = steps
-        self._rate = rate
         self._generators = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
 
     def job(self, participant: int, base: NDArray[np.float32], uploads: Uploads, scale: float) -> Job:
         """The participant's next update: its j-th one has the same batches whatever the method."""
-        holding = self._holdings[participant]
-        shape = (self._steps, self._batch_size)
+        holding = self.holdings[participant]
+        shape = (self.steps, self.batch_size)
         drawn = holding[self._generators[participant].integers(len(holding), size=shape)]
         return Job(participant, base, drawn[:1] if uploads == "gradient" else drawn, scale)
 
@@ -205,8 +192,8 @@ class LocalWork:
         bases = weights.clone()
         for k in range(batches.shape[1]):
             chosen = batches[:, k]
-            gradients = self._network.gradients(weights, self._inputs[chosen], self._labels[chosen])
+            gradients = self.network.gradients(weights, self._inputs[chosen], self._labels[chosen])
             if uploads == "gradient":
                 return (gradients * torch.tensor([[job.scale] for job in jobs])).numpy()
-            weights.sub_(gradients, alpha=self._rate)
+            weights.sub_(gradients, alpha=self.rate)
         return (weights if uploads == "model" else weights.sub_(bases)).numpy()

@@ -124,10 +124,10 @@ class VirtualTime:
             self._images.training,
             self._labels,
             self.holdings,
+            self._streams.sequence("batches").spawn(self._scenario.participants),
             batch_size=self._scenario.batch_size,
             steps=self._scenario.local_steps,
             rate=self._scenario.local_rate,
-            seeds=self._streams.sequence("batches").spawn(self._scenario.participants),
         )
 
     def responses(self) -> list[Responses]:
