@@ -24,6 +24,7 @@ from envs.federated_data.rounds_scenarios import (
 )
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import RoundScheduler
+from envs.simulation.federations.rounds.deployment import Deployment
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from training.federated.rounds_results import write_results
@@ -188,14 +189,13 @@ def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Out
     application = scenario.unchecked if calm else scenario.deployment.application
     if name == "fed_cost_aware":
         return play(application, FedCostAware(), seed)
-    policy = MultiFedLS(
-        scenario.deployment,
-        alpha=scenario.alpha,
-        placement=scenario.placement,
-        name=name,
-        **MULTI_FEDLS_POLICIES[name],
-    )
-    return play(application, policy, seed)
+    return play(application, multi_fedls(scenario, scenario.deployment, name), seed)
+
+
+def multi_fedls(scenario: MultiFedlsScenario, deployment: Deployment, name: str) -> MultiFedLS:
+    """One of MULTI_FEDLS_POLICIES, for a scenario as it is deployed."""
+    options = MULTI_FEDLS_POLICIES[name]
+    return MultiFedLS(deployment, alpha=scenario.alpha, placement=scenario.placement, name=name, **options)
 
 
 def _savings_percent(outcome: Outcome, reference: Outcome) -> float:

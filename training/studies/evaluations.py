@@ -121,22 +121,21 @@ class EvaluationCache(Keeper):
         progress: Progress | None = None,
     ) -> Played:
         """As `play`, but each episode is kept by itself: what takes long goes on after it was killed."""
+        names = world.spec.metrics
+
+        def keep(key: EpisodeKey) -> dict[str, Any]:
+            facts = {"world": world_facts, "episode": world.fingerprint(key), "policy": identity}
+            return self.keep(facts, lambda: _columns(names, [play(key)]))
+
         kept = []
         if progress is not None:
             progress(0, suite.episodes)
-        for number, key in enumerate(suite.episode_keys()):
-            facts = {"world": world_facts, "episode": world.fingerprint(key), "policy": identity}
-            kept.append(self.keep(facts, partial(_played_one, world.spec.metrics, play, key)))
+        for key in suite.episode_keys():
+            kept.append(keep(key))
             if progress is not None:
-                progress(number + 1, suite.episodes)
-        metrics = {name: [one["metrics"][name][0] for one in kept] for name in world.spec.metrics}
+                progress(len(kept), suite.episodes)
+        metrics = {name: [one["metrics"][name][0] for one in kept] for name in names}
         return Played(metrics, [one["decisions"][0] for one in kept])
-
-
-def _played_one(
-    names: Sequence[str], play: Callable[[EpisodeKey], EpisodeResult], key: EpisodeKey
-) -> dict[str, Any]:
-    return _columns(names, [play(key)])
 
 
 def _columns(names: Sequence[str], results: Sequence[EpisodeResult]) -> dict[str, Any]:

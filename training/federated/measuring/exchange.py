@@ -71,7 +71,7 @@ class Exchanges:
 
     # [4] seconds of each message, in the order of `Sizes`. A message that is sent is timed until its arrival
     # is known here, so a round trip's latency is in it once
-    messages: tuple[Times, Times, Times, Times]
+    messages: tuple[Times, ...]
     rounds: Times  # seconds of all four
     first_round_s: float  # seconds of the first round, which opens the connection's window; not in the others
 
@@ -117,8 +117,8 @@ def measure_exchanges(
     except OSError as error:
         raise MeasureError(f"lost {where}: {error.strerror or error}") from error
     first, *later = rounds
-    each = [Times.of(times) for times in zip(*later, strict=True)]
-    return Exchanges((each[0], each[1], each[2], each[3]), Times.of([sum(one) for one in later]), sum(first))
+    each = tuple(Times.of(times) for times in zip(*later, strict=True))
+    return Exchanges(each, Times.of([sum(one) for one in later]), sum(first))
 
 
 def _exchange(link: Link, size_out: int, size_in: int) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from envs.simulation.federations.rounds.application import Application
 from training.config import UsageError
 from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables, read_scenario
 from training.federated.plan_fl import counted
-from training.federated.simulate_fl import MULTI_FEDLS_POLICIES, REFERENCE
+from training.federated.simulate_fl import REFERENCE, multi_fedls
 from training.progress import clock
 from training.studies.evaluations import ROOT
 from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
@@ -176,13 +176,7 @@ def contestants(scenario: MultiFedlsScenario, revocation_mean_s: float, study: S
     )
 
     def made(name: str, _: Application) -> MultiFedLS:
-        return MultiFedLS(
-            deployment,
-            alpha=scenario.alpha,
-            placement=scenario.placement,
-            name=name,
-            **MULTI_FEDLS_POLICIES[name],
-        )
+        return multi_fedls(scenario, deployment, name)
 
     # What is never revoked keeps no checkpoints, as in the thesis.
     rows = [

@@ -257,14 +257,9 @@ class Study:
         self, section: str, case: str, contestants: Sequence[Contestant], suite: Suite
     ) -> dict[str, Episodes]:
         """Every contestant's episodes by name, from what is kept or played now."""
-        return {one.name: self._play(section, case, one, suite) for one in contestants}
-
-    def _play(self, section: str, case: str, one: Contestant, suite: Suite) -> Episodes:
-        told = partial(self.progress, f"{section}, {case}: {one.title}")
-        identity = {
-            "section": section,
-            "case": case,
-            "policy": one.identity,
-            "suite": [suite.split, suite.seed, suite.episodes],
-        }
-        return self.keeper.keep(identity, lambda: dict(one.play(suite, told)))
+        about = {"section": section, "case": case, "suite": [suite.split, suite.seed, suite.episodes]}
+        played = {}
+        for one in contestants:
+            play = partial(one.play, suite, partial(self.progress, f"{section}, {case}: {one.title}"))
+            played[one.name] = self.keeper.keep({**about, "policy": one.identity}, play)
+        return played
