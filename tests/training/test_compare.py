@@ -225,12 +225,7 @@ def test_the_commands_end_to_end(command: Command, tmp_path: Path) -> None:
     assert (tmp_path / "one/episodes.csv").read_text().splitlines() == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [(("config=first.yaml", "episodes=3"), "episodes=3 was given with config=")]
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    command: Command, arguments: tuple[str, ...], message: str
-) -> None:
-    told = replace(command, name="compare")(*arguments)
-    assert message in told.mistake
+def test_a_mistake_is_one_line_and_exit_code_2(command: Command) -> None:
+    told = replace(command, name="compare")("config=first.yaml", "episodes=3")
+    assert "episodes=3 was given with config=" in told.mistake
     assert told.out == ""
