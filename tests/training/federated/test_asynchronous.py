@@ -83,7 +83,7 @@ def test_a_synchronous_round_lasts_as_long_as_its_slowest_response(images: Image
     responses = world.responses()
     expected, now = [], 0.0
     for _ in range(3):
-        now += max(response.next_slices() for response in responses)
+        now += max(next(response) for response in responses)
         expected.append(now)
     points = world.train(SYN).points
     assert [point.time_slices for point in points] == pytest.approx(expected)
@@ -97,7 +97,7 @@ def test_asynchronous_rounds_end_with_every_fifth_response(images: Images) -> No
     for response in world.responses():
         now = 0.0
         while now < 200:
-            now += response.next_slices()
+            now += next(response)
             ends.append(now)
     ends.sort()
     points = world.train(ASYN).points
@@ -106,7 +106,7 @@ def test_asynchronous_rounds_end_with_every_fifth_response(images: Images) -> No
 
 def test_responses_have_their_expectation_and_take_half_of_it_at_least(images: Images) -> None:
     response = VirtualTime(a_scenario(), images, 0).responses()[9]
-    drawn = np.array([response.next_slices() for _ in range(4000)])
+    drawn = np.array([next(response) for _ in range(4000)])
     # Half of 20 exponentially distributed: standard error of the mean 10 / sqrt(4000) = 0.16.
     assert drawn.mean() == pytest.approx(20, abs=0.8)
     assert drawn.min() >= 10

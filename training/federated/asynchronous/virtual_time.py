@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class VirtualTime:
             UpdateError: if parameters do not fit, or training diverges.
         """
         torch.set_num_threads(1)
-        return _Run(self, Learning(self, method, until), method.coordination_slices).go()
+        return _play(Learning(self, method, until), self.responses(), method.coordination_slices)
 
     def aggregator(self, method: Method) -> Aggregator[Any]:
         """The aggregator of a method, with the first model. Raises UpdateError if parameters do not fit."""
@@ -130,11 +131,11 @@ class VirtualTime:
             rate=self._scenario.local_rate,
         )
 
-    def responses(self) -> list[Responses]:
-        """The response times of each participant, from the first."""
+    def responses(self) -> list[Iterator[float]]:
+        """The response times of each participant in slices, from the first."""
         means = self._scenario.expected_slices(self._streams.generator("response_times"))
         seeds = self._streams.sequence("response_times").spawn(len(means))
-        return [Responses(float(mean), seed) for mean, seed in zip(means, seeds, strict=True)]
+        return [_responses(float(mean), seed) for mean, seed in zip(means, seeds, strict=True)]
 
     @property
     def updates(self) -> int:
@@ -142,20 +143,15 @@ class VirtualTime:
         return self._scenario.updates
 
 
-class Responses:
-    """Response times of one participant: half its expectation, plus an exponential half.
+def _responses(mean_slices: float, seed: np.random.SeedSequence) -> Iterator[float]:
+    """Response times of one participant, in slices: half its expectation, plus an exponential half.
 
     The thesis prints expectations at most; a shifted exponential is the usual model of computing times in
     clusters (Lee et al. 2018, "Speeding up distributed machine learning using codes", section III).
     """
-
-    def __init__(self, mean_slices: float, seed: np.random.SeedSequence) -> None:
-        self._mean = mean_slices
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def next_slices(self) -> float:
-        """Duration of the next response in slices."""
-        return self._mean * (FIXED_SHARE + (1 - FIXED_SHARE) * float(self._generator.exponential()))
+    generator = np.random.Generator(np.random.PCG64(seed))
+    while True:
+        yield mean_slices * (FIXED_SHARE + (1 - FIXED_SHARE) * float(generator.exponential()))
 
 
 class Learning:
@@ -266,51 +262,39 @@ class RentedTraining(Learning):
         ]
 
 
-class _Run:
-    def __init__(self, world: VirtualTime, learning: Learning, coordination_slices: float) -> None:
-        self._learning = learning
-        self._coordination = coordination_slices
-        self._coordinating = False
-        self._responses = world.responses()
-        # (time, order of creation, participant, version): the order settles what happens at the same time.
-        self._events: list[tuple[float, int, int, int]] = []
-        self._created = 0
-        self._idle = set(range(len(self._responses)))
+def _play(learning: Learning, responses: Sequence[Iterator[float]], coordination_slices: float) -> Training:
+    # (time, order of creation, participant, version): the order settles what happens at the same time.
+    events: list[tuple[float, int, int, int]] = []
+    created = count()
+    idle = set(range(len(responses)))
+    coordinating = False
 
-    def go(self) -> Training:
-        self._invite(0.0)
-        while not self._learning.ended:
-            if not self._events:
-                raise UsageError(
-                    "nobody computes and no model can be made: more updates per round than possible"
-                )
-            now, _, participant, version = heapq.heappop(self._events)
-            if participant == COORDINATED:
-                self._coordinating = False
-                self._learning.advance(now)
-            else:
-                self._learning.deliver(participant, version)
-                self._idle.add(participant)
-            self._advance_when_ready(now)
-            self._invite(now)
-        return self._learning.training
+    def invite(now: float) -> None:
+        for participant, version, _ in learning.invite(sorted(idle)):
+            idle.discard(participant)
+            due = now + next(responses[participant])
+            heapq.heappush(events, (due, next(created), participant, version))
 
-    def _invite(self, now: float) -> None:
-        for participant, version, _ in self._learning.invite(sorted(self._idle)):
-            self._idle.discard(participant)
-            self._event(now + self._responses[participant].next_slices(), participant, version)
-
-    def _advance_when_ready(self, now: float) -> None:
-        if self._coordination == 0:
-            while self._learning.advance(now):
+    invite(0.0)
+    while not learning.ended:
+        if not events:
+            raise UsageError("nobody computes and no model can be made: more updates per round than possible")
+        now, _, participant, version = heapq.heappop(events)
+        if participant == COORDINATED:
+            coordinating = False
+            learning.advance(now)
+        else:
+            learning.deliver(participant, version)
+            idle.add(participant)
+        if coordination_slices == 0:
+            while learning.advance(now):
                 pass
-        elif not self._coordinating and self._learning.aggregator.ready():
-            self._coordinating = True
-            self._event(now + self._coordination, COORDINATED, self._learning.aggregator.version)
-
-    def _event(self, time_slices: float, participant: int, version: int) -> None:
-        heapq.heappush(self._events, (time_slices, self._created, participant, version))
-        self._created += 1
+        elif not coordinating and learning.aggregator.ready():
+            coordinating = True
+            confirmed = now + coordination_slices
+            heapq.heappush(events, (confirmed, next(created), COORDINATED, learning.aggregator.version))
+        invite(now)
+    return learning.training
 
 
 MILESTONE_ROUNDS = 5
