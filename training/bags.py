@@ -222,11 +222,10 @@ def policy_named(name: str, source: OnePlan) -> Policy:
 
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
-COLOURS = {"spot": "#56B4E9", "on-demand": "#E69F00", "burstable, baseline mode": "#009E73"}
-TASKS = {
-    "spot": "task on spot",
-    "on-demand": "task on demand",
-    "burstable, baseline mode": "task on a burstable VM",
+KINDS = {
+    "spot": ("#56B4E9", "task on spot"),
+    "on-demand": ("#E69F00", "task on demand"),
+    "burstable, baseline mode": ("#009E73", "task on a burstable VM"),
 }
 STATES = {VmState.STARTING: "#BBBBBB", VmState.IDLE: "#EEEEEE"}
 HIBERNATED, HATCH = "#D55E00", "////"
@@ -265,7 +264,7 @@ def plan_figure(plan: Plan, title: str) -> Figure:
     )
     kinds = {_kind(planned.vm) for planned in plan.vms}
     marks: list[Patch | Line2D] = [
-        Patch(color=COLOURS[kind], label=kind) for kind in COLOURS if kind in kinds
+        Patch(color=colour, label=kind) for kind, (colour, _) in KINDS.items() if kind in kinds
     ]
     marks += [
         Line2D([], [], color="black", linewidth=1, linestyle=style, label=text)
@@ -330,7 +329,7 @@ def _draw_task(axis: Axes, vm: Vm, row: float, times: tuple[float, float], name:
         duration_s,
         left=start_s,
         height=BAR_HEIGHT,
-        color=COLOURS[_kind(vm)],
+        color=KINDS[_kind(vm)][0],
         edgecolor="white",
         linewidth=0.6,
     )
@@ -359,7 +358,7 @@ def _marks(outcome: Outcome) -> list[Patch | Line2D]:
     kinds = {_kind(outcome.vms[span.vm]) for span in outcome.tasks}
     seen = {span.state for spans in outcome.states for span in spans}
     marks: list[Patch | Line2D] = [
-        Patch(color=COLOURS[kind], label=task) for kind, task in TASKS.items() if kind in kinds
+        Patch(color=colour, label=task) for kind, (colour, task) in KINDS.items() if kind in kinds
     ]
     marks += [
         Patch(color=colour, label=f"{state}, billed") for state, colour in STATES.items() if state in seen

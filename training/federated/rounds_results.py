@@ -17,19 +17,12 @@ from training.files import write_csv, write_json
 from training.studies.figures.canvas import COLOURS, legend, save, single
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
-STATE_COLOURS = {
-    State.TRAINING: "#0072B2",
-    State.SPIN_UP: "#E69F00",
-    State.IDLE: "#D55E00",
-    State.OFF: "#A8DDB5",
-    State.GONE: "#EEEEEE",
-}
-STATE_NAMES = {
-    State.TRAINING: "training",
-    State.SPIN_UP: "spin-up",
-    State.IDLE: "idle",
-    State.OFF: "off (saved)",
-    State.GONE: "left",
+STATES = {
+    State.TRAINING: ("#0072B2", "training"),
+    State.SPIN_UP: ("#E69F00", "spin-up"),
+    State.IDLE: ("#D55E00", "idle"),
+    State.OFF: ("#A8DDB5", "off (saved)"),
+    State.GONE: ("#EEEEEE", "left"),
 }
 CLIENT_COLOURS = COLOURS[:7]
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -49,7 +42,7 @@ def states_figure(outcome: Outcome) -> Figure:
     first = len(rows) - len(outcome.spans)
     figure, axis = single(10, 1.2 + 0.42 * len(rows))
     for row, spans in enumerate(rows):
-        for state, colour in STATE_COLOURS.items():
+        for state, (colour, _) in STATES.items():
             pieces = [
                 (span.start_s / MINUTE_S, (span.end_s - span.start_s) / MINUTE_S)
                 for span in spans
@@ -67,8 +60,8 @@ def states_figure(outcome: Outcome) -> Figure:
     axis.set_xlabel("time (minutes)")
     axis.set_title(f"{outcome.application.name}, {outcome.policy}: client states", fontsize=10)
     shown = {span.state for spans in rows for span in spans}
-    marks = [Patch(color=STATE_COLOURS[s], label=STATE_NAMES[s]) for s in STATE_COLOURS if s in shown]
-    legend(figure, len(STATE_COLOURS), handles=marks)
+    marks = [Patch(color=colour, label=name) for state, (colour, name) in STATES.items() if state in shown]
+    legend(figure, len(STATES), handles=marks)
     return figure
 
 
