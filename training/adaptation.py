@@ -51,9 +51,7 @@ def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dic
 def start_of(run: RunDirectory, checkpoint: str | None, world: str) -> dict[str, Any] | None:
     """The state of the policy that a run in a world starts from, kept in the run; None for one from scratch.
 
-    Raises:
-        CheckpointError: if it cannot be read.
-        WriteError: if it cannot be kept.
+    Raises CheckpointError, WriteError.
     """
     if checkpoint is None:
         return None

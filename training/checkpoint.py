@@ -105,11 +105,8 @@ def load_policy(
 ) -> Policy:
     """The greedy policy of a checkpoint, ready for a world.
 
-    Args:
-        path: the file, or a run directory that holds policy.pt.
-        spec: the world it shall act in.
-        weights: (K,) other scalarisation weights than those trained with.
-        device: where it computes.
+    It is that of a file, or of a run directory that holds policy.pt; `weights` are other ones, (K,), than it
+    was trained with.
 
     Raises:
         CheckpointError: if it cannot be read (see `load_policy_state`), or was trained for another

@@ -100,15 +100,10 @@ def register_world(name: str) -> None:
 
 
 def compose(config_name: str, words: Sequence[str], *, worlds: bool = True) -> DictConfig:
-    """What Hydra makes of a command's words.
+    """What Hydra makes of a command's words; `env=NAME` and `experiment=NAME` have a `+` or none.
 
-    Args:
-        config_name: the command.
-        words: KEY=VALUE; `env=NAME` and `experiment=NAME` with or without `+`.
-        worlds: False: without `env.KEY=VALUE`, and with nothing but its name in `env`.
-
-    Raises:
-        HydraException, OmegaConfBaseException: of many lines.
+    Without `worlds`, `env.KEY=VALUE` is left out, and `env` has nothing but its name. Raises HydraException
+    and OmegaConfBaseException of many lines.
     """
     register_schemas()
     words = _added(words)

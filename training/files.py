@@ -44,12 +44,7 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write an indented JSON file atomically.
-
-    Raises:
-        WriteError: if it cannot be written.
-        ValueError: if it holds NaN or infinity, which JSON does not know.
-    """
+    """Write an indented JSON file atomically. Raises WriteError, and ValueError for NaN or infinity."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 

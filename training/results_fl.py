@@ -113,11 +113,7 @@ def page_of(path: Path, folder: Path) -> Page:
 
 
 def measure(name: str, study: Study, out: Path) -> bool:
-    """Make one section and store it, unless it is stored; whether it was made.
-
-    Raises:
-        WriteError, CheckpointError, UsageError: one line each.
-    """
+    """Make one section and store it, unless it is stored; whether it was made."""
     section = SECTIONS[name]
     folder = prepare_directory(out / section.page)
     page = page_of(DOCS / f"{section.page}.md", folder)

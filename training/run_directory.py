@@ -63,9 +63,7 @@ class RunDirectory:
     def create(cls, out: str | None, env: str, agent: str, seed: int, config: dict[str, Any]) -> RunDirectory:
         """A fresh directory with its configuration, at `out` or under runs/.
 
-        Raises:
-            UsageError: if `out` already holds a run.
-            WriteError: if it cannot be written.
+        Raises UsageError if `out` already holds a run, WriteError.
         """
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         path = Path(out) if out else Path("runs") / env / f"{agent}-seed{seed}-{stamp}"

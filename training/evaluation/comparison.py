@@ -107,18 +107,11 @@ def measure(
     own: Sequence[Policy] = (),
     draw: bool = True,
 ) -> Measured:
-    """Build the world, load the policies and run them all.
+    """Build the world of the resolved group `env`, load the policies and run them all.
 
-    Args:
-        env: the resolved group: name and world.
-        settings: what to measure.
-        engine: where; None: in this process.
-        rules: rules that join the checkpoints if `settings.policies` is None; None: those of the environment.
-        own: policies that are no files; they come first.
-        draw: whether the suite's first episode is played again for the report's pictures.
-
-    Raises:
-        UsageError, CheckpointError, WorldError, ValueError: one line each.
+    The rules, or those of the environment, join the checkpoints if `settings.policies` is None; `own`
+    policies, which are no files, come first. To `draw` the report's pictures, the suite's first episode is
+    played again. Raises UsageError, CheckpointError, WorldError, ValueError: one line each.
     """
     if settings.lanes < 1:
         raise UsageError(f"lanes is {settings.lanes}: expected at least 1")

@@ -232,10 +232,8 @@ def hierarchical_interval(values: ArrayLike) -> Interval:
 
     Every training seed meets the same episodes, so both are resampled, independently of each other
     (Owen 2007, "The pigeonhole bootstrap"). Resampling episodes within each seed would treat the weather
-    that all seeds share as if it were drawn again for each.
-
-    Args:
-        values: (seeds, episodes), for example paired differences.
+    that all seeds share as if it were drawn again for each. Values, (seeds, episodes), are for example paired
+    differences.
 
     Raises:
         ValueError: for fewer than 2 seeds or episodes, or values that are not finite.

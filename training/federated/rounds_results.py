@@ -100,11 +100,7 @@ def write_results(
 ) -> list[Path]:
     """Write states.csv, bills.csv, costs.csv, the pictures of each policy, and summary.json last.
 
-    Returns:
-        The files.
-
-    Raises:
-        WriteError: if one cannot be written.
+    Returns the files. Raises WriteError.
     """
     written = []
     for name, header, rows_of in (

@@ -58,11 +58,7 @@ def stored_body(folder: Path, name: str) -> str:
 def store_results(results: Path, folder: Path, names: list[str]) -> list[str]:
     """Copy summaries, shown episodes and pictures of measured experiments next to the page.
 
-    Returns:
-        The names of those that were found.
-
-    Raises:
-        UsageError: if a result is incomplete.
+    Returns the names of those that were found. Raises UsageError if a result is incomplete.
     """
     found = [name for name in names if (results / name / "summary.json").is_file()]
     prepare_directory(folder)

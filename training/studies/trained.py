@@ -87,12 +87,7 @@ class Trained:
 
 
 def find_trained(name: str, source: str | list[str] | WeightedRuns, trainings: str) -> list[Trained]:
-    """Every trained policy of an agent, seeds in order.
-
-    Raises:
-        NotTrainedError: if nothing matches.
-        UsageError: if a run that matches is not finished.
-    """
+    """Every trained policy of an agent, seeds in order. Raises as `find_policies`."""
     if isinstance(source, WeightedRuns):
         weights = tuple(source.weights)
         return [Trained(path, weights) for path in find_policies(name, source.runs, trainings)]

@@ -90,10 +90,8 @@ class Mlp(Network):
 class Cnn(Network):
     """Two convolutions (8 and 16 channels, 5 x 5, stride 2) and a hidden layer of 200.
 
-    The last layer has 200 x 10 weights, as the thesis's (Figure 6.5).
-
-    Args:
-        image: (channels, height, width), 28 x 28 or 32 x 32.
+    The last layer has 200 x 10 weights, as the thesis's (Figure 6.5). Images, (channels, height, width), have
+    28 x 28 or 32 x 32 pixels.
     """
 
     SIDE, STRIDE, CHANNELS, HIDDEN = 5, 2, (8, 16), 200
