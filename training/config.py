@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from functools import cache
 from importlib.metadata import version
@@ -441,16 +441,16 @@ def world_config(values: Mapping[str, Any]) -> Any:
 def provenance() -> dict[str, str]:
     """Version and commit that a result is stored with; commit is "unknown" outside a git checkout."""
     root = Path(__file__).resolve().parent.parent
-    git = ["git", "-C", str(root)]
-    if not (root / ".git").exists():  # installed, maybe within a checkout of something else
-        return {"spotweave": version("spotweave"), "commit": "unknown"}
-    try:
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {"spotweave": version("spotweave"), "commit": "unknown"}
-    suffix = "+changes" if dirty.stdout.strip() else ""
-    return {"spotweave": version("spotweave"), "commit": commit.stdout.strip() + suffix}
+    commit = "unknown"
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    if (root / ".git").exists():  # else installed, maybe within a checkout of something else
+        with suppress(OSError, subprocess.CalledProcessError):
+            commit = git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    return {"spotweave": version("spotweave"), "commit": commit}
 
 
 def to_yaml(values: Mapping[str, Any]) -> str:

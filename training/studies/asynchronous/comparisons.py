@@ -123,9 +123,9 @@ SHOWN = ("title", "methods", "milestones", "reference")
 class Runs:
     """Trainings on the same images."""
 
-    def __init__(self, images: Images, keeper: Keeper | None = None) -> None:
+    def __init__(self, images: Images) -> None:
         self.images = images
-        self._keeper = keeper or Keeper(KEPT, code_hash(SOURCES))
+        self._keeper = Keeper(KEPT, code_hash(SOURCES))
         self._pixels = hashlib.sha256(images.training.tobytes() + images.test.tobytes()).hexdigest()
 
     def train(self, scenario: Scenario, method: Method, seed: int, until: float | None = None) -> Training:
