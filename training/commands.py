@@ -148,14 +148,14 @@ def measure_fl(
         device=device,
     )
     with still_busy("spotweave measure fl"):
-        report = measuring.measure_fl(options)
+        document, lines, changes = measuring.measure_fl(options)
     if into is None:
-        print(dumps(report.document, indent=2, allow_nan=False))
+        print(dumps(document, indent=2, allow_nan=False))
         return
-    for line in report.lines:
+    for line in lines:
         print(line)
     print(f"merged into {into}")
-    for change in report.changes:
+    for change in changes:
         print(f"  {change.text}")
 
 
@@ -173,9 +173,9 @@ def simulate_async(
     from training.federated.asynchronous.outcomes import HEADINGS, simulate
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    report = simulate(scenario, names, seeds, data, out)
-    print(report.title)
-    show(HEADINGS, report.rows)
+    title, rows = simulate(scenario, names, seeds, data, out)
+    print(title)
+    show(HEADINGS, rows)
     if out is not None:
         print(f"written: {out}")
 

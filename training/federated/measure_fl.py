@@ -59,17 +59,10 @@ class Options:
         return self.only != "compute"
 
 
-@dataclass(frozen=True)
-class Report:
-    """Measurements, and the changes of the file."""
-
-    document: dict[str, Any]
-    lines: tuple[str, ...]
-    changes: tuple[Change, ...]
-
-
-def measure_fl(options: Options) -> Report:
+def measure_fl(options: Options) -> tuple[dict[str, Any], list[str], list[Change]]:
     """Measure, and merge where a file is named. Whatever can be refused is refused before the first second.
+
+    Returns the measurements as a document and as lines, and the changes of the file.
 
     Raises:
         FederationError: for the clouds.json, the app.json and names that are not in them.
@@ -104,7 +97,7 @@ def measure_fl(options: Options) -> Report:
     changes: list[Change] = []
     if options.into is not None:
         changes = merge(options.into, _results(options, compute, communication), baseline=options.baseline)
-    return Report(document, tuple(lines), tuple(changes))
+    return document, lines, changes
 
 
 def _require_fitting(options: Options) -> None:

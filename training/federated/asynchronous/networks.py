@@ -133,9 +133,7 @@ class Cnn(Network):
         return out.reshape(models, batch, places, -1).transpose(2, 3).reshape(models, batch, -1, *sides)
 
 
-def make_network(name: NetworkName, image: tuple[int, int, int]) -> Network:
-    """The network of that name for images of (channels, height, width)."""
-    return Mlp(image) if name == "mlp" else Cnn(image)
+NETWORKS: dict[NetworkName, type[Mlp | Cnn]] = {"mlp": Mlp, "cnn": Cnn}
 
 
 def _dense(inputs: Tensor, weights: Tensor, biases: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -161,15 +161,10 @@ HEADINGS = (
 )
 
 
-class Report(NamedTuple):
-    """Result of a simulation."""
-
-    title: str
-    rows: list[tuple[str, ...]]
-
-
-def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, out: Path | None) -> Report:
-    """Train by some of a scenario's methods (none named: all) with the seeds 0, 1, ...
+def simulate(
+    path: Path, methods: Sequence[str], seeds: int, data: Path | None, out: Path | None
+) -> tuple[str, list[tuple[str, ...]]]:
+    """Train by some of a scenario's methods (none named: all) with the seeds 0, 1, ...; title and rows.
 
     `data` is a folder of images, else the digits of the package; `out` gets points.csv, experiment.png and,
     last, summary.json. Raises ValueError: one line for whatever a user got wrong; WriteError.
@@ -189,7 +184,7 @@ def simulate(path: Path, methods: Sequence[str], seeds: int, data: Path | None, 
     summary = summarise_trainings(trainings, scenario.reference, scenario.milestones)
     if out is not None:
         _write(out, path, scenario, trainings, summary, images.what)
-    return Report(f"{scenario.title}; {images.what}", [row(name, summary[name]) for name in summary])
+    return f"{scenario.title}; {images.what}", [row(name, summary[name]) for name in summary]
 
 
 def row(name: str, measured: Mapping[str, Any]) -> tuple[str, ...]:

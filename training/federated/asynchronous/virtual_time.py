@@ -21,7 +21,7 @@ from envs.simulation.series import Floats
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
 from training.config import UsageError
-from training.federated.asynchronous.networks import Job, LocalWork, Network, make_network
+from training.federated.asynchronous.networks import NETWORKS, Job, LocalWork, Network
 from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario, holdings_of, noisy_labels
 
 BROKERS = 2  # the thesis's experiments have two
@@ -68,7 +68,7 @@ class VirtualTime:
         )
         self._labels = noisy_labels(scenario.noise, labels, self.holdings)
         height, width = images.training.shape[2:]
-        self.network: Network = make_network(scenario.network, (images.training.shape[1], height, width))
+        self.network: Network = NETWORKS[scenario.network]((images.training.shape[1], height, width))
         self.first_model = self.network.initial(self._streams.generator("network_weights"))
         self._test_inputs = self.network.prepared(torch.from_numpy(images.test))
         self._test_labels = torch.from_numpy(images.test_labels)
