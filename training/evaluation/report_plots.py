@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from envs.render import MAX_BANDS, draw_gantt
-from envs.simulation.series import StepSeries
+from envs.simulation.series import Floats, StepSeries
 from envs.simulation.timeline import Timeline
 from training.evaluation.runs import Comparison
-from training.evaluation.statistics import FloatVector
 from training.studies.figures.canvas import png
 
 STRONG = "#0b6e4f"
@@ -39,7 +38,7 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tup
     return figure, panels
 
 
-def _stretch(axis: Axes, values: FloatVector, typical: float) -> str:
+def _stretch(axis: Axes, values: Floats, typical: float) -> str:
     """Make an axis symmetric-logarithmic if a few policies are so bad that the rest would be one dot.
 
     Returns what the axis' label shall say of it.
@@ -171,7 +170,7 @@ def over_time(timelines: Mapping[str, Timeline], reference: str) -> bytes:
     return png(figure, DPI)
 
 
-def capacity_cost(timeline: Timeline) -> tuple[FloatVector, FloatVector]:
+def capacity_cost(timeline: Timeline) -> tuple[Floats, Floats]:
     """Moments and the integral of price over executors held until each, in USD.
 
     What else a bill has (egress, the minimum of a minute, hours that the provider gives back) is in the
@@ -189,6 +188,6 @@ def capacity_cost(timeline: Timeline) -> tuple[FloatVector, FloatVector]:
     return moments, np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(moments))]) / 3600.0
 
 
-def _values_at(series: StepSeries, moments: FloatVector) -> FloatVector:
+def _values_at(series: StepSeries, moments: Floats) -> Floats:
     rows = np.searchsorted(series.times_s, moments, side="right") - 1
     return series.values[np.maximum(rows, 0)]

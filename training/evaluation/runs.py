@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from agents.policy import Policy
+from envs.simulation.series import Floats
 from envs.simulation.world import WorldSpec
 from training.engine import Engine
 from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
 from training.evaluation.playing import SuitePlayer
 from training.evaluation.statistics import (
-    FloatVector,
     Interval,
     Paired,
     Summary,
@@ -62,7 +62,7 @@ class Comparison:
         """Name of the metric that ranks policies."""
         return self.spec.metrics[0]
 
-    def values(self, policy: str, metric: str) -> FloatVector:
+    def values(self, policy: str, metric: str) -> Floats:
         """(episodes,) one metric of one policy, in the suite's order."""
         for run in self.runs:
             if run.name == policy:

@@ -20,8 +20,7 @@ LEVEL = 0.95
 RESAMPLES = 10_000
 BOOTSTRAP_SEED = 20_220_401
 
-FloatVector = Floats
-Statistic = Callable[[FloatVector], FloatVector]  # Reduces the last axis
+Statistic = Callable[[Floats], Floats]  # Reduces the last axis
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Paired:
     ratio_interval: Interval | None  # its interval, from the mean log ratio
 
 
-def as_sample(values: ArrayLike, least: int = 2) -> FloatVector:
+def as_sample(values: ArrayLike, least: int = 2) -> Floats:
     """A checked one-dimensional sample.
 
     Raises:
@@ -85,12 +84,12 @@ def as_sample(values: ArrayLike, least: int = 2) -> FloatVector:
     return sample
 
 
-def interquartile_mean(sample: FloatVector) -> FloatVector:
+def interquartile_mean(sample: Floats) -> Floats:
     """Mean of the middle half along the last axis (Agarwal et al. 2021, section 4.3)."""
     return np.asarray(stats.trim_mean(sample, 0.25, axis=-1))
 
 
-def _mean(sample: FloatVector) -> FloatVector:
+def _mean(sample: Floats) -> Floats:
     return np.asarray(sample.mean(axis=-1))
 
 
@@ -206,7 +205,7 @@ def compare_paired(reference: ArrayLike, other: ArrayLike, higher_is_better: boo
 # 95 %, with the fixed seed of `training.evaluation.statistics`.
 
 
-def _checked_table(values: ArrayLike, least_seeds: int) -> FloatVector:
+def _checked_table(values: ArrayLike, least_seeds: int) -> Floats:
     """(seeds, episodes) finite values, at least 2 episodes. Raises ValueError."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or len(table) < least_seeds or table.shape[1] < 2:
@@ -372,7 +371,7 @@ def _metric_wins(
     return (ours < theirs).astype(np.int64) + (our_delay < their_delay).astype(np.int64)
 
 
-def _relative_change(ours: ArrayLike, baseline: ArrayLike) -> FloatVector:
+def _relative_change(ours: ArrayLike, baseline: ArrayLike) -> Floats:
     new, old = as_sample(ours, 1), as_sample(baseline, 1)
     change = np.where(new > 0, np.inf, 0.0)
     np.divide(new - old, old, out=change, where=old > 0)

@@ -16,7 +16,6 @@ from envs.simulation.world import WorldSpec
 from training.config import provenance
 from training.evaluation.episodes import Suite
 from training.evaluation.statistics import (
-    FloatVector,
     Interval,
     bootstrap_interval,
     clustered_interval,
@@ -246,7 +245,7 @@ def _closed(result: ScenarioResult, bounds: Bounds, name: str, base: str) -> dic
     return closed_share(sign * (ours - theirs), sign * (bounds.planned.values(objective) - theirs[0]))
 
 
-def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:
+def closed_share(gained: Table, room: Floats) -> dict[str, object] | None:
     """The share of what there is to gain that a policy gains: the ratio of the two means over episodes.
 
     A ratio of means, not a mean of ratios: an episode with little to gain would otherwise count as much as
@@ -270,13 +269,13 @@ def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:
     }
 
 
-def _difference(values: FloatVector) -> dict[str, object]:
+def _difference(values: Floats) -> dict[str, object]:
     """A paired difference: "clear" says whether its interval excludes 0."""
     found = estimate(values)
     return {**found, "clear": Interval(*found["interval"]).excludes(0.0)}
 
 
-def _mean(values: FloatVector) -> dict[str, object]:
+def _mean(values: Floats) -> dict[str, object]:
     return {**estimate(values), "per_seed": [float(values.mean())]}
 
 

@@ -24,10 +24,11 @@ from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
+from envs.simulation.series import Floats
 from envs.simulation.streams import episode_sequence
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Progress, Suite, find_suite
-from training.evaluation.statistics import FloatVector, estimate, hierarchical_ratio_interval
+from training.evaluation.statistics import estimate, hierarchical_ratio_interval
 from training.files import file_hash
 from training.progress import PlayProgress
 from training.studies.evaluations import Keeper
@@ -223,7 +224,7 @@ def paired(ours: Episodes, theirs: Episodes, kinds: Mapping[str, Kind]) -> dict[
     return found
 
 
-def _per_cent(of: FloatVector, difference: FloatVector) -> dict[str, Any]:
+def _per_cent(of: Floats, difference: Floats) -> dict[str, Any]:
     interval = hierarchical_ratio_interval(difference[None], of)
     if interval is None:
         raise ValueError("per cents need a reference above 0")
