@@ -3,7 +3,7 @@
 `python launcher.py FOLDER` reads FOLDER/command.json, detaches itself and returns when FOLDER/process.json
 names what runs. At the command's end it kills what that left behind, and writes FOLDER/result.json.
 FOLDER/lock is held until then, so two never run at once, and anybody can see whether one runs. It imports
-nothing but the standard library and two modules that do so too, to start fast.
+nothing but the standard library and three modules that do so too, to start fast.
 
 command.json: "argv"; "env", whole; "given", what it reads from standard input, or null; "cwd"; "log" and
 "log_below", the folder that is trusted up to its own name; "group", that all processes belong to, or null;
@@ -22,7 +22,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +32,7 @@ if __name__ == "__main__":
 
 from deploy.node import procfs
 from deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
+from spotweave.files import write_private
 
 ALREADY_RUNNING = 75
 _LOCK_TRIES = 40
@@ -43,19 +43,6 @@ _LOOK_S = 2.0
 _LOOK_LEAST_S = 0.1
 _GROWTH_BYTES_S = 4 << 30  # assumed growth of memory: the closer to the limit, the sooner the next check
 _WALK_SHARE = 0.02  # share of one core for walking through the folders
-
-
-def _private(name: str, flags: int) -> int:
-    return os.open(name, flags, 0o600)
-
-
-def _write(path: Path, content: Mapping[str, object]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w", opener=_private) as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _lock(folder: Path) -> int | None:
@@ -84,14 +71,15 @@ def _supervise(folder: Path, lock: int, ready: int) -> None:
     command = json.loads((folder / "command.json").read_text())
     me = procfs.read(os.getpid())
     assert me is not None
-    _write(folder / "process.json", {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()})
+    process = {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()}
+    write_private(folder / "process.json", json.dumps(process))
     os.write(ready, b"1")
     os.close(ready)
     # What the command leaves behind, in whatever session and with whatever variables, is the launcher's.
     procfs.adopt_orphans()
     result = _run(command, lock)
     _kill_rest(command["group"])
-    _write(folder / "result.json", {**result, "ended_s": time.time()})
+    write_private(folder / "result.json", json.dumps({**result, "ended_s": time.time()}))
 
 
 def _run(command: dict[str, Any], lock: int) -> dict[str, object]:
