@@ -30,37 +30,22 @@ class Identity:
 
     Attributes:
         authority: certificate that nodes check the SuperLink against.
+        shown_authority: the same, for the SuperLink and its ServerApps.
+        shown_certificate: of the SuperLink.
+        shown_key: of the SuperLink.
+        shown_control: token without which the SuperLink's control API answers nothing.
+        shown_runtime: token with which a SuperExec on another machine asks for the job's ServerApp, and
+            nothing else.
     """
 
     def __init__(self, folder: Path, shown: Path) -> None:
-        self._folder = folder
-        self._shown = shown
+        self._folder, self._shown = folder, shown
         self.authority = folder / _AUTHORITY
-
-    @property
-    def shown_authority(self) -> Path:
-        """The same, for the SuperLink and its ServerApps."""
-        return self._shown / _AUTHORITY
-
-    @property
-    def shown_certificate(self) -> Path:
-        """Certificate of the SuperLink."""
-        return self._shown / _CERTIFICATE
-
-    @property
-    def shown_key(self) -> Path:
-        """Key of the SuperLink."""
-        return self._shown / _KEY
-
-    @property
-    def shown_control(self) -> Path:
-        """Token without which the SuperLink's control API answers nothing."""
-        return self._shown / _CONTROL
-
-    @property
-    def shown_runtime(self) -> Path:
-        """Token with which a SuperExec on another machine asks for the job's ServerApp, and nothing else."""
-        return self._shown / _RUNTIME
+        self.shown_authority = shown / _AUTHORITY
+        self.shown_certificate = shown / _CERTIFICATE
+        self.shown_key = shown / _KEY
+        self.shown_control = shown / _CONTROL
+        self.shown_runtime = shown / _RUNTIME
 
     def make(self, host: str) -> None:
         """Make what is missing, for a SuperLink that nodes reach at this IP address."""
