@@ -111,8 +111,7 @@ class CheckpointSync:
         self.kept = 0  # the latest round that is known to be kept
         self.problem = ""  # why the latest try failed, in one line; "" if it did not
         self.poison = ""  # why nothing can be fetched before the job's folder is another; "" if it can
-        self.fetching_s = 0.0  # how long a run has been waiting for what is kept
-        self._fetching = Silence()
+        self.fetching = Silence()  # how long a run has been waiting for what is kept
 
     def keep(self, folder: JobFolder, run: int, completed: int, rounds: int) -> bool:
         """See to it that the checkpoint of `completed` rounds is kept. Returns whether it is."""
@@ -130,7 +129,7 @@ class CheckpointSync:
         """
         self._collect()
         latest, self._latest_run = self._latest_run, None
-        self.fetching_s = self._fetching.note(latest is not None)
+        self.fetching.note(latest is not None)
         if latest is None and self._task is None:
             self._begin(lambda: self._fetch(folder), fetches=True)
         return latest

@@ -125,18 +125,18 @@ class Silence:
     """
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self._looked_s: float | None = None
-        self._silent_s = 0.0
 
     def note(self, good: bool, now_s: float | None = None) -> float:
         """Take a look, `now_s` by a monotonic clock, into account. Returns the seconds of silence."""
         now_s = time.monotonic() if now_s is None else now_s
         if good:
-            self._silent_s = 0.0
+            self.seconds = 0.0
         elif self._looked_s is not None:
-            self._silent_s += min(now_s - self._looked_s, _GAP_MOST_S)
+            self.seconds += min(now_s - self._looked_s, _GAP_MOST_S)
         self._looked_s = now_s
-        return self._silent_s
+        return self.seconds
 
 
 @dataclass
@@ -148,10 +148,6 @@ class _Client:
     answer: Probe | None = None
     question: _Question | None = None
     expected_s: float | None = None
-    agent_s: float = 0.0
-    offline_s: float = 0.0
-    starting_s: float = 0.0
-    owing_s: float = 0.0
     seen_s: float = 0.0
 
 
@@ -170,7 +166,7 @@ class Liveness:
     def superlink_restarted(self) -> None:
         """Expect every online node to reconnect, and check them again."""
         for name, old in self._clients.items():
-            self._clients[name] = _Client(agent=old.agent, agent_s=old.agent_s, seen_s=old.seen_s)
+            self._clients[name] = _Client(agent=old.agent, seen_s=old.seen_s)
 
     def seen(self, name: str) -> None:
         """Note that a client has come online."""
@@ -183,38 +179,36 @@ class Liveness:
     def agent(self, name: str, latest: Probe | None) -> None:
         """Take note of what its node's agent answered last: what it did before the last look counts once."""
         client = self._client(name)
-        client.agent_s = client.agent.note(
-            latest is not None and latest is not client.answer and not latest.unreachable
-        )
+        client.agent.note(latest is not None and latest is not client.answer and not latest.unreachable)
         client.answer = latest
 
     def look(self, name: str, record: ClientRecord, here: bool, own: Participation | None, run: int) -> None:
         """Note whether its SuperLink says that it is `here`, and what its ServerApp says in a run."""
         client = self._client(name)
-        client.offline_s = client.offline.note(here or not record.seen)
-        client.starting_s = client.starting.note(record.seen)
+        client.offline.note(here or not record.seen)
+        client.starting.note(record.seen)
         question = None
         if own is not None and own.owes and own.asked_s is not None and record.seen:
             question = (record.attempt, run, own.delivered, own.asked_s)
             client.expected_s = self._epoch_s if own.last_epoch_s is None else own.last_epoch_s
         # The clock is ours, not the ServerApp's: it may say anything.
-        client.owing_s = client.owing.note(question is None or question != client.question)
+        client.owing.note(question is None or question != client.question)
         client.question = question
 
     def verdict(self, name: str, record: ClientRecord) -> tuple[str, bool]:
         """Why an attempt is to be given up, "" if it is not; and whether it is there and hangs."""
         client, settings = self._client(name), self._settings
-        if client.agent_s > settings.node_silent_s:
-            return f"its node has not answered for {client.agent_s:.0f} s", False
-        if client.offline_s > settings.node_silent_s:
-            return f"its SuperNode has been offline for {client.offline_s:.0f} s", False
-        if client.starting_s > settings.start_within_s:
-            return f"its process has not come online within {client.starting_s:.0f} s", False
+        if client.agent.seconds > settings.node_silent_s:
+            return f"its node has not answered for {client.agent.seconds:.0f} s", False
+        if client.offline.seconds > settings.node_silent_s:
+            return f"its SuperNode has been offline for {client.offline.seconds:.0f} s", False
+        if client.starting.seconds > settings.start_within_s:
+            return f"its process has not come online within {client.starting.seconds:.0f} s", False
         if client.expected_s is not None and client.question is not None:
             patience_s = settings.hung_floor_s + settings.hung_factor * client.expected_s
-            if client.owing_s > patience_s * 2.0 ** min(record.hangs, 30):
+            if client.owing.seconds > patience_s * 2.0 ** min(record.hangs, 30):
                 return (
-                    f"it hangs: it has owed a result for {client.owing_s:.0f} s, "
+                    f"it hangs: it has owed a result for {client.owing.seconds:.0f} s, "
                     f"and {client.expected_s:.0f} s are expected"
                 ), True
         return "", False

@@ -493,7 +493,7 @@ def _given_up(job: FlowerJob, assignment: Assignment) -> str:
     name, client = job.client(assignment)
     if job.hopeless:
         return job.hopeless
-    if job.keeper is not None and job.keeper.fetching_s > job.settings.keep_within_s:
+    if job.keeper is not None and job.keeper.fetching.seconds > job.settings.keep_within_s:
         return job.keeper.problem or "its checkpoints are not fetched"
     reason, hangs = job.liveness.verdict(name, client)
     client.hangs += hangs
