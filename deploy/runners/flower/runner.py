@@ -57,7 +57,8 @@ _METRICS_MOST, _NAME_MOST = 32, 64
 class _Held:
     """A job in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: CheckpointSync | None) -> None:
+        self.keeper = keeper
         self.lock = threading.Lock()  # of whoever works on it
         self.job: FlowerJob | None = None  # None before it is needed, and after it was forgotten
         self.forgotten = False
@@ -76,7 +77,6 @@ class FlowerRunner(AsyncRunner):
         self._settings = settings
         self._inspector = Inspector(self._folder, settings.sandbox)
         self._jobs: dict[str, _Held] = {}
-        self._keepers: dict[str, CheckpointSync] = {}
         self._steps = WorkerPool("flower-jobs", _STEPS)
         self._probes = Probes()
 
@@ -188,7 +188,6 @@ class FlowerRunner(AsyncRunner):
         self._finish(f"{job_id}:forget", lambda: self._forget(job_id, held), f"job {job_id} still ends")
         with self._lock:
             self._jobs.pop(job_id, None)
-            self._keepers.pop(job_id, None)
         self._steps.collect(job_id)
         for attempt_id in held.reports:
             self._probes.forget(attempt_id)
@@ -217,16 +216,15 @@ class FlowerRunner(AsyncRunner):
 
     def _held(self, job_id: str) -> _Held:
         with self._lock:
-            return self._jobs.setdefault(job_id, _Held())
+            if job_id not in self._jobs:
+                self._jobs[job_id] = _Held(self._keeper(job_id))
+            return self._jobs[job_id]
 
     def _keeper(self, job_id: str) -> CheckpointSync | None:
         if self._settings.checkpoints is None:
             return None
-        with self._lock:
-            if job_id not in self._keepers:
-                rounds = StoredRounds(self._settings.checkpoints, job_id)
-                self._keepers[job_id] = CheckpointSync(rounds, job_id, self._settings.checkpoint_most_bytes)
-            return self._keepers[job_id]
+        rounds = StoredRounds(self._settings.checkpoints, job_id)
+        return CheckpointSync(rounds, job_id, self._settings.checkpoint_most_bytes)
 
     @contextmanager
     def _locked(self, held: _Held, job_id: str) -> Iterator[None]:
@@ -254,7 +252,7 @@ class FlowerRunner(AsyncRunner):
                 assignment.spec,
                 Path(assignment.workdir),
                 self._settings,
-                self._keeper(job_id),
+                held.keeper,
             )
         return held.job
 
@@ -353,7 +351,7 @@ class FlowerRunner(AsyncRunner):
                 held.job = None
             if self._settings.sandbox is not None:
                 self._settings.sandbox.over(box_name(job_id))
-            end_job(folder, job_id, self._keeper(job_id), self._settings.keep_within_s)
+            end_job(folder, job_id, held.keeper, self._settings.keep_within_s)
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 
