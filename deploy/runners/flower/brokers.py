@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from agents.federated.asynchronous.aggregator import UpdateError
@@ -31,42 +31,32 @@ _LOOK_S = 3.0
 _LOOK_WITHIN_S = 1.0
 
 
+@dataclass
 class Brokers:
-    """The brokers of one job.
+    """The brokers of one job."""
 
-    Args:
-        folder: state of the job.
-        keys: folder for secrets, of the scheduler alone.
-        host: IP address on which they listen.
-        ports: one for each.
-        work: of the job.
-        limits: of each.
+    folder: Path  # state of the job
+    keys: Path  # folder for secrets, of the scheduler alone
+    host: str  # IP address on which they listen
+    ports: list[int]  # one for each
+    work: Flower  # of the job
+    limits: Limits  # of each
+    # how clients stand, by their number; empty while that is not known
+    standing: list[Standing] = field(default_factory=list)
+    problem: str = ""  # why one did not answer at the latest look; "" if all did
+    _next_look_s: float = 0.0
 
-    Attributes:
-        standing: how clients stand, by their number; empty while that is not known.
-        problem: why one did not answer at the latest look; "" if all did.
-    """
-
-    def __init__(
-        self, folder: Path, keys: Path, host: str, ports: list[int], work: Flower, limits: Limits
-    ) -> None:
-        self._folder, self._keys = folder, keys
-        self._host, self._ports = host, ports
-        self._work = work
-        self._limits = limits
-        self._next_start_s = [0.0] * len(ports)
-        self._next_look_s = 0.0
-        self._silences = [Silence() for _ in ports]
-        self.standing: list[Standing] = []
-        self.problem = ""
+    def __post_init__(self) -> None:
+        self._next_start_s = [0.0] * len(self.ports)
+        self._silences = [Silence() for _ in self.ports]
 
     def places(self, who: str) -> list[Place]:
         """All brokers, with the tokens of one who asks."""
-        return [self._place(number, who) for number in range(len(self._ports))]
+        return [self._place(number, who) for number in range(len(self.ports))]
 
     def places_file(self, client: str) -> bytes:
         """The same for a client, as its node gets it."""
-        number = [one.name for one in self._work.clients].index(client)
+        number = [one.name for one in self.work.clients].index(client)
         return Places(brokers=self.places(messages.client(number))).model_dump_json().encode()
 
     def look(self, silent_s: float) -> None:
@@ -86,7 +76,7 @@ class Brokers:
                 self.problem = str(error)
                 if silence.note(False) > silent_s:
                     silence.note(True)
-                    Detached(_process(self._folder, number)).end(grace_s=0.0)
+                    Detached(_process(self.folder, number)).end(grace_s=0.0)
             else:
                 silence.note(True)
                 if number == 0:
@@ -94,8 +84,8 @@ class Brokers:
 
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""
-        for number in range(len(self._ports)):
-            process = Detached(_process(self._folder, number))
+        for number in range(len(self.ports)):
+            process = Detached(_process(self.folder, number))
             if not process.running() and time.monotonic() >= self._next_start_s[number]:
                 self._next_start_s[number] = time.monotonic() + _RESTART_S
                 self._start(number, process)
@@ -106,18 +96,18 @@ class Brokers:
         write_private(own / "settings.json", self._settings(number).model_dump_json())
         argv = [sys.executable, "-m", "deploy.fl.brokers", str(own / "settings.json")]
         env = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", os.defpath), "OMP_NUM_THREADS": "1"}
-        process.start(argv, env, own, own / "log", again=True, limits=self._limits)
+        process.start(argv, env, own, own / "log", again=True, limits=self.limits)
 
     def _settings(self, number: int) -> BrokerSettings:
-        strategy, clients = self._work.strategy, self._work.clients
+        strategy, clients = self.work.strategy, self.work.clients
         assert isinstance(strategy, HaleFed | FedSuda)
         asking = [messages.SERVER, messages.RUNNER, *(messages.client(one) for one in range(len(clients)))]
-        others = range(1, len(self._ports)) if number == 0 else ()
+        others = range(1, len(self.ports)) if number == 0 else ()
         pair = self._pair(number)
         return BrokerSettings(
             number=number,
-            host=self._host,
-            port=self._ports[number],
+            host=self.host,
+            port=self.ports[number],
             certificate=pair.certificate,
             key=pair.key,
             tokens={
@@ -125,24 +115,24 @@ class Brokers:
             },
             strategy=strategy,
             samples=[one.samples for one in clients],
-            epochs_s=[one.epoch_s or self._work.epoch_s for one in clients],
+            epochs_s=[one.epoch_s or self.work.epoch_s for one in clients],
             others={other: self._place(other, messages.broker(0)) for other in others},
-            folder=_process(self._folder, number).parent,
+            folder=_process(self.folder, number).parent,
         )
 
     def _place(self, number: int, who: str) -> Place:
         certificate, token = self._pair(number).certificate, self._token(number, who)
-        return Place(host=self._host, port=self._ports[number], certificate=certificate, token=token)
+        return Place(host=self.host, port=self.ports[number], certificate=certificate, token=token)
 
     def _token(self, number: int, who: str) -> str:
         """Token of one pair; no token reveals another."""
-        path = self._keys / "brokers.secret"
+        path = self.keys / "brokers.secret"
         if not path.exists():
             write_private(path, secrets.token_urlsafe(32))
         return hmac.digest(path.read_bytes(), f"{number} {who}".encode(), "sha256").hex()
 
     def _pair(self, number: int) -> Pair:
-        path = self._keys / f"broker-{number}.json"
+        path = self.keys / f"broker-{number}.json"
         if not path.exists():
             write_private(path, json.dumps(asdict(node_pair())))
         return Pair(**json.loads(path.read_bytes()))

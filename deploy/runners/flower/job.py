@@ -98,8 +98,8 @@ class FlowerJob:
         self.server = None
         if self.work.server is not None:
             setup, most_bytes = setup_file(folder), settings.checkpoint_most_bytes
-            self.server = PlacedServer(job_id, self.work.rounds, workdir, setup, most_bytes)
-            self.server.home = record.server_home
+            home = record.server_home
+            self.server = PlacedServer(job_id, self.work.rounds, workdir, setup, most_bytes, home)
         self.training = Training(
             job_id,
             self.work,
@@ -471,7 +471,6 @@ _log = logging.getLogger(__name__)
 SUPERLINK_LOG = f"{RESULTS}/superlink.log"
 """Where the SuperLink's log stays once the job is over, below the job's folder."""
 _LOG_MOST_BYTES = 64 << 20
-_RECORD = "job.json"
 
 
 def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
@@ -486,7 +485,7 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
     if record is not None and record.workdir:
         _keep_log(folder, JobFolder(Path(record.workdir)))
     for path in folder.iterdir() if folder.exists() else ():
-        if path.name == _RECORD:
+        if path == record_file(folder):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -496,7 +495,7 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
     if problem and record is not None:
         if not record.forgotten_s:
             record.forgotten_s = time.time()
-            record.save(folder / _RECORD)
+            record.save(record_file(folder))
         if time.time() - record.forgotten_s < keep_within_s:
             raise RunnerError(f"job {job_id}: {problem}")
         _log.warning("job %s: given up after %.0f s: %s", job_id, keep_within_s, problem)
@@ -506,9 +505,9 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
 
 def _record(folder: Path) -> JobRecord | None:
     try:
-        return JobRecord.load(folder / _RECORD)
+        return JobRecord.load(record_file(folder))
     except (OSError, ValueError) as error:
-        _log.warning("%s cannot be read: %s", folder / _RECORD, error)
+        _log.warning("%s cannot be read: %s", record_file(folder), error)
         return None
 
 

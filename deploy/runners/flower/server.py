@@ -9,6 +9,7 @@ the next instance. Each checkpoint is copied before the status that names it.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.fl import checkpoints
@@ -39,36 +40,26 @@ _SETUP, _TOKEN, _AUTHORITY = "setup.json", "runtime.token", "authority.pem"
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class PlacedServer:
-    """The ServerApp's instance of one job; not thread-safe.
+    """The ServerApp's instance of one job; not thread-safe."""
 
-    Args:
-        job_id: the scheduler's.
-        rounds: of the whole training.
-        workdir: the job's own folder here.
-        setup: file of what its ServerApp is told.
-        most_bytes: larger checkpoints stay on the instance (clients have them too).
+    job_id: str  # the scheduler's
+    rounds: int  # of the whole training
+    workdir: Path  # the job's own folder here
+    setup: Path  # file of what its ServerApp is told
+    most_bytes: int  # larger checkpoints stay on the instance (clients have them too)
+    home: str  # its folder on the instance, absolute; "" before it had one
+    last_line: str = ""  # the end of its log
+    problem: str = ""  # why the instance could not be asked at the latest try; "" if it could
+    _assignment: Assignment | None = None
+    _process: str = ""
+    _told: bytes = b""
+    _taken: bytes | None = None
 
-    Attributes:
-        home: its folder on the instance, absolute; "" before it had one.
-        last_line: the end of its log.
-        problem: why the instance could not be asked at the latest try; "" if it could.
-    """
-
-    def __init__(self, job_id: str, rounds: int, workdir: Path, setup: Path, most_bytes: int) -> None:
-        self.below = f"flower/{job_id}.{SERVER}"
-        self.home = ""
-        self.last_line = ""
-        self.problem = ""
-        self._rounds = rounds
-        self._workdir = workdir
-        self._results = JobFolder(workdir)
-        self._setup = setup
-        self._most_bytes = most_bytes
-        self._assignment: Assignment | None = None
-        self._process = ""
-        self._told = b""
-        self._taken: bytes | None = None
+    def __post_init__(self) -> None:
+        self.below = f"flower/{self.job_id}.{SERVER}"
+        self._results = JobFolder(self.workdir)
 
     @property
     def results(self) -> str:
@@ -131,7 +122,7 @@ class PlacedServer:
         """
         assert self._assignment is not None
         agent = connect(self._assignment.nodes[0])
-        newest = None if self._taken is not None else newest_whole(self._results, self._most_bytes)
+        newest = None if self._taken is not None else newest_whole(self._results, self.most_bytes)
         if newest is not None:
             number, content = newest
             agent.put_file(f"{self.below}/{CHECKPOINTS}/{checkpoints.file_name(number)}", content)
@@ -141,7 +132,7 @@ class PlacedServer:
         self._tell(agent)
 
     def _tell(self, agent: NodeClient) -> None:
-        if (setup := self._setup.read_bytes()) != self._told:
+        if (setup := self.setup.read_bytes()) != self._told:
             agent.put_file(f"{self.below}/{_SETUP}", setup)
             self._told = setup
 
@@ -152,7 +143,7 @@ class PlacedServer:
         if content is None or content == self._taken:
             return
         try:
-            completed = parsed_status(content, self._rounds).completed
+            completed = parsed_status(content, self.rounds).completed
         except PoisonError:
             # Whoever reads it next says why the job has failed.
             completed = 0
@@ -167,9 +158,9 @@ class PlacedServer:
         here = self._results.names(CHECKPOINTS, FILES_MOST)
         if checkpoints.file_name(number) in here:
             return True
-        content = file_of(agent, f"{self.below}/{name}", self._most_bytes + 1)
-        if content is not None and len(content) > self._most_bytes:
-            _log.warning("%s has more than %d bytes: it stays on its instance", name, self._most_bytes)
+        content = file_of(agent, f"{self.below}/{name}", self.most_bytes + 1)
+        if content is not None and len(content) > self.most_bytes:
+            _log.warning("%s has more than %d bytes: it stays on its instance", name, self.most_bytes)
             return True
         if content is None or not checkpoints.is_whole(content):
             # A later one has taken its place meanwhile.
@@ -177,5 +168,5 @@ class PlacedServer:
         self._results.write(name, content)
         found = (checkpoints.round_of(one) for one in here)
         for old in sorted((one for one in found if one is not None), reverse=True)[_KEEP - 1 :]:
-            unlink_beneath(self._workdir, f"{CHECKPOINTS}/{checkpoints.file_name(old)}")
+            unlink_beneath(self.workdir, f"{CHECKPOINTS}/{checkpoints.file_name(old)}")
         return True

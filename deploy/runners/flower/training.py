@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.fl.brokers.messages import SERVER
@@ -34,72 +35,44 @@ MAX_FRUITLESS = 4
 _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum required: (\d{1,9})\)")
 
 
+@dataclass
 class Training:
-    """One job's training; not thread-safe.
+    """One job's training; not thread-safe."""
 
-    Args:
-        job_id: the scheduler's.
-        work: the job's.
-        workdir: the job's own folder (app, results).
-        folder: state, of this job alone.
-        record: of the job.
-        save: puts the record on the disk.
-        superlink: where runs run.
-        keeper: of checkpoints away from this machine; None: they are here only.
-        brokers: of the job, if its strategy has any.
-        inspector: of its app.
-        server: its instance, if it has one of its own.
+    job_id: str  # the scheduler's
+    work: Flower
+    workdir: Path  # the job's own folder (app, results)
+    state: Path  # folder of this job alone
+    record: JobRecord
+    save: Callable[[], None]  # puts the record on the disk
+    superlink: SuperLink  # where runs run
+    keeper: CheckpointSync | None  # of checkpoints away from this machine; None: they are here only
+    brokers: Brokers  # none, unless its strategy has some
+    inspector: Inspector  # of its app
+    server: PlacedServer | None  # its instance, if it has one of its own
+    # what the ServerApp said last, in this run or an earlier one, as of the latest `listen`
+    status: Status | None = None
+    _told: Status | None = None
+    _idle: Silence = field(default_factory=Silence)
 
-    Attributes:
-        status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
-    """
-
-    def __init__(
-        self,
-        job_id: str,
-        work: Flower,
-        workdir: Path,
-        folder: Path,
-        record: JobRecord,
-        save: Callable[[], None],
-        superlink: SuperLink,
-        keeper: CheckpointSync | None,
-        brokers: Brokers,
-        inspector: Inspector,
-        server: PlacedServer | None = None,
-    ) -> None:
-        self._job_id = job_id
-        self._work = work
-        self._workdir = workdir
-        self._built = folder / "app.fab"
-        self._declared = folder / "app.json"
-        self._inspector = inspector
-        self._record = record
-        self._save = save
-        self._superlink = superlink
-        self._keeper = keeper
-        self._brokers = brokers
-        self._server = server
-        self.folder = JobFolder(workdir)
-        self.setup_file = setup_file(folder)
-        self.status: Status | None = None
-        self._told: Status | None = None
-        self._idle = Silence()
+    def __post_init__(self) -> None:
+        self.folder = JobFolder(self.workdir)
+        self.setup_file = setup_file(self.state)
 
     @property
     def present_status(self) -> Status | None:
         """What the ServerApp of the present (or last) run said."""
-        return self.status if self.status is not None and self.status.run == self._record.runs else None
+        return self.status if self.status is not None and self.status.run == self.record.runs else None
 
     def listen(self) -> None:
         """Take note of what the ServerApp says; the job has failed if that cannot be used. Raises OSError."""
         try:
-            self.status = read_status(self.folder, self._work.rounds)
+            self.status = read_status(self.folder, self.work.rounds)
         except PoisonError as error:
             self.status = None
-            if not self._record.outcome:
+            if not self.record.outcome:
                 # It goes on and would spoil the next run too.
-                self._record.dead_runs += [self._record.run_id] if self._record.run_id else []
+                self.record.dead_runs += [self.record.run_id] if self.record.run_id else []
                 self.fail(str(error))
 
     def prepare(self) -> bool:
@@ -117,19 +90,19 @@ class Training:
     def keep(self) -> None:
         """Take the newest checkpoint away from this machine, if that is not done; does not wait."""
         status = self.present_status
-        if self._keeper is not None and status is not None and status.completed:
-            self._keeper.keep(self.folder, status.run, status.completed, self._work.rounds)
+        if self.keeper is not None and status is not None and status.completed:
+            self.keeper.keep(self.folder, status.run, status.completed, self.work.rounds)
 
     def look(self, online: set[int], *, served: bool = True) -> None:
         """Follow the present run; start one where there is none and `online` nodes suffice.
 
         Without its server (`served`) runs that are lost are ended, and that is all. Raises SuperLinkDown.
         """
-        record = self._record
-        runs = self._superlink.runs()
+        record = self.record
+        runs = self.superlink.runs()
         for run in runs:
             if run.run_id in record.dead_runs and not run.finished:
-                self._superlink.stop_run(run.run_id)
+                self.superlink.stop_run(run.run_id)
         if not served:
             return
         runs = [run for run in runs if run.run_id not in record.dead_runs]
@@ -139,7 +112,7 @@ class Training:
             unknown = [run for run in runs if not run.finished]
             if unknown:
                 record.run_id = unknown[-1].run_id
-                self._save()
+                self.save()
                 return
         if present is not None and not present.finished:
             if why := self._waits_in_vain():
@@ -148,16 +121,16 @@ class Training:
             return
         if present is not None and present.completed:
             # Its last checkpoint may be on its instance only.
-            if self._server is not None and not self._server.sync():
+            if self.server is not None and not self.server.sync():
                 return
             record.outcome = "succeeded"
-            self._save()
+            self.save()
             return
         if present is not None:
             if failure := server_failure(present.details, self.status, record.runs):
                 self.fail(failure)
                 return
-            _log.warning("run %d of %s was lost: %s", record.run_id, self._job_id, present.details)
+            _log.warning("run %d of %s was lost: %s", record.run_id, self.job_id, present.details)
             self._lost(blame=True)
         if not record.outcome and self._may_start(online) and self._has_newest():
             self._start()
@@ -167,8 +140,8 @@ class Training:
 
         flwr waits forever for as many clients as a strategy wants, and logs that every second.
         """
-        clients = len(self._work.clients) - sum(one.left for one in self._record.clients.values())
-        line = self._superlink.last_line() if self._server is None else self._server.last_line
+        clients = len(self.work.clients) - sum(one.left for one in self.record.clients.values())
+        line = self.superlink.last_line() if self.server is None else self.server.last_line
         waits = _WAITS.search(line)
         if waits is not None and int(waits[1]) > clients:
             return f"its ServerApp waits for {int(waits[1])} clients, and the job has {clients} left"
@@ -185,30 +158,30 @@ class Training:
 
     def lost_with(self, what: str) -> None:
         """The SuperLink or the server died, and the present run with it; the next one resumes."""
-        record = self._record
+        record = self.record
         if record.run_id:
-            _log.warning("the %s of %s is gone, and run %d with it", what, self._job_id, record.run_id)
+            _log.warning("the %s of %s is gone, and run %d with it", what, self.job_id, record.run_id)
             record.dead_runs.append(record.run_id)
             self._lost(blame=False)
 
     def write_setup(self) -> None:
         """Tell the ServerApp who takes part."""
-        number = {client.name: place for place, client in enumerate(self._work.clients)}
+        number = {client.name: place for place, client in enumerate(self.work.clients)}
         clients = {
             name: Expected(node_id=client.node_id, attempt=client.attempt, number=number[name])
-            for name, client in self._record.clients.items()
+            for name, client in self.record.clients.items()
             if not client.left
         }
         setup = Setup(
-            rounds=self._work.rounds,
+            rounds=self.work.rounds,
             quorum=self._quorum(),
-            run=self._record.runs,
-            folder=str(self._workdir.resolve() / RESULTS) if self._server is None else self._server.results,
-            placed=self._server is not None,
+            run=self.record.runs,
+            folder=str(self.workdir.resolve() / RESULTS) if self.server is None else self.server.results,
+            placed=self.server is not None,
             clients=clients,
-            strategy=self._work.strategy,
-            samples=[client.samples for client in self._work.clients],
-            brokers=self._brokers.places(SERVER),
+            strategy=self.work.strategy,
+            samples=[client.samples for client in self.work.clients],
+            brokers=self.brokers.places(SERVER),
         )
         self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
         JobFolder(self.setup_file.parent).write(
@@ -217,63 +190,64 @@ class Training:
 
     def _may_start(self, online: set[int]) -> bool:
         """A first run waits for its clients; a later one has a state to save and waits for them itself."""
-        members = [client for client in self._record.clients.values() if not client.left]
+        members = [client for client in self.record.clients.values() if not client.left]
         here = sum(client.node_id in online for client in members)
-        return here >= (self._quorum() or len(members)) or (self._record.runs > 0 and here > 0)
+        return here >= (self._quorum() or len(members)) or (self.record.runs > 0 and here > 0)
 
     def _has_newest(self) -> bool:
         """Whether this machine has the newest checkpoint: it may be another one than that of the last run."""
-        if self._keeper is None:
+        if self.keeper is None:
             return True
-        latest = self._keeper.fetched(self.folder)
+        latest = self.keeper.fetched(self.folder)
         if latest is None:
-            if self._keeper.poison:
-                self.fail(self._keeper.poison)
+            if self.keeper.poison:
+                self.fail(self.keeper.poison)
             return False
         # Its record may be lost with its machine; what it has kept is not to be in the way of the next run.
-        self._record.runs = max(self._record.runs, latest)
+        self.record.runs = max(self.record.runs, latest)
         return True
 
     def _start(self) -> None:
-        record = self._record
+        record = self.record
         record.completed_before = self.status.completed if self.status else 0
         record.runs += 1
-        self._save()
+        self.save()
         self.write_setup()
         try:
-            if self._server is not None:
-                self._server.hand_over()
+            if self.server is not None:
+                self.server.hand_over()
             built = self._app()
-            record.run_id = self._superlink.start_run(
-                self._work.app, built.content, app.overrides(self._work, built.declared)
+            record.run_id = self.superlink.start_run(
+                self.work.app, built.content, app.overrides(self.work, built.declared)
             )
         except NodeError as error:
-            raise RunnerError(f"the server of {self._job_id} is not told of its run: {error}") from error
+            raise RunnerError(f"the server of {self.job_id} is not told of its run: {error}") from error
         except ValueError as error:
             self.fail(str(error))
             return
-        self._save()
-        _log.info("run %d of %s started, number %d", record.run_id, self._job_id, record.runs)
+        self.save()
+        _log.info("run %d of %s started, number %d", record.run_id, self.job_id, record.runs)
 
     def _app(self) -> App:
         """The app as it was before anything of the job ran: its code may change its own folder.
 
         Raises ValueError if it cannot be used, RunnerError if it cannot be inspected now.
         """
+        declared, built = self.state / "app.json", self.state / "app.fab"
         try:
-            return App(json.loads(self._declared.read_bytes()), self._built.read_bytes())
+            return App(json.loads(declared.read_bytes()), built.read_bytes())
         except FileNotFoundError:
             try:
-                found = self._inspector.look(self._workdir, self._work.app)
+                found = self.inspector.look(self.workdir, self.work.app)
             except OSError as error:
-                raise RunnerError(f"the app of {self._job_id} cannot be inspected: {error}") from error
-            write_private(self._declared, json.dumps(found.declared))
-            write_private(self._built, found.content)
+                raise RunnerError(f"the app of {self.job_id} cannot be inspected: {error}") from error
+            write_private(declared, json.dumps(found.declared))
+            write_private(built, found.content)
             return found
 
     def _lost(self, *, blame: bool) -> None:
         """The present run is over; `blame`: that counts against the app if it happens all the time."""
-        record = self._record
+        record = self.record
         status = self.status
         if status is not None and status.completed > record.completed_before:
             record.fruitless = 0
@@ -282,22 +256,22 @@ class Training:
         record.run_id = 0
         if record.fruitless >= MAX_FRUITLESS:
             self.fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
-        self._save()
+        self.save()
 
     def fail(self, failure: str) -> None:
         """The job has failed, and no other run is made of this attempt."""
-        record = self._record
+        record = self.record
         record.outcome, record.failure = "failed", failure
-        everyone = record.clients if self._server is None else {**record.clients, SERVER_TASK: record.server}
+        everyone = record.clients if self.server is None else {**record.clients, SERVER_TASK: record.server}
         record.failed_attempts = {name: client.attempt for name, client in everyone.items()}
-        self._save()
-        _log.warning("job %s failed: %s", self._job_id, failure)
+        self.save()
+        _log.warning("job %s failed: %s", self.job_id, failure)
 
     def _quorum(self) -> int | None:
-        if not self._work.synchronous:
+        if not self.work.synchronous:
             return 1
-        value = app.typed(self._work.run_config.get(app.QUORUM_KEY, ""))
-        return min(value, len(self._work.clients)) if isinstance(value, int) and value > 0 else None
+        value = app.typed(self.work.run_config.get(app.QUORUM_KEY, ""))
+        return min(value, len(self.work.clients)) if isinstance(value, int) and value > 0 else None
 
 
 def setup_file(folder: Path) -> Path:
