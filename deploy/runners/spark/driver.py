@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
+from deploy.model.tasks import Assignment
 from deploy.model.workflows import FILE_CONF, SparkProgram, split_names
 from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
@@ -126,22 +127,23 @@ def _task_share(value: str, most: int) -> bool:
 
 def _check_file(name: str, folder: Path) -> None:
     """Refuse a file that is missing or lies outside of the job's folder."""
-    place = folder / name
-    if os.path.isabs(name) or not place.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"file {name!r} lies outside of the job's folder: give a path below the job file")
-    if not place.is_file():
+    if not _place("file", name, folder).is_file():
         raise ValueError(
             f"file {name!r}, which py_files or conf names, does not exist in the job's folder: send it with "
             "the job, or give a URI that every node can read (s3a://...)"
         )
 
 
+def _place(what: str, name: str, folder: Path) -> Path:
+    """Path of a file that a job names. Raises ValueError if it lies outside of the job's folder."""
+    place = folder / name
+    if os.path.isabs(name) or not place.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{what} {name!r} lies outside of the job's folder: give a path below the job file")
+    return place
+
+
 def _check_script(script: str, folder: Path) -> None:
-    place = folder / script
-    if os.path.isabs(script) or not place.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(
-            f"script {script!r} lies outside of the job's folder: give a path below the job file"
-        )
+    place = _place("script", script, folder)
     if not place.is_file():
         raise ValueError(
             f"script {script!r} does not exist in the job's folder: expected a Python file or a jar"
@@ -187,28 +189,23 @@ def _manifest(place: Path) -> bytes:
 
 @dataclass(frozen=True)
 class DriverPlace:
-    """Cluster settings of an attempt's driver."""
+    """An attempt's driver, and what it must know of its cluster."""
 
-    attempt_id: str
-    attempt: int
-    job_id: str
-    workdir: Path
+    assignment: Assignment
     master_url: str
     secret: str
     ui_port: int  # for its web pages
     checkpoints: str  # the job's checkpoint folder or URI
     events: Path  # where its event log goes
-    vcpus: int
-    memory_gib: float
-    gpus: int = 0  # of each executor
 
 
-def variables(spec: JobSpec, place: DriverPlace) -> dict[str, str]:
+def variables(place: DriverPlace) -> dict[str, str]:
     """Environment variables for the job's code, on the driver and on executors."""
-    work = spark_work(spec)
-    given = dict(spec.env) | {
-        "SPOTWEAVE_JOB_ID": place.job_id,
-        "SPOTWEAVE_ATTEMPT": str(place.attempt),
+    assignment = place.assignment
+    work = spark_work(assignment.spec)
+    given = dict(assignment.spec.env) | {
+        "SPOTWEAVE_JOB_ID": assignment.key.job_id,
+        "SPOTWEAVE_ATTEMPT": str(assignment.attempt),
         "SPOTWEAVE_CHECKPOINT_DIR": place.checkpoints,
     }
     if isinstance(work, SparkStreaming):
@@ -221,27 +218,29 @@ def variables(spec: JobSpec, place: DriverPlace) -> dict[str, str]:
     return given
 
 
-def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) -> dict[str, str]:
+def configuration(place: DriverPlace, settings: SparkSettings) -> dict[str, str]:
     """The application's whole conf. It holds the cluster's secret: for a file of mode 0600, not for argv."""
+    assignment, spec, nodes = place.assignment, place.assignment.spec, place.assignment.nodes
     work = spark_work(spec)
     conf = {"spark.app.name": spec.name, "spark.driver.memory": settings.driver_memory} | dict(work.conf)
-    conf |= _files(work, place.workdir)
-    if place.gpus:
-        amounts = {"executor": str(place.gpus), "task": "1"}
+    conf |= _files(work, Path(assignment.workdir))
+    gpus = min(node.gpus for node in nodes) if spec.resources.gpu_count else 0
+    if gpus:
+        amounts = {"executor": str(gpus), "task": "1"}
         conf = {f"spark.{of}.resource.{GPU}.amount": amount for of, amount in amounts.items()} | conf
     conf |= secured() | {
         "spark.master": place.master_url,
         "spark.submit.deployMode": "client",
         "spark.authenticate.secret": place.secret,
-        ATTEMPT_CONF: place.attempt_id,
+        ATTEMPT_CONF: assignment.attempt_id,
         "spark.driver.host": settings.address,
         "spark.driver.bindAddress": settings.address,
         "spark.ui.port": str(place.ui_port),
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.killEnabled": "false",
-        "spark.executor.cores": str(place.vcpus),
-        "spark.executor.memory": f"{executor_memory_mib(place.memory_gib)}m",
-        f"spark.executor.resource.{resource(place.attempt_id)}.amount": "1",
+        "spark.executor.cores": str(min(node.vcpus for node in nodes)),
+        "spark.executor.memory": f"{executor_memory_mib(min(node.memory_gib for node in nodes))}m",
+        f"spark.executor.resource.{resource(assignment.attempt_id)}.amount": "1",
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
@@ -251,7 +250,7 @@ def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) ->
     # Spark's web page answers whoever reaches its address, other jobs on this machine among them.
     given = "|".join(re.escape(key) for key in work.conf)
     conf["spark.redaction.regex"] = f"{_REDACTED}|^({given})$"
-    conf |= {f"spark.executorEnv.{key}": value for key, value in variables(spec, place).items()}
+    conf |= {f"spark.executorEnv.{key}": value for key, value in variables(place).items()}
     if isinstance(work, SparkStreaming):
         conf |= {
             "spark.eventLog.enabled": "true",
@@ -282,6 +281,6 @@ def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Pa
     return [spark_submit, "--properties-file", str(properties_file), str(script), *work.args]
 
 
-def environment(base: Mapping[str, str], spec: JobSpec, place: DriverPlace, local: Path) -> dict[str, str]:
+def environment(base: Mapping[str, str], place: DriverPlace, local: Path) -> dict[str, str]:
     """The driver's environment; `check_job` refuses variables that would disturb Spark."""
-    return dict(base) | variables(spec, place) | {"SPARK_LOCAL_DIRS": str(local)}
+    return dict(base) | variables(place) | {"SPARK_LOCAL_DIRS": str(local)}

@@ -198,7 +198,7 @@ class SparkRunner:
         self._attempts.get(assignment).refute(why)
 
     def _start_driver(self, assignment: Assignment, attempt: Attempt) -> None:
-        spec, workdir = assignment.spec, Path(assignment.workdir).resolve()
+        workdir = Path(assignment.workdir).resolve()
         record = attempt.record
         if record is None:
             raise RunnerError(f"{assignment.attempt_id}: what was written down of it is damaged")
@@ -210,22 +210,16 @@ class SparkRunner:
             (workdir / "logs").mkdir(mode=0o700)
         checkpoints, own_checkpoints = self._checkpoints(assignment)
         place = DriverPlace(
-            attempt_id=assignment.attempt_id,
-            attempt=assignment.attempt,
-            job_id=assignment.key.job_id,
-            workdir=workdir,
+            assignment=assignment,
             master_url=self._master.url,
             secret=self._master.secret,
             ui_port=record.ui_port,
             checkpoints=checkpoints,
             events=events,
-            vcpus=min(node.vcpus for node in assignment.nodes),
-            memory_gib=min(node.memory_gib for node in assignment.nodes),
-            gpus=min(node.gpus for node in assignment.nodes) if spec.resources.gpu_count else 0,
         )
         home = find_spark()
         conf = attempt.own / "spark.conf"
-        write_private(conf, properties(configuration(spec, place, self._settings)))
+        write_private(conf, properties(configuration(place, self._settings)))
         env = home.environment(self._settings.address)
         sandbox, boxed = self._settings.sandbox, None
         if sandbox is not None:
@@ -233,8 +227,8 @@ class SparkRunner:
             writable = (workdir, attempt.own, events, *own_checkpoints)
             boxed = sandbox, Box(attempt.attempt_id, attempt.key.job_id, writable, attempt.tmp)
         attempt.driver.start(
-            command(home.spark_submit, conf, spec, workdir),
-            environment(env, spec, place, attempt.own / "local"),
+            command(home.spark_submit, conf, assignment.spec, workdir),
+            environment(env, place, attempt.own / "local"),
             workdir,
             driver_log(assignment),
             log_below=workdir,

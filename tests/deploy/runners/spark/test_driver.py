@@ -6,7 +6,6 @@ import json
 import tracemalloc
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.model.jobs import JobSpec
-from deploy.model.tasks import Phase
+from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.tasks import Assignment, Node, Phase
 from deploy.runners.spark.attempts import LONGEST, by_cluster, last_error
 from deploy.runners.spark.cluster import executor_memory_mib
 from deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
@@ -62,7 +61,7 @@ def test_files_of_the_job_are_given_to_spark_by_absolute_paths(folder: Path, tmp
     named = {"spark.files": "notes.txt,s3a://b/c", "spark.archives": "two.zip#x"}
     spec = job(conf={"spark.submit.pyFiles": "two.zip", **named}, py_files=["app.py"])
     check_job(spec, folder)
-    conf = configuration(spec, place(folder), SparkSettings(state=tmp_path, address="127.0.0.1"))
+    conf = configuration(place(spec, folder), SparkSettings(state=tmp_path, address="127.0.0.1"))
     assert conf["spark.submit.pyFiles"] == f"{folder}/app.py,{folder}/two.zip"
     assert conf["spark.files"] == f"{folder}/notes.txt,s3a://b/c"
     assert conf["spark.archives"] == f"{folder}/two.zip#x"
@@ -135,27 +134,22 @@ def test_a_jar_with_an_endless_list_of_files_is_refused(folder: Path) -> None:
         check_job(job("long.jar"), folder)
 
 
-def place(folder: Path) -> DriverPlace:
+def place(spec: JobSpec, folder: Path, gpus: int = 0) -> DriverPlace:
+    node = Node("i-1", "127.0.0.8", 1, "token", 3, 4.25, gpus=gpus)
     return DriverPlace(
-        attempt_id="j.main.2",
-        attempt=2,
-        job_id="j",
-        workdir=folder,
+        assignment=Assignment(TaskKey("j", "main"), 2, spec, (node,), str(folder)),
         master_url="spark://127.0.0.9:7077",
         secret="hidden",
         ui_port=4040,
         checkpoints="/checkpoints/j",
         events=folder / "the events",
-        vcpus=3,
-        memory_gib=4.25,
     )
 
 
 def test_executors_are_tied_to_the_attempts_workers_and_fill_them(folder: Path) -> None:
     settings = SparkSettings(state=folder, address="127.0.0.9")
-    conf = configuration(
-        job(conf={"spark.sql.ansi.enabled": "true"}, env={"MODE": "x"}), place(folder), settings
-    )
+    spec = job(conf={"spark.sql.ansi.enabled": "true"}, env={"MODE": "x"})
+    conf = configuration(place(spec, folder), settings)
     expected = {
         "spark.executor.resource.attempt-j-main-2.amount": "1",
         "spark.executor.cores": "3",
@@ -182,18 +176,18 @@ def test_executors_have_their_instances_gpus_and_tasks_one_each(
 ) -> None:
     spec = job(conf=conf, resources={"gpus": 2, "gpu": ("L4",)})
     check_job(spec, folder)
-    made = configuration(spec, replace(place(folder), gpus=4), SparkSettings(state=folder))
+    made = configuration(place(spec, folder, gpus=4), SparkSettings(state=folder))
     assert made["spark.executor.resource.gpu.amount"] == executor
     assert made["spark.task.resource.gpu.amount"] == task
 
 
 def test_streams_are_told_their_period_and_leave_a_log_of_batches(folder: Path) -> None:
     spec = JobSpec.model_validate({"name": "s", "work": STREAM})
-    conf = configuration(spec, place(folder), SparkSettings(state=folder))
+    conf = configuration(place(spec, folder), SparkSettings(state=folder))
     assert conf["spark.eventLog.dir"] == (folder / "the events").as_uri()
     assert conf["spark.sql.streaming.checkpointLocation"] == "/checkpoints/j"
     told = {"SPOTWEAVE_PERIOD_S": "5", "SPOTWEAVE_BATCH_DEADLINE_S": "2.5", "SPOTWEAVE_BATCHES": "3"}
-    assert told.items() <= variables(spec, place(folder)).items()
+    assert told.items() <= variables(place(spec, folder)).items()
 
 
 def test_arguments_are_passed_as_they_are_and_secrets_are_not_among_them(folder: Path) -> None:
