@@ -107,11 +107,8 @@ class Round:
 
     def refuse(self, answer: Answer, reason: str) -> None:
         """What was delivered cannot be used: only another attempt is asked again."""
-        self._refuse(answer.name, answer.attempt, reason)
-
-    def _refuse(self, name: str, attempt: int, reason: str) -> None:
-        client = self._clients[name]
-        client.error, client.error_attempt = f"its update is refused: {reason}"[:300], attempt
+        client = self._clients[answer.name]
+        client.error, client.error_attempt = f"its update is refused: {reason}"[:300], answer.attempt
         client.refused += 1
 
     def step(self, setup: Setup) -> bool:
@@ -150,13 +147,14 @@ class Round:
     def _take(self, question: _Question, reply: Message) -> None:
         client = self._clients[question.name]
         if not reply.has_error():
+            answer = Answer(question.name, question.attempt, question.message, reply)
             try:
                 self._check(reply)
             except UpdateError as error:
                 client.asked_s = None
-                self._refuse(question.name, question.attempt, str(error))
+                self.refuse(answer, str(error))
                 return
-            self._replies[question.name] = Answer(question.name, question.attempt, question.message, reply)
+            self._replies[question.name] = answer
             client.owes = False
             client.delivered += 1
             # The clock may have been set back meanwhile.
@@ -210,7 +208,7 @@ def describe(reason: str) -> str:
     return text[:300]
 
 
-# Views of Flower's grid: one that tells a lost SuperLink from other errors, one with chosen nodes.
+# A view of Flower's grid that tells a lost SuperLink from other errors.
 
 
 class SuperLinkLost(Exception):  # noqa: N818
@@ -221,10 +219,10 @@ class SuperLinkLost(Exception):  # noqa: N818
 
 
 class SafeGrid(Grid):
-    """A grid whose failures are all SuperLinkLost."""
+    """A grid whose failures are all SuperLinkLost; with `node_ids` it names these, online or not."""
 
-    def __init__(self, grid: Grid) -> None:
-        self._inner = grid
+    def __init__(self, grid: Grid, node_ids: Sequence[int] | None = None) -> None:
+        self._inner, self._node_ids = grid, node_ids
 
     def set_run(self, run: Run) -> None:
         """Not for apps."""
@@ -247,8 +245,8 @@ class SafeGrid(Grid):
         return self._inner.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Nodes that are online."""
-        return _answered(self._inner.get_node_ids)
+        """Nodes that are online, or those that it was given."""
+        return _answered(self._inner.get_node_ids) if self._node_ids is None else list(self._node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send."""
@@ -270,15 +268,3 @@ def _answered(ask: Callable[[], Iterable[T]]) -> list[T]:
         return list(ask())
     except Exception as error:
         raise SuperLinkLost(error) from error
-
-
-class RoundGrid(SafeGrid):
-    """A grid that names certain nodes, whether they are online or not."""
-
-    def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
-        super().__init__(grid)
-        self._node_ids = node_ids
-
-    def get_node_ids(self) -> Iterable[int]:
-        """The nodes it was given."""
-        return list(self._node_ids)

@@ -23,7 +23,7 @@ from agents.federated.asynchronous.aggregator import UpdateError
 from deploy.fl.asynchronous.training import Asynchronous
 from deploy.fl.asynchronous.updates import Arrays, require_alike
 from deploy.fl.records import from_record, to_record
-from deploy.fl.round import Round, RoundGrid
+from deploy.fl.round import Round, SafeGrid
 from deploy.fl.training import Evaluate, Training, Value, read_setup
 from deploy.model.strategies import MOST_SAMPLES
 from deploy.model.strategies import FedAvg as FedAvgSettings
@@ -57,7 +57,7 @@ class Synchronous(Training):
         if len(names) < needed:
             raise RuntimeError(f"the strategy needs {needed} clients and {len(names)} are left")
         # The strategy is shown all clients, here or not: who is asked must not depend on who is away.
-        everyone = RoundGrid(self._grid, list(names))
+        everyone = SafeGrid(self._grid, list(names))
         messages = self._strategy.configure_train(number, arrays, ConfigRecord(dict(self._config)), everyone)
         asked = {names[message.metadata.dst_node_id]: message for message in messages}
         if not asked:
