@@ -6,9 +6,10 @@ import hashlib
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -45,17 +46,17 @@ class Step(NamedTuple):
     metrics: dict[str, float]  # of the updates that it was made of, for people
 
 
-class Updates(Protocol):
+class Updates(ABC):
     """The updates of one training in one run of its ServerApp."""
 
-    @property
-    def form(self) -> Form:
-        """In which clients are asked for updates."""
+    form: Form  # in which clients are asked for updates
 
     @property
     def used(self) -> list[int]:
         """Updates of each client that were used; empty where brokers know that."""
+        return []
 
+    @abstractmethod
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """A client has delivered an update (or nothing, `arrays` None) to the model of a version.
 
@@ -69,12 +70,15 @@ class Updates(Protocol):
             UpdateError: if it cannot be used; one line.
         """
 
+    @abstractmethod
     def step(self) -> Step | None:
         """The next version; None while it has to be waited for. The same again until `settle`."""
 
     def state(self) -> str:
-        """What belongs to the version that `step` gave, to go on from it after a restart."""
+        """What belongs to the version that `step` gave, to go on from it after a restart; "": nothing."""
+        return ""
 
+    @abstractmethod
     def settle(self) -> None:
         """The version that `step` gave is in a checkpoint: let go of what it was made of."""
 
@@ -96,7 +100,7 @@ class _State(BaseModel):
     counts: list[int] = []  # N_n, used updates of each client so far
 
 
-class DirectUpdates:
+class DirectUpdates(Updates):
     """See `Updates`. Those that wait are in `folder`."""
 
     def __init__(
@@ -114,16 +118,12 @@ class DirectUpdates:
         self._counts = np.array(state.counts or [0] * len(samples), dtype=np.int64)
         self._aggregator = _aggregator(strategy, flatten(start.arrays), samples)
         self._aggregator.version = start.round
+        self.form = "model" if self._aggregator.uploads == "model" else "difference"
         if isinstance(self._aggregator, HpAsgd):
             self._aggregator.used[:] = self._counts
         self._next: Step | None = None
         self._used: list[UpdateId] = state.used
         self._load()
-
-    @property
-    def form(self) -> Form:
-        """See Updates."""
-        return "model" if self._aggregator.uploads == "model" else "difference"
 
     @property
     def used(self) -> list[int]:
@@ -243,12 +243,14 @@ _HEAD_MOST_BYTES = 1000
 _log = logging.getLogger(__name__)
 
 
-class BrokeredUpdates:
+class BrokeredUpdates(Updates):
     """See `Updates`.
 
     What brokers have is on their disks, and stays until they know of a version that was made of it. So
     nothing has to be remembered here.
     """
+
+    form: Form = "shards"
 
     def __init__(self, server_rate: float, brokers: list[Place], start: Checkpoint) -> None:
         self._rate = server_rate
@@ -257,16 +259,6 @@ class BrokeredUpdates:
         self._model = flatten(start.arrays)
         self._untold = set(range(len(brokers)))
         self._next: Step | None = None
-
-    @property
-    def form(self) -> Form:
-        """See Updates."""
-        return "shards"
-
-    @property
-    def used(self) -> list[int]:
-        """See Updates."""
-        return []
 
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """See Updates. What was delivered is with the brokers."""
@@ -282,10 +274,6 @@ class BrokeredUpdates:
                 # The runner starts it again.
                 _log.warning("%s", error)
         return self._next
-
-    def state(self) -> str:
-        """See Updates."""
-        return ""
 
     def settle(self) -> None:
         """See Updates. Brokers are told by the next `step`, or by that of the next run."""
