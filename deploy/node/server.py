@@ -220,7 +220,9 @@ _Message = TypeVar("_Message", bound=BaseModel)
 _PROCESS = re.compile(r"/v1/processes/([A-Za-z0-9._-]{1,120})(/signal|/log)?")
 
 
-class _RefusalError(Exception):
+class RefusalError(Exception):
+    """What is asked for is not done: an HTTP status, and why in one line."""
+
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -253,10 +255,10 @@ class _Handler(QuietHandler):
         try:
             given = self.headers.get("Authorization", "").encode()
             if not hmac.compare_digest(given, f"Bearer {self.server.node.token}".encode()):
-                raise _RefusalError(401, "expected the node's bearer token")
+                raise RefusalError(401, "expected the node's bearer token")
             self.server.trust(self.connection, _WITHIN_S)
             act(urlsplit(self.path).path)
-        except _RefusalError as refusal:
+        except RefusalError as refusal:
             self._refuse(refusal.code, str(refusal))
         except KeyError:
             self._refuse(404, "no such process on this node")
@@ -282,7 +284,7 @@ class _Handler(QuietHandler):
                     node.workdir, place.relative_to(node.workdir.resolve()).as_posix(), os.O_RDONLY
                 )
             except FileNotFoundError:
-                raise _RefusalError(404, "no such file on this node") from None
+                raise RefusalError(404, "no such file on this node") from None
             with os.fdopen(file, "rb") as opened:
                 self._send_from(opened, self._offset())
         else:
@@ -293,14 +295,14 @@ class _Handler(QuietHandler):
                 with node.processes.log_path(process_id).open("rb") as log:
                     self._send_from(log, self._offset())
             else:
-                raise _RefusalError(405, "POST it")
+                raise RefusalError(405, "POST it")
 
     def _put(self, path: str) -> None:
         node = self.server.node
         if path.startswith("/v1/files/"):
             place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
             if place.is_dir():
-                raise _RefusalError(409, "there is a folder of that name")
+                raise RefusalError(409, "there is a folder of that name")
             length = self._length(MAX_FILE_BYTES)
             self.server.trust(self.connection, _WITHIN_S + length / _FILE_BYTES_S)
             receive(place, self.rfile, length)
@@ -308,18 +310,18 @@ class _Handler(QuietHandler):
             return
         process_id, rest = self._process(path)
         if rest:
-            raise _RefusalError(405, "PUT the process itself")
+            raise RefusalError(405, "PUT the process itself")
         spec = self._body(ProcessSpec)
         if spec.process_id != process_id:
-            raise _RefusalError(400, "process_id differs from the one in the path")
+            raise RefusalError(400, "process_id differs from the one in the path")
         try:
             self._answer(node.processes.start(spec))
         except DrainingError:
-            raise _RefusalError(409, "the node is draining and starts nothing more") from None
+            raise RefusalError(409, "the node is draining and starts nothing more") from None
         except TooManyError:
-            raise _RefusalError(429, "the node has had as many processes as it may") from None
+            raise RefusalError(429, "the node has had as many processes as it may") from None
         except StartError as error:
-            raise _RefusalError(422, f"cannot start {error}") from error
+            raise RefusalError(422, f"cannot start {error}") from error
 
     def _post(self, path: str) -> None:
         node = self.server.node
@@ -330,33 +332,33 @@ class _Handler(QuietHandler):
             return
         process_id, rest = self._process(path)
         if rest != "/signal":
-            raise _RefusalError(405, "PUT a process, POST to its signal")
+            raise RefusalError(405, "PUT a process, POST to its signal")
         self._answer(node.processes.signal(process_id, self._body(SignalRequest).signal))
 
     def _delete(self, path: str) -> None:
         process_id, rest = self._process(path)
         if rest:
-            raise _RefusalError(405, "DELETE the process itself")
+            raise RefusalError(405, "DELETE the process itself")
         self._answer(self.server.node.processes.stop(process_id))
 
     def _process(self, path: str) -> tuple[str, str]:
         found = _PROCESS.fullmatch(path)
         if found is None:
-            raise _RefusalError(404, "no such endpoint")
+            raise RefusalError(404, "no such endpoint")
         return found[1], found[2] or ""
 
     def _offset(self) -> int:
         given = parse_qs(urlsplit(self.path).query).get("offset", ["0"])[-1]
         if not re.fullmatch(r"-?[0-9]{1,15}", given):
-            raise _RefusalError(400, "offset: expected a number of bytes")
+            raise RefusalError(400, "offset: expected a number of bytes")
         return int(given)
 
     def _length(self, largest: int) -> int:
         given = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,15}", given):
-            raise _RefusalError(411, "expected a Content-Length")
+            raise RefusalError(411, "expected a Content-Length")
         if int(given) > largest:
-            raise _RefusalError(413, f"expected at most {largest} bytes")
+            raise RefusalError(413, f"expected at most {largest} bytes")
         return int(given)
 
     def _body(self, kind: type[_Message]) -> _Message:
@@ -365,7 +367,7 @@ class _Handler(QuietHandler):
             return kind.model_validate_json(content)
         except ValidationError as error:
             # Not what was given: it may hold what must not be logged.
-            raise _RefusalError(400, terse_mistake(error, "body")) from None
+            raise RefusalError(400, terse_mistake(error, "body")) from None
 
     def _send_from(self, file: BinaryIO, offset: int) -> None:
         size = file.seek(0, 2)

@@ -13,48 +13,42 @@ from deploy.model.strategies import FedSuda, HaleFed
 from deploy.node.client import ExchangeError, exchange
 
 
-class Model(BaseModel):
-    """The server's message about its model."""
-
+class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class Model(_Message):
+    """The server's message about its model."""
 
     version: int = Field(ge=0)
     size: int = Field(gt=0, le=1 << 32)
 
 
-class Prepared(BaseModel):
+class Prepared(_Message):
     """What the server is told of the next version: no names of clients."""
-
-    model_config = ConfigDict(extra="forbid")
 
     updates: int = 0  # number of them; 0: they have to be waited for
     staleness_mean: float = 0.0  # versions between the model that they began with and the present one
     staleness_most: int = 0  # of the oldest
 
 
-class ComponentHead(BaseModel):
+class ComponentHead(_Message):
     """What comes before a broker's sum, in a line of its own."""
-
-    model_config = ConfigDict(extra="forbid")
 
     samples: int  # weights of its updates together
     digest: str  # of its list; sums of different lists do not add up to anything
 
 
-class Agreement(BaseModel):
+class Agreement(_Message):
     """The organizer's message to the other brokers."""
-
-    model_config = ConfigDict(extra="forbid")
 
     version: int
     confirmed: list[UpdateId]
     discarded: list[UpdateId]
 
 
-class Standing(BaseModel):
+class Standing(_Message):
     """Status of a client, for the job's owner."""
-
-    model_config = ConfigDict(extra="forbid")
 
     used: int  # how many updates of it were used; a shadow counts each time
     staleness: int | None  # of its newest update that is held, in versions of the model; None: none is held
@@ -90,10 +84,8 @@ class UnwantedError(UpdateError):
     """A shard came too late, or again after its update was used or given up."""
 
 
-class Place(BaseModel):
+class Place(_Message):
     """One broker, as one of those that ask it knows it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     host: str  # IP address
     port: int  # on which it listens
@@ -141,10 +133,8 @@ class Place(BaseModel):
         return json.loads(content) if content else None
 
 
-class Places(BaseModel):
+class Places(_Message):
     """All brokers of a job, by their number."""
-
-    model_config = ConfigDict(extra="forbid")
 
     brokers: list[Place]
 
@@ -152,10 +142,8 @@ class Places(BaseModel):
 # What a broker is told when it is started.
 
 
-class BrokerSettings(BaseModel):
+class BrokerSettings(_Message):
     """One broker of a job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     number: int  # gamma, from 0; broker 0 organizes
     host: str  # IP address on which it listens

@@ -26,7 +26,7 @@ from deploy.fl.brokers.messages import (
     UnwantedError,
     broker,
 )
-from deploy.node.server import Listener, QuietHandler, tls_context
+from deploy.node.server import Listener, QuietHandler, RefusalError, tls_context
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3
@@ -35,12 +35,6 @@ _SHARD = re.compile(r"/v1/shards/([0-9]{1,9})/([0-9]{1,16})")
 _CLIENT = re.compile(r"client-([0-9]{1,6})")
 _log = logging.getLogger(__name__)
 _Message = TypeVar("_Message", bound=BaseModel)
-
-
-class _RefusalError(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class BrokerServer(Listener):
@@ -74,7 +68,7 @@ class _Handler(QuietHandler):
             who = self._who()
             self.server.trust(self.connection, _WITHIN_S)
             act(who)
-        except _RefusalError as refusal:
+        except RefusalError as refusal:
             self._refuse(refusal.code, str(refusal))
         except UnwantedError as error:
             self._refuse(410, str(error))
@@ -96,17 +90,17 @@ class _Handler(QuietHandler):
             if hmac.compare_digest(given, f"Bearer {token}".encode())
         ]
         if not found:
-            raise _RefusalError(401, "expected a token of this broker")
+            raise RefusalError(401, "expected a token of this broker")
         return found[0]
 
     def _put(self, who: str) -> None:
         client, place = _CLIENT.fullmatch(who), _SHARD.fullmatch(self.path)
         if client is None or place is None:
-            raise _RefusalError(403, f"{who} sends no shards, or not there")
+            raise RefusalError(403, f"{who} sends no shards, or not there")
         size = self.server.broker.size
         length = self._length(8 * size)
         if length != 8 * size:
-            raise _RefusalError(422, f"a shard of {length} bytes: expected {8 * size}, 8 for each weight")
+            raise RefusalError(422, f"a shard of {length} bytes: expected {8 * size}, 8 for each weight")
         self.server.trust(self.connection, _WITHIN_S + length / _BYTES_S)
         values = np.frombuffer(self._read(length), np.uint64)
         self.server.broker.receive(int(client[1]), int(place[1]), int(place[2]), values)
@@ -133,7 +127,7 @@ class _Handler(QuietHandler):
             case (one, "/v1/standing") if one == RUNNER:
                 self._answer([standing.model_dump() for standing in own.standing()])
             case _:
-                raise _RefusalError(403, f"{who} may not do that")
+                raise RefusalError(403, f"{who} may not do that")
 
     def _send_component(self, version: int) -> None:
         found = self.server.broker.component(version)
@@ -144,9 +138,9 @@ class _Handler(QuietHandler):
     def _length(self, most: int) -> int:
         text = self.headers.get("Content-Length", "")
         if not text.isascii() or not text.isdecimal() or len(text) > 12:
-            raise _RefusalError(411, "expected a Content-Length")
+            raise RefusalError(411, "expected a Content-Length")
         if int(text) > most:
-            raise _RefusalError(413, f"{text} bytes: expected at most {most}")
+            raise RefusalError(413, f"{text} bytes: expected at most {most}")
         return int(text)
 
     def _read(self, length: int) -> bytes:
@@ -160,7 +154,7 @@ class _Handler(QuietHandler):
             return kind.model_validate_json(self._read(self._length(_MOST_JSON_BYTES)))
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            raise _RefusalError(400, f"{first['loc']}: {first['msg']}") from None
+            raise RefusalError(400, f"{first['loc']}: {first['msg']}") from None
 
     def _answer(self, message: Any) -> None:
         self.send(200, json.dumps(message).encode(), "application/json")
