@@ -46,14 +46,7 @@ class Record(BaseModel):
 
     def status(self) -> ProcessStatus:
         """As it is told of."""
-        return ProcessStatus(
-            process_id=self.process_id,
-            pid=self.pid,
-            state=self.state,
-            exit_code=self.exit_code,
-            started_s=self.started_s,
-            ended_s=self.ended_s,
-        )
+        return ProcessStatus.model_validate(self.model_dump(include=set(ProcessStatus.model_fields)))
 
 
 class State(BaseModel):
