@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from deploy.node.agent import serve
-from deploy.node.config import load_config
-from deploy.node.join import JoinError, join, load_join
+from deploy.node.config import AgentConfig
+from deploy.node.join import JoinConfig, JoinError, join
 from deploy.yamlfile import ConfigError
 
 
@@ -20,7 +20,7 @@ def main() -> int:
     given.add_argument("--join", type=Path, help="JSON file of mode 0600: ask the scheduler for the rest")
     options = parser.parse_args()
     try:
-        serve(load_config(options.config) if options.config else join(load_join(options.join)))
+        serve(AgentConfig.load(options.config) if options.config else join(JoinConfig.load(options.join)))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

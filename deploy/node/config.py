@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
+from pydantic import Field, FiniteFloat, IPvAnyAddress, ValidationError
 
-from deploy.yamlfile import ConfigError, terse_mistake
+from deploy.yamlfile import ConfigError, Part, terse_mistake
 
 STATE_FOLDER = ".agent"  # inside the working folder; not reachable through the files endpoint
 STATUS_FILE = "status.json"
 MetadataKind = Literal["ec2", "gce"]
 
 
-class AgentConfig(BaseModel):
-    """The agent's configuration file: JSON, readable by its owner only, because of the token and the key."""
+class PrivateFile(Part):
+    """A JSON file that only its owner may read, because of the secrets in it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read one. Raises ConfigError, which never repeats what the file holds."""
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            content = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        if mode & 0o077:
+            raise ConfigError(f"{path} has mode {mode:04o} and holds a token: chmod 600 it")
+        try:
+            return cls.model_validate_json(content)
+        except ValidationError as error:
+            raise ConfigError(f"{path}: {terse_mistake(error)}") from error
+
+
+class AgentConfig(PrivateFile):
+    """The agent's configuration file."""
 
     # as the provider calls the instance
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
@@ -36,24 +53,3 @@ class AgentConfig(BaseModel):
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0  # seconds between two looks at it
     # UUIDs of the GPUs that are this instance's; None: all that the machine has
     gpus: tuple[Annotated[str, Field(max_length=120)], ...] | None = None
-
-
-def read_private(path: Path) -> str:
-    """A file that only its owner may read. Raises ConfigError."""
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        content = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if mode & 0o077:
-        raise ConfigError(f"{path} has mode {mode:04o} and holds a token: chmod 600 it")
-    return content
-
-
-def load_config(path: Path) -> AgentConfig:
-    """Read a configuration file. Raises ConfigError, which never repeats what the file holds."""
-    content = read_private(path)
-    try:
-        return AgentConfig.model_validate_json(content)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {terse_mistake(error)}") from error

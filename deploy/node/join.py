@@ -12,11 +12,11 @@ import urllib.request
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, load_config, read_private
+from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, PrivateFile
 from deploy.node.metadata import MetadataError, service, url_of
-from deploy.yamlfile import ConfigError, terse_mistake
+from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 PATIENCE_S = 900.0
@@ -32,10 +32,8 @@ class JoinError(Exception):
     """The node may not join, or nobody answered; one line."""
 
 
-class JoinConfig(BaseModel):
+class JoinConfig(PrivateFile):
     """What an instance's user data says. Nothing in it is of use once the node has answered."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheduler_url: Annotated[str, Field(pattern=r"^(https:/{2}|http:/{2}(127\.|localhost))")]
     # the authority that signed the scheduler's certificate; None: the image's own trust
@@ -58,21 +56,13 @@ class _Joined(BaseModel):
     node_token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
 
 
-def load_join(path: Path) -> JoinConfig:
-    """Read the file. Raises ConfigError, which never repeats what the file holds."""
-    try:
-        return JoinConfig.model_validate_json(read_private(path))
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {terse_mistake(error)}") from error
-
-
 def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
     """The agent's configuration; after a restart the one it had. Raises JoinError, ConfigError."""
     # Where neither the files endpoint nor a job's relative path leads.
     folder = Path(config.workdir) / STATE_FOLDER
     kept = folder / _AGENT_FILE
     if kept.exists():
-        return load_config(kept)
+        return AgentConfig.load(kept)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         pair = _pair(folder / _PAIR_FILE)
@@ -96,8 +86,7 @@ def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
         time.sleep(wait_s * random.uniform(0.5, 1.0))
         wait_s = min(_MOST_WAIT_S, 2 * wait_s)
     try:
-        content = made.model_dump(mode="json")
-        write_private(kept, json.dumps(content))
+        write_private(kept, made.model_dump_json())
     except OSError as error:
         raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
     return made
@@ -119,17 +108,14 @@ def _pair(path: Path) -> _Pair:
 def _try(config: JoinConfig, pair: _Pair) -> AgentConfig:
     imds_url = url_of(config.metadata)
     metadata = service(config.metadata, imds_url)
-    fields = {"instance_id": metadata.instance_id(), "address": metadata.address()}
     return AgentConfig.model_validate(
         {
-            **fields,
-            "port": config.port,
-            "workdir": config.workdir,
-            "token": _node_token(config, pair.certificate),
+            **config.model_dump(include={"port", "workdir", "metadata", "imds_poll_s"}),
             **pair.model_dump(),
-            "metadata": config.metadata,
+            "instance_id": metadata.instance_id(),
+            "address": metadata.address(),
             "imds_url": imds_url,
-            "imds_poll_s": config.imds_poll_s,
+            "token": _node_token(config, pair.certificate),
         }
     )
 

@@ -21,7 +21,7 @@ from deploy.node import procfs
 from deploy.node.agent import Agent
 from deploy.node.api import NodeStatus, ProcessSpec
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from deploy.node.config import load_config
+from deploy.node.config import AgentConfig
 from deploy.providers.local.machine import MetadataServer
 from deploy.providers.local.records import Fate
 from deploy.yamlfile import ConfigError
@@ -369,7 +369,7 @@ def test_a_noticed_node_drains_from_that_heartbeat_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "adopt_orphans", lambda: None)  # would be this process's for good
-    node = Agent(load_config(AgentProcess(tmp_path).config))
+    node = Agent(AgentConfig.load(AgentProcess(tmp_path).config))
     try:
         # What is asked for while the drain has not begun.
         seen: list[NodeStatus] = []
@@ -426,7 +426,7 @@ def test_a_bad_configuration_is_named_without_its_secrets(
     path.write_text(json.dumps(content))
     path.chmod(mode)
     with pytest.raises(ConfigError) as caught:
-        load_config(path)
+        AgentConfig.load(path)
     assert says in str(caught.value)
     assert content["token"] not in str(caught.value)
     assert "\n" not in str(caught.value)

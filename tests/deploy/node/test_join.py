@@ -18,7 +18,7 @@ import pytest
 from deploy.emulator.machine import GceMetadataServer
 from deploy.node import server
 from deploy.node.client import NodeClient
-from deploy.node.join import JoinConfig, JoinError, join, load_join
+from deploy.node.join import JoinConfig, JoinError, join
 from deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
 from deploy.node.server import Listener, QuietHandler
 from deploy.providers.local.records import Fate
@@ -143,10 +143,10 @@ def test_a_join_file_is_private_and_checked(tmp_path: Path) -> None:
     path.write_text("{}")
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
-        load_join(path)
+        JoinConfig.load(path)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="scheduler_url"):
-        load_join(path)
+        JoinConfig.load(path)
 
 
 def test_a_join_token_is_of_one_launch_and_one_node() -> None:
