@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -162,13 +162,5 @@ class AgentProcess:
 @contextmanager
 def agents(folder: Path, count: int) -> Iterator[list[AgentProcess]]:
     """Several agents at once."""
-    started: list[AgentProcess] = []
-    try:
-        for _ in range(count):
-            agent = AgentProcess(folder)
-            started.append(agent)
-            agent.start()
-        yield started
-    finally:
-        for agent in started:
-            agent.destroy()
+    with ExitStack() as opened:
+        yield [opened.enter_context(AgentProcess(folder)) for _ in range(count)]

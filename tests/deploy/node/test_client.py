@@ -10,8 +10,9 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,74 +23,48 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from deploy.security.tls import Pair, node_pair
+from tests.deploy.runners.patience import Act, drip, peer
 
 TOKEN = "t" * 32
-Play = Callable[[ssl.SSLSocket], None]
 
 
+@dataclass
 class Hostile:
     """Something that listens where a node should, with a certificate, and does as it likes."""
 
-    def __init__(self, folder: Path, play: Play) -> None:
-        self.pair = node_pair()
-        self.heard = b""
-        self._context = _context(folder, self.pair)
-        self._play = play
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._closed = False
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+    pair: Pair
+    port: int = 0
+    heard: bytes = b""
 
     def client(self, certificate: str | None = None, within_s: float = 1.0) -> NodeClient:
         shown = self.pair.certificate if certificate is None else certificate
         return NodeClient("127.0.0.1", self.port, TOKEN, shown, within_s=within_s)
 
-    def close(self) -> None:
-        self._closed = True
-        self._listener.close()
 
-    def _serve(self) -> None:
-        while not self._closed:
-            with suppress(OSError):
-                plain, _ = self._listener.accept()
-                plain.settimeout(30)
-                with self._context.wrap_socket(plain, server_side=True) as secure:
-                    self.heard += secure.recv(65536)
-                    self._play(secure)
-
-
-def _context(folder: Path, pair: Pair) -> ssl.SSLContext:
-    path = folder / "pair.pem"
-    path.write_text(pair.key + pair.certificate)
+@contextmanager
+def hostile(folder: Path, play: Act, pair: Pair | None = None) -> Iterator[Hostile]:
+    node, path = Hostile(pair or node_pair()), folder / "pair.pem"
+    path.write_text(node.pair.key + node.pair.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    return context
+
+    def act(connection: socket.socket) -> None:
+        node.heard += connection.recv(65536)
+        play(connection)
+
+    with peer(act, context) as node.port:
+        yield node
 
 
-def hostile(folder: Path, play: Play) -> AbstractContextManager[Hostile]:
-    return closing(Hostile(folder, play))
-
-
-def answer(body: bytes, code: int = 200) -> Play:
+def answer(body: bytes, code: int = 200) -> Act:
     head = f"HTTP/1.1 {code} x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    return lambda secure: secure.sendall(head + body)
+    return lambda connection: connection.sendall(head + body)
 
 
 def a_status(**changes: object) -> bytes:
     now_s = time.time()
     content = {"instance_id": "i-1", "address": "127.0.0.1", "workdir": "/w", "now_s": now_s, **changes}
     return json.dumps(content).encode()
-
-
-def drip(head: bytes, byte: bytes) -> Play:
-    def play(secure: ssl.SSLSocket) -> None:
-        secure.sendall(head)
-        while True:
-            secure.sendall(byte)
-            time.sleep(0.05)
-
-    return play
 
 
 def test_only_the_pinned_certificate_hears_the_token(tmp_path: Path) -> None:
@@ -146,8 +121,8 @@ def test_a_certificate_that_the_pinned_one_signed_is_another_one(tmp_path: Path)
     )
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     key = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode()
-    with hostile(tmp_path, answer(a_status())) as node:
-        node._context = _context(tmp_path, Pair(child.public_bytes(pem).decode(), key))
+    shown = Pair(child.public_bytes(pem).decode(), key)
+    with hostile(tmp_path, answer(a_status()), shown) as node:
         with pytest.raises(NodeUnreachable):
             node.client(pinned.certificate).status()
         assert node.heard == b""
@@ -164,7 +139,7 @@ def test_a_certificate_that_the_pinned_one_signed_is_another_one(tmp_path: Path)
         lambda secure: time.sleep(5),
     ],
 )
-def test_a_byte_now_and_then_gives_no_more_time(tmp_path: Path, play: Play) -> None:
+def test_a_byte_now_and_then_gives_no_more_time(tmp_path: Path, play: Act) -> None:
     with hostile(tmp_path, play) as node:
         began_s = time.monotonic()
         with pytest.raises(NodeUnreachable):

@@ -48,7 +48,7 @@ Act = Callable[[socket.socket], object]
 
 
 @contextmanager
-def peer(act: Act, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+def peer(act: Act, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[int]:
     """A port where each connection is treated so, until the end."""
 
     def one(connection: socket.socket) -> None:
@@ -59,7 +59,7 @@ def peer(act: Act, tls: ssl.SSLContext | None = None) -> Iterator[int]:
                 with tls.wrap_socket(connection, server_side=True) as secure:
                     act(secure)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", port)) as server:
 
         def serve() -> None:
             with suppress(OSError):
@@ -74,10 +74,9 @@ def peer(act: Act, tls: ssl.SSLContext | None = None) -> Iterator[int]:
 
 
 def drip(head: bytes, more: bytes = b"x") -> Act:
-    """Answers with a byte now and then."""
+    """Says that, and then a byte now and then."""
 
     def act(connection: socket.socket) -> None:
-        connection.recv(65536)
         connection.sendall(head)
         while True:
             connection.sendall(more)

@@ -6,11 +6,8 @@ import gzip
 import json
 import os
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -42,34 +39,21 @@ EXECUTORS = [
 ]
 
 
-@contextmanager
-def driver(attempt_id: str, port: int, answers: dict[str, Any]) -> Iterator[None]:
+def driver(attempt_id: str, port: int, answers: dict[str, Any]) -> AbstractContextManager[int]:
     """A driver of this attempt."""
     answers = {
         "": [{"id": "app-1"}],
         "/app-1/environment": {"sparkProperties": [["spark.x", "1"], [ATTEMPT_CONF, attempt_id]]},
     } | answers
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = answers[self.path.removeprefix("/api/v1/applications")]
-            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def act(connection: socket.socket) -> None:
+        path = connection.recv(65536).split(b" ")[1].decode()
+        answer = answers[path.removeprefix("/api/v1/applications")]
+        body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode() + body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer((ADDRESS, port), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    return peer(act, port=port)
 
 
 def two_ports() -> int:
@@ -77,7 +61,7 @@ def two_ports() -> int:
     while True:
         port = free_port(ADDRESS)
         try:
-            HTTPServer((ADDRESS, port + 1), BaseHTTPRequestHandler).server_close()
+            socket.create_server((ADDRESS, port + 1)).close()
         except (OSError, OverflowError):
             continue
         return port
