@@ -138,12 +138,16 @@ class NodeRefused(NodeError):  # noqa: N818
     """The node said no.
 
     Attributes:
-        code: HTTP status; 404 unknown, 409 draining, 422 the command cannot be run.
+        code: HTTP status; 409 draining, 422 the command cannot be run.
     """
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NodeUnknown(NodeRefused):
+    """The node has no process or file of that name."""
 
 
 class NodeClient:
@@ -276,7 +280,8 @@ class NodeClient:
         except ValidationError:
             message = ""
         message = "".join(one if one.isprintable() else " " for one in message[:_MOST_MESSAGE])
-        raise NodeRefused(code, message or f"HTTP {code}")
+        refusal = NodeUnknown if code == 404 else NodeRefused
+        raise refusal(code, message or f"HTTP {code}")
 
 
 class _Refusal(BaseModel):

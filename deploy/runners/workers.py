@@ -15,10 +15,9 @@ from typing import Any
 
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus, Signal
-from deploy.node.client import NodeClient, NodeError, NodeRefused
+from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown
 from deploy.runners.base import Printed, RunnerError
 
-UNKNOWN = 404
 _LOG_WITHIN_S = 3.0
 _PIECE_BYTES = 1 << 20  # that an agent sends of a log at once
 _PIECES_MOST = 256
@@ -34,9 +33,7 @@ def known_process(agent: NodeClient, process_id: str) -> ProcessStatus | None:
     """Ask how a process is; None if its node does not know it. Raises NodeError."""
     try:
         return agent.process(process_id)
-    except NodeRefused as error:
-        if error.code != UNKNOWN:
-            raise
+    except NodeUnknown:
         return None
 
 
@@ -44,9 +41,7 @@ def file_of(agent: NodeClient, path: str, size: int) -> bytes | None:
     """The first bytes of a file in a node's working folder; None if there is none. Raises NodeError."""
     try:
         return agent.get_file(path, size)
-    except NodeRefused as error:
-        if error.code != UNKNOWN:
-            raise
+    except NodeUnknown:
         return None
 
 
@@ -54,10 +49,10 @@ def end_process(agent: NodeClient, process_id: str) -> ProcessStatus | None:
     """End a process; None if its node does not know it. Raises RunnerError while it ends, NodeUnreachable."""
     try:
         status = agent.stop_process(process_id, _STOP_WAIT_S)
-    except NodeRefused as error:
-        if error.code != UNKNOWN:
-            raise RunnerError(f"{process_id} cannot be stopped: {error}") from error
+    except NodeUnknown:
         return None
+    except NodeRefused as error:
+        raise RunnerError(f"{process_id} cannot be stopped: {error}") from error
     if status.state == "running":
         raise RunnerError(f"{process_id} has not ended yet")
     return status
@@ -74,9 +69,10 @@ def printed_on_node(assignment: Assignment, process_id: str, offset: int, most_b
             begin = offset if offset >= 0 else max(0, _log_bytes(agent, process_id) + offset)
             content = agent.log(process_id, begin)[:most_bytes]
             return Printed(content, begin + len(content))
+        except NodeUnknown:
+            continue
         except NodeRefused as error:
-            if error.code != UNKNOWN:
-                raise RunnerError(f"its log cannot be read: {error}") from error
+            raise RunnerError(f"its log cannot be read: {error}") from error
         except NodeError as error:
             raise RunnerError(f"its log is on {node.instance_id}, which does not answer: {error}") from error
     return None

@@ -18,7 +18,7 @@ from deploy.jobfile import MAX_BYTES, named_files
 from deploy.model.jobs import Bag, JobSpec, TaskKey
 from deploy.model.speeds import slowness
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
+from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
@@ -268,7 +268,8 @@ class Task:
     def _ask(self, agent: NodeClient, assignment: Assignment) -> float:
         """What its node knows. Returns how long the command has run, in seconds. Raises NodeUnreachable."""
         node = agent.status()
-        process = _known(node, process_id(assignment.key, assignment.attempt))
+        name = process_id(assignment.key, assignment.attempt)
+        process = next((one for one in node.processes if one.process_id == name), None)
         if process is None:
             self._decide(Phase.LOST, "its node does not know it")
             return 0.0
@@ -367,10 +368,6 @@ def process_id(key: TaskKey, attempt: int) -> str:
 def _folder(key: TaskKey, attempt: int) -> str:
     """On the node, below its working folder."""
     return f"bag/{key.job_id}.{key.task}.{attempt}"
-
-
-def _known(node: NodeStatus, name: str) -> ProcessStatus | None:
-    return next((one for one in node.processes if one.process_id == name), None)
 
 
 def _status(agent: NodeClient, folder: str) -> Status:

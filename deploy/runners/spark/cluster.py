@@ -19,12 +19,12 @@ import httpx
 
 from deploy.model.tasks import Node
 from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown, NodeUnreachable
 from deploy.runners.base import RunnerError, StartingError
 from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.attempts import last_error
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.runners.workers import REFILL, UNKNOWN, Patience, WorkerPool, connect, known_process
+from deploy.runners.workers import REFILL, Patience, WorkerPool, connect, known_process
 from deploy.security.sandbox import Box
 from deploy.security.untrusted import remove_tree
 from spotweave.files import write_private
@@ -74,11 +74,6 @@ class Master:
     def web_url(self) -> str:
         """URL of the master's web pages."""
         return f"http://{self._settings.address}:{self._ports()['web']}"
-
-    @property
-    def rest_url(self) -> str:
-        """The REST submission server."""
-        return f"http://{self._settings.address}:{self._ports()['rest']}"
 
     @property
     def secret(self) -> str:
@@ -277,11 +272,9 @@ class Workers:
     def drain(self, node: Node, attempt_id: str) -> None:
         """Decommission an attempt's worker on a node. Raises RunnerError."""
         try:
-            connect(node).signal(process_id(attempt_id), "PWR")
-        except NodeRefused as refusal:
-            if refusal.code != UNKNOWN:
-                raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
-        except NodeUnreachable as error:
+            with suppress(NodeUnknown):
+                connect(node).signal(process_id(attempt_id), "PWR")
+        except NodeError as error:
             raise RunnerError(f"{node.instance_id} cannot be drained: {error}") from error
 
     def end(self, node: Node, attempt_id: str) -> None:

@@ -16,7 +16,7 @@ from deploy.fl.checkpoints import Setup, Status
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
-from deploy.node.client import NodeRefused, NodeUnreachable
+from deploy.node.client import NodeUnknown, NodeUnreachable
 from deploy.runners import workers
 from deploy.runners.flower import job
 from deploy.runners.flower.inspecting import Inspector, inspect
@@ -159,7 +159,7 @@ class PlayedNode:
         try:
             return self.played.files[self.address, path][:size]
         except KeyError:
-            raise NodeRefused(404, "no such file") from None
+            raise NodeUnknown(404, "no such file") from None
 
     def start_process(self, spec: ProcessSpec) -> ProcessStatus:
         started = ProcessStatus(process_id=spec.process_id, pid=1, state="running", started_s=0.0)
@@ -169,7 +169,7 @@ class PlayedNode:
         try:
             return self._mine()[process_id]
         except KeyError:
-            raise NodeRefused(404, "unknown") from None
+            raise NodeUnknown(404, "unknown") from None
 
     def _end(self, process_id: str, code: int) -> ProcessStatus:
         ended = self.process(process_id).model_copy(update={"state": "exited", "exit_code": code})

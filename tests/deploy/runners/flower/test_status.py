@@ -15,7 +15,7 @@ from deploy.model.jobs import Flower, FlowerClient, TaskKey
 from deploy.model.strategies import FedAsync, HaleFed
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus
-from deploy.node.client import NodeRefused, NodeUnreachable
+from deploy.node.client import NodeRefused, NodeUnknown, NodeUnreachable
 from deploy.runners import workers
 from deploy.runners.flower import liveness
 from deploy.runners.flower.checkpoint_sync import read_status
@@ -244,7 +244,7 @@ def test_whatever_a_node_does_is_an_answer(node: type[AskedNode], error: Excepti
 
 
 def test_a_process_that_a_node_does_not_know_is_none(node: type[AskedNode]) -> None:
-    node.error = NodeRefused(404, "unknown")
+    node.error = NodeUnknown(404, "unknown")
     found = ask()
     assert (found.process, found.unreachable) == (None, "")
 

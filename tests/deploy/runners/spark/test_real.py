@@ -290,7 +290,8 @@ def test_a_stream_resumes_and_its_misses_are_counted(runner: SparkRunner, tmp_pa
 
 
 def test_strangers_cannot_submit(runner: SparkRunner) -> None:
-    answer = httpx.post(f"{runner._master.rest_url}/v1/submissions/create", json={}, trust_env=False)
+    rest = f"http://{runner._settings.address}:{runner._master._ports()['rest']}"
+    answer = httpx.post(f"{rest}/v1/submissions/create", json={}, trust_env=False)
     assert answer.status_code == 403
     decommission = httpx.post(f"{runner._master.web_url}/workers/kill/?host=127.0.0.1", trust_env=False)
     assert decommission.status_code == 405
