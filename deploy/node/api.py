@@ -94,6 +94,14 @@ class NodeStatus(_Message):
     no_gpus: Annotated[str, Field(max_length=1000)] = ""  # why there are not more
 
 
+class RefusalError(Exception):
+    """What is asked for is not done: an HTTP status, and why in one line."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class SignalRequest(_Message):
     """A signal for one process, not for what it started."""
 

@@ -6,27 +6,26 @@ import os
 from io import BufferedIOBase
 from pathlib import Path
 
+from deploy.node.api import RefusalError
 from deploy.node.config import STATE_FOLDER
 from spotweave.files import replacing
 
 _PIECE = 1 << 20
 
 
-class PathError(ValueError):
-    """The path leads out of the working folder, or into the agent's own; one line."""
-
-
 def inside(workdir: Path, path: str) -> Path:
-    """The file that a relative path names. Raises PathError if it leads elsewhere, or to the agent's own."""
+    """The file that a relative path names. Raises RefusalError if that is elsewhere, or the agent's own."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts) or len(parts) > 32:
-        raise PathError(f"path {path[:100]!r}: expected names separated by single slashes, without . and ..")
+        raise RefusalError(
+            400, f"path {path[:100]!r}: expected names separated by single slashes, without . and .."
+        )
     if parts[0] == STATE_FOLDER:
-        raise PathError(f"{STATE_FOLDER} belongs to the agent")
+        raise RefusalError(400, f"{STATE_FOLDER} belongs to the agent")
     root = workdir.resolve()
     place = root.joinpath(*parts)
     if not place.resolve().is_relative_to(root):
-        raise PathError(f"path {path[:100]!r} follows a link out of the working folder")
+        raise RefusalError(400, f"path {path[:100]!r} follows a link out of the working folder")
     return place
 
 

@@ -21,7 +21,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
-from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, Signal
+from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, RefusalError, Signal
 from deploy.node.files import Logs
 from spotweave.files import write_private
 
@@ -67,18 +67,6 @@ _CHECK_S = 1.0  # how often logs are looked at, and processes of an earlier agen
 _HURRY_S = 0.1
 _KILL_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
-
-
-class DrainingError(Exception):
-    """The node is about to end and starts nothing more."""
-
-
-class StartError(Exception):
-    """The command cannot be run; one line."""
-
-
-class TooManyError(Exception):
-    """The node knows as many processes as it may."""
 
 
 class Processes:
@@ -141,18 +129,16 @@ class Processes:
         """Start a process, once for ever: an id that is known changes nothing.
 
         Raises:
-            DrainingError: if the node is.
-            TooManyError: if it knows too many.
-            StartError: if the command cannot be run; the id stays free.
-            OSError: if it cannot be written down; the id stays free.
+            RefusalError: if the node is draining or knows too many, or the command cannot be run.
+            OSError: if it cannot be written down. The id stays free.
         """
         with self._lock:
             if spec.process_id in self._records:
                 return self._records[spec.process_id].status()
             if self._draining:
-                raise DrainingError
+                raise RefusalError(409, "the node is draining and starts nothing more")
             if len(self._records) >= MOST_PROCESSES:
-                raise TooManyError
+                raise RefusalError(429, "the node has had as many processes as it may")
             record = Record(
                 process_id=spec.process_id,
                 stop_signal=spec.stop_signal,
@@ -169,7 +155,7 @@ class Processes:
                     raise
                 self._try_to_save()
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                raise StartError(f"{spec.argv[0]}: {reason}") from error
+                raise RefusalError(422, f"cannot start {spec.argv[0]}: {reason}") from error
             # The child is a zombie at worst until the reaper gets the lock, so it can be read.
             found = procfs.read(child.pid)
             record.pid = child.pid

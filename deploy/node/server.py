@@ -22,9 +22,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from deploy.node.api import DrainRequest, ProcessSpec, SignalRequest
-from deploy.node.files import PathError, inside, receive
-from deploy.node.processes import DrainingError, StartError, TooManyError
+from deploy.node.api import DrainRequest, ProcessSpec, RefusalError, SignalRequest
+from deploy.node.files import inside, receive
 from deploy.security.untrusted import open_beneath
 from deploy.yamlfile import terse_mistake
 from spotweave.files import write_private
@@ -220,14 +219,6 @@ _Message = TypeVar("_Message", bound=BaseModel)
 _PROCESS = re.compile(r"/v1/processes/([A-Za-z0-9._-]{1,120})(/signal|/log)?")
 
 
-class RefusalError(Exception):
-    """What is asked for is not done: an HTTP status, and why in one line."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class AgentServer(Listener):
     """Listens on the instance's own address."""
 
@@ -262,8 +253,6 @@ class _Handler(QuietHandler):
             self._refuse(refusal.code, str(refusal))
         except KeyError:
             self._refuse(404, "no such process on this node")
-        except PathError as error:
-            self._refuse(400, str(error))
         except (ConnectionError, TimeoutError, EOFError):
             raise
         except OSError as error:
@@ -314,14 +303,7 @@ class _Handler(QuietHandler):
         spec = self._body(ProcessSpec)
         if spec.process_id != process_id:
             raise RefusalError(400, "process_id differs from the one in the path")
-        try:
-            self._answer(node.processes.start(spec))
-        except DrainingError:
-            raise RefusalError(409, "the node is draining and starts nothing more") from None
-        except TooManyError:
-            raise RefusalError(429, "the node has had as many processes as it may") from None
-        except StartError as error:
-            raise RefusalError(422, f"cannot start {error}") from error
+        self._answer(node.processes.start(spec))
 
     def _post(self, path: str) -> None:
         node = self.server.node

@@ -22,7 +22,15 @@ from pydantic import Field
 from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import RingVector, Shard
-from deploy.fl.brokers.messages import Agreement, BrokerError, BrokerSettings, Place, Standing, UnwantedError
+from deploy.fl.brokers.messages import (
+    Agreement,
+    BrokerError,
+    BrokerSettings,
+    ComponentHead,
+    Place,
+    Standing,
+    UnwantedError,
+)
 from deploy.model.strategies import FedSuda, selection
 from deploy.statefile import StateFile
 from spotweave.files import write_private
@@ -89,14 +97,6 @@ class Held(NamedTuple):
 
     version: int
     updates: list[UpdateId]  # of which it holds the shard, in the order of their arrival
-
-
-class Sum(NamedTuple):
-    """A broker's component of the next version: C_j of Eq. 6.1 before the division."""
-
-    digest: str  # of the list; sums of different lists do not add up to anything
-    samples: int  # weights of the list together
-    values: RingVector  # (d,)
 
 
 class DurableBroker:
@@ -222,15 +222,15 @@ class DurableBroker:
                 self._memory.agreed = list(confirmed)
             self._save()
 
-    def component(self, version: int) -> Sum:
-        """Sum of the shards for the model after this version."""
+    def component(self, version: int) -> tuple[ComponentHead, RingVector]:
+        """Sum of the shards for the model after this version: C_j of Eq. 6.1 before the division, (d,)."""
         with self._lock:
             broker, agreed = self._known(), self._memory.agreed
             if version != self._memory.version or not agreed:
                 raise BrokerError(f"no list is agreed on for the model after {version}")
             found = broker.component(agreed)
             digest = hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
-            return Sum(digest, found.samples, found.values)
+            return ComponentHead(samples=found.samples, digest=digest), found.values
 
     def _count(self, used: Sequence[UpdateId]) -> None:
         counts = self._memory.used or [0] * len(self._settings.samples)

@@ -20,13 +20,13 @@ from deploy.fl.brokers.messages import (
     Agreement,
     BrokerError,
     BrokerSettings,
-    ComponentHead,
     Model,
     Prepared,
     UnwantedError,
     broker,
 )
-from deploy.node.server import Listener, QuietHandler, RefusalError, tls_context
+from deploy.node.api import RefusalError
+from deploy.node.server import Listener, QuietHandler, tls_context
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3
@@ -130,10 +130,10 @@ class _Handler(QuietHandler):
                 raise RefusalError(403, f"{who} may not do that")
 
     def _send_component(self, version: int) -> None:
-        found = self.server.broker.component(version)
-        self.server.trust(self.connection, _WITHIN_S + found.values.nbytes / _BYTES_S)
-        about = ComponentHead(samples=found.samples, digest=found.digest).model_dump_json().encode()
-        self.send(200, about + b"\n" + found.values.tobytes(), "application/octet-stream")
+        head, values = self.server.broker.component(version)
+        self.server.trust(self.connection, _WITHIN_S + values.nbytes / _BYTES_S)
+        content = head.model_dump_json().encode() + b"\n" + values.tobytes()
+        self.send(200, content, "application/octet-stream")
 
     def _length(self, most: int) -> int:
         text = self.headers.get("Content-Length", "")
