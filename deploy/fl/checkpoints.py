@@ -85,10 +85,10 @@ def file_name(number: int) -> str:
     return f"round-{number:06d}.npz"
 
 
-def round_of(name: str) -> int | None:
-    """Round of a checkpoint file; None for other files."""
-    found = _NAME.fullmatch(name)
-    return int(found[1]) if found else None
+def rounds_of(names: Iterable[str]) -> list[int]:
+    """Rounds of the checkpoint files among these names, the newest first."""
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted((int(one[1]) for one in found if one), reverse=True)
 
 
 def newest(candidates: Iterable[Checkpoint | None]) -> Checkpoint | None:

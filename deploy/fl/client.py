@@ -7,8 +7,6 @@ Multi-FedLS (Brum 2023, chapter 6): a client checkpoint every round; the server 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -17,8 +15,8 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from deploy.fl import checkpoints
 from deploy.fl.asynchronous.updates import send_update
-from deploy.fl.checkpoints import STATE_KEY, Checkpoint
-from deploy.fl.epoch import with_share
+from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.epoch import state_folder, with_share
 from deploy.fl.records import from_record, to_record
 
 QUERY = "query.checkpoint"
@@ -40,7 +38,7 @@ def _keep(message: Message, context: Context, call_next: ClientAppCallable) -> M
 def _remember(content: RecordDict, context: Context) -> None:
     number = next((record["server-round"] for record in content.config_records.values()), None)
     arrays = next(iter(content.array_records.values()), None)
-    folder = _folder(context)
+    folder = state_folder(context)
     if isinstance(number, int) and arrays is not None and folder is not None and number > 1:
         # What is sent for round n is what n - 1 rounds have given.
         checkpoints.save(folder, Checkpoint(number - 1, from_record(arrays)), keep=1)
@@ -48,14 +46,9 @@ def _remember(content: RecordDict, context: Context) -> None:
 
 def _offer(message: Message, context: Context) -> Message:
     newer_than = next(iter(message.content.config_records.values()))["newer-than"]
-    folder = _folder(context)
+    folder = state_folder(context)
     kept = None if folder is None else checkpoints.load(folder)
     if kept is None or not isinstance(newer_than, int) or kept.round <= newer_than:
         return Message(RecordDict({"offer": ConfigRecord({"round": 0})}), reply_to=message)
     content = RecordDict({"offer": ConfigRecord({"round": kept.round}), "arrays": to_record(kept.arrays)})
     return Message(content, reply_to=message)
-
-
-def _folder(context: Context) -> Path | None:
-    folder = context.node_config.get(STATE_KEY)
-    return Path(folder) if isinstance(folder, str) else None

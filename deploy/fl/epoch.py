@@ -54,8 +54,7 @@ class Epoch:
     """
 
     def __init__(self, message: Message, context: Context, steps: int, every_s: float = 10.0) -> None:
-        folder = context.node_config.get(STATE_KEY)
-        self._folder = Path(folder) if isinstance(folder, str) else None
+        self._folder = state_folder(context)
         self._steps, self._every_s = steps, every_s
         self._saved_s = time.monotonic()
         sent = next(iter(message.content.array_records.values()))
@@ -79,6 +78,12 @@ class Epoch:
         digest = hashlib.sha256(content).hexdigest()
         Saved(sha256=digest, round=self._round, share=done / self._steps).save(self._folder / SAVED)
         self._saved_s = time.monotonic()
+
+
+def state_folder(context: Context) -> Path | None:
+    """Where a client keeps its state; None if spotweave has not started it."""
+    folder = context.node_config.get(STATE_KEY)
+    return Path(folder) if isinstance(folder, str) else None
 
 
 def with_share(answer: Message, context: Context) -> Message:

@@ -190,8 +190,7 @@ class CheckpointSync:
 
 def newest_whole(folder: JobFolder, most_bytes: int) -> tuple[int, bytes] | None:
     """The round of a job's newest whole checkpoint here, and its bytes. Raises PoisonError, OSError."""
-    found = (checkpoints.round_of(name) for name in folder.names(CHECKPOINTS, FILES_MOST))
-    for number in sorted((one for one in found if one is not None), reverse=True)[:_TRIES]:
+    for number in checkpoints.rounds_of(folder.names(CHECKPOINTS, FILES_MOST))[:_TRIES]:
         content = folder.read(f"{CHECKPOINTS}/{checkpoints.file_name(number)}", most_bytes)
         if content is not None and checkpoints.is_whole(content):
             return number, content

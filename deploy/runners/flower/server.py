@@ -166,7 +166,6 @@ class PlacedServer:
             # A later one has taken its place meanwhile.
             return False
         self._results.write(name, content)
-        found = (checkpoints.round_of(one) for one in here)
-        for old in sorted((one for one in found if one is not None), reverse=True)[_KEEP - 1 :]:
+        for old in checkpoints.rounds_of(here)[_KEEP - 1 :]:
             unlink_beneath(self.workdir, f"{CHECKPOINTS}/{checkpoints.file_name(old)}")
         return True

@@ -69,11 +69,8 @@ class ServerStage:
 
     @property
     def kept(self) -> list[int]:
-        return sorted(
-            number
-            for path in (self.stage.flower / "checkpoints").glob("*")
-            if (number := checkpoints.round_of(path.name)) is not None
-        )
+        here = (self.stage.flower / "checkpoints").glob("*")
+        return sorted(checkpoints.rounds_of(path.name for path in here))
 
     @property
     def live_runs(self) -> int:
