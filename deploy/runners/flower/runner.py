@@ -94,8 +94,7 @@ class FlowerRunner(AsyncRunner):
         if len(assignment.nodes) != 1:
             raise RunnerError(f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a client has one")
         held = self._held(assignment.key.job_id)
-        with self._locked(held, assignment.key.job_id):
-            job = self._job(held, assignment)
+        with self._locked(held, assignment) as job:
             job.want(assignment)
         work = self._begin_step(held, [assignment])
         if self._patience.wait(work):
@@ -117,17 +116,16 @@ class FlowerRunner(AsyncRunner):
             if self._known(job_id)
         }
         # Who was late before is not waited for until it has caught up.
-        self._wait([work for job_id, work in steps.items() if not self._held(job_id).late])
+        within_s = self._settings.reports_within_s
+        wait_for([work for job_id, work in steps.items() if not self._held(job_id).late], within_s)
         for job_id, work in steps.items():
             self._take(job_id, work)
-        self._wait([asked for one in assignments if (asked := self._ask(one)) is not None])
+        wait_for([asked for one in assignments if (asked := self._ask(one)) is not None], within_s)
         return [self._report(assignment) for assignment in assignments]
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
         """See Runner. A SuperNode that is told to end signs off; what it was training is asked for again."""
-        held = self._held(assignment.key.job_id)
-        with self._locked(held, assignment.key.job_id):
-            job = self._job(held, assignment)
+        with self._locked(self._held(assignment.key.job_id), assignment) as job:
             _, client = job.client(assignment)
             if assignment.attempt != client.attempt or assignment.nodes[0].instance_id not in instance_ids:
                 return
@@ -171,9 +169,7 @@ class FlowerRunner(AsyncRunner):
 
     def leave(self, assignment: Assignment) -> None:
         """See Runner. It is asked for nothing any more; rounds that wait for it go on."""
-        held = self._held(assignment.key.job_id)
-        with self._locked(held, assignment.key.job_id):
-            job = self._job(held, assignment)
+        with self._locked(self._held(assignment.key.job_id), assignment) as job:
             _, client = job.client(assignment)
             client.left, client.wanted = True, False
             job.save()
@@ -227,12 +223,13 @@ class FlowerRunner(AsyncRunner):
         return CheckpointSync(rounds, job_id, self._settings.checkpoint_most_bytes)
 
     @contextmanager
-    def _locked(self, held: _Held, job_id: str) -> Iterator[None]:
+    def _locked(self, held: _Held, assignment: Assignment) -> Iterator[FlowerJob]:
         """The job, for something short. Raises RunnerError if it is busy: its SuperLink may not answer."""
+        job_id = assignment.key.job_id
         if not held.lock.acquire(timeout=0.0 if held.late else _LOCK_S):
             raise RunnerError(f"job {job_id} is being looked after: its SuperLink is slow to answer")
         try:
-            yield
+            yield self._job(held, assignment)
         except RunnerError:
             raise
         except Exception as error:
@@ -282,9 +279,6 @@ class FlowerRunner(AsyncRunner):
                 # It will not pass by waiting.
                 held.trouble_s = float("inf")
 
-    def _wait(self, works: list[Work]) -> None:
-        wait_for(works, self._settings.reports_within_s)
-
     def _ask(self, assignment: Assignment) -> Work | None:
         held = self._jobs.get(assignment.key.job_id)
         if held is None or held.job is None or held.late or held.job.over or not assignment.nodes:
@@ -319,8 +313,7 @@ class FlowerRunner(AsyncRunner):
         if held.late or held.job is None:
             return _plain(assignment, latest, held.problem, before)
         answer: Probe | None = None
-        with self._locked(held, assignment.key.job_id):
-            job = held.job
+        with self._locked(held, assignment) as job:
             name, client = job.client(assignment)
             if assignment.nodes and not job.over:
                 answer = self._probes.latest(assignment)
