@@ -73,10 +73,6 @@ class BatchLog:
     def __init__(self, folder: Path, state: Path, deadline_s: float) -> None:
         self._folder, self._state, self._deadline_s = folder, state, deadline_s
 
-    def attempt_folder(self, attempt: int) -> Path:
-        """Folder of the event log of an attempt's driver."""
-        return self._folder / str(attempt)
-
     def read(self) -> Batches:
         """Count what has come since the last time. What is counted is on disk before it is told.
 

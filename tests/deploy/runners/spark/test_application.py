@@ -197,7 +197,7 @@ def log(tmp_path: Path) -> BatchLog:
 
 
 def write(log: BatchLog, text: str, attempt: int = 1, file: int = 1, app: str = "app-1") -> Path:
-    folder = log.attempt_folder(attempt) / f"eventlog_v2_{app}"
+    folder = log._folder / str(attempt) / f"eventlog_v2_{app}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"events_{file}_{app}").open("a") as events:
         events.write(text)
@@ -333,11 +333,11 @@ def test_links_pipes_and_crowds_do_no_harm(log: BatchLog, tmp_path: Path) -> Non
     secret = tmp_path / "precious"
     secret.write_text(progress(0, 100))
     write(log, progress(0, 100), attempt=2)
-    folder = log.attempt_folder(1) / "eventlog_v2_x"
+    folder = log._folder / "1" / "eventlog_v2_x"
     folder.mkdir(parents=True)
     (folder / "events_1_x").symlink_to(secret)
     os.mkfifo(folder / "events_2_x")
-    (log.attempt_folder(1) / "eventlog_v2_y").symlink_to(tmp_path)
+    (log._folder / "1" / "eventlog_v2_y").symlink_to(tmp_path)
     for number in range(3000):
         (folder / f"other_{number}").touch()
     for _ in range(2):
@@ -362,5 +362,5 @@ def test_folders_of_earlier_attempts_do_not_pile_up(log: BatchLog) -> None:
     for attempt in range(1, 6):
         write(log, progress(attempt, 100), attempt=attempt)
     assert log.read().done == 5
-    assert not log.attempt_folder(4).exists()
-    assert log.attempt_folder(5).exists()
+    assert not (log._folder / "4").exists()
+    assert (log._folder / "5").exists()
