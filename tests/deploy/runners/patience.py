@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -31,6 +32,11 @@ def insist(act: Callable[[], None]) -> None:
         except RunnerError:
             assert time.monotonic() < end
             time.sleep(0.1)
+
+
+def terabyte(file: Path) -> None:
+    file.touch()
+    os.truncate(file, 1 << 40)
 
 
 def alive(pid: int) -> bool:

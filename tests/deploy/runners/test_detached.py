@@ -18,7 +18,7 @@ from deploy.runners.detached import Detached, Limits, Result, tail
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.patience import alive, insist
+from tests.deploy.runners.patience import alive, insist, terabyte
 
 UP = "open('up', 'w').close()\nwhile True: time.sleep(600)"
 STUBBORN = (
@@ -249,11 +249,6 @@ def test_a_damaged_file_of_its_own_is_as_good_as_none(process: Detached, name: s
 
 Trick = Callable[[Path, Path], object]
 """From the file and a secret outside of the job's folder."""
-
-
-def terabyte(file: Path) -> None:
-    file.touch()
-    os.truncate(file, 1 << 40)
 
 
 TRICKS: dict[str, Trick] = {

@@ -26,8 +26,7 @@ from deploy.node import procfs
 from deploy.runners.detached import Limits
 from deploy.runners.flower import brokers as under_test
 from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
-from tests.deploy.node.agents import ROOT
-from tests.deploy.runners.flower.test_stories import command_line
+from tests.deploy.node.agents import ROOT, command
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
 from tests.deploy.runners.patience import left_behind
 
@@ -79,10 +78,10 @@ def trained(folder: Path, name: str) -> int:
     return sum(len(path.read_text()) for path in folder.glob(f"**/story.{name}/state/trained"))
 
 
-def kill(here: World, program: bytes) -> None:
+def kill(here: World, program: str) -> None:
     """End one of the scheduler's processes of the job, without a warning."""
-    lines = {pid: command_line(pid) for pid in left_behind(here.folder / "state")}
-    (pid,) = [pid for pid, line in lines.items() if program in line and b"launcher" not in line]
+    lines = {pid: command(pid) for pid in left_behind(here.folder / "state")}
+    (pid,) = [pid for pid, line in lines.items() if program in line and "launcher" not in line]
     os.kill(pid, signal.SIGKILL)
 
 
@@ -102,11 +101,11 @@ def test_no_update_is_lost_or_used_twice_whatever_is_killed(tmp_path: Path) -> N
         here.wait_for(lambda reports: reports["client-b"].executions_done >= 1)
         here.agents["client-a"].destroy()
         here.place("client-a")
-        kill(here, b"brokers/1/settings.json")
+        kill(here, "brokers/1/settings.json")
         wait_for_versions(here, 2)
-        kill(here, b"brokers/0/settings.json")
+        kill(here, "brokers/0/settings.json")
         wait_for_versions(here, 2)
-        kill(here, b"flwr-serverapp")
+        kill(here, "flwr-serverapp")
         here.restart_scheduler()
         wait_for_versions(here, 2)
         here.wait_for_phase(Phase.SUCCEEDED)
@@ -146,9 +145,9 @@ def test_the_same_of_a_server_without_brokers(tmp_path: Path) -> None:
         here.wait_for(lambda reports: reports["client-b"].executions_done >= 1)
         here.agents["client-a"].destroy()
         here.place("client-a")
-        kill(here, b"flwr-serverapp")
+        kill(here, "flwr-serverapp")
         wait_for_versions(here, 2)
-        kill(here, b"flower.guarded")
+        kill(here, "flower.guarded")
         here.wait_for_phase(Phase.SUCCEEDED)
         status, kept = here.status(), checkpoints.load(here.workdir / "flower/checkpoints")
         assert kept is not None
@@ -211,9 +210,9 @@ def pids(folder: Path) -> list[int]:
     """Of the brokers themselves, by number."""
     found = {}
     for process in procfs.scan():
-        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0") if process.alive else []
+        words = command(process.pid).split("\0") if process.alive else []
         for number in range(2):
-            if b"deploy.fl.brokers" in words and f"{folder}/brokers/{number}/".encode() in words[-2]:
+            if "deploy.fl.brokers" in words and f"{folder}/brokers/{number}/" in words[-2]:
                 found[number] = process.pid
     return [found[number] for number in sorted(found)]
 

@@ -25,7 +25,7 @@ from deploy.runners.flower.training import IDLE_WITHIN_S
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedSuperLink, Stage
 from tests.deploy.runners.flower.world import MEAN, job_spec
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import insist, terabyte
 
 
 def other(stage: Stage) -> Assignment:
@@ -52,11 +52,6 @@ def given_up(
     assert found["a"].phase is Phase.LOST
     assert words in found["a"].message
     return found
-
-
-def terabyte(file: Path) -> None:
-    file.touch()
-    os.truncate(file, 1 << 40)
 
 
 def no_folder(file: Path) -> None:

@@ -24,7 +24,7 @@ from deploy.runners.detached import Limits
 from deploy.runners.flower.superlink import shown_folder
 from deploy.security.sandbox import Mode, SandboxError
 from deploy.security.trial import choose
-from tests.deploy.node.agents import tagged
+from tests.deploy.node.agents import command, tagged
 from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import MEAN, World, job_spec, placed, world
 from tests.deploy.runners.patience import left_behind
@@ -99,8 +99,8 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
         status = here.status()
         assert (status.run, status.resumed_from) == (2, "server")
         assert weights(here) == after_rounds(1, 2)
-        lines = [command_line(process.pid) for process in tagged(here.agents["client-a"].instance_id)]
-        assert sum(b"flower-supernode" in line for line in lines) <= 1
+        lines = [command(process.pid) for process in tagged(here.agents["client-a"].instance_id)]
+        assert sum("flower-supernode" in line for line in lines) <= 1
 
 
 @pytest.mark.nightly
@@ -154,7 +154,7 @@ def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) ->
         here.place_all()
         here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
         for process in tagged(here.agents["client-a"].instance_id):
-            if b"deploy.node" not in command_line(process.pid):
+            if "deploy.node" not in command(process.pid):
                 os.kill(process.pid, signal.SIGSTOP)
         for process in tagged(here.agents["client-b"].instance_id):
             os.kill(process.pid, signal.SIGSTOP)
@@ -201,34 +201,26 @@ def test_another_machine_goes_on_after_the_round_that_is_kept(tmp_path: Path, cl
         assert objects.names("story/") == ["story/run-000002/round-000004.npz"]
 
 
-def command_line(pid: int) -> bytes:
-    """As everybody sees it."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def superlinks(folder: Path) -> list[int]:
     """PIDs of the SuperLinks that run."""
-    return [pid for pid in left_behind(folder / "state") if b"flower.guarded" in command_line(pid)]
+    return [pid for pid in left_behind(folder / "state") if "flower.guarded" in command(pid)]
 
 
 def test_users_errors_fail_with_their_messages(tmp_path: Path) -> None:
     """First one client's data are missing, then the server cannot evaluate what they made."""
     with world(tmp_path, job_spec("mean", 2, TWO, fault="both"), MEAN) as here:
         here.place_all()
-        seen: set[bytes] = set()
+        seen: set[str] = set()
 
         def failed(reports: Mapping[str, TaskReport]) -> bool:
-            seen.update(command_line(process.pid) for process in procfs.scan())
+            seen.update(command(process.pid) for process in procfs.scan())
             return reports["client-b"].phase is Phase.FAILED
 
         reports = here.wait_for(failed)
-        for program in (b"flwr-serverapp", b"flwr-clientapp"):
+        for program in ("flwr-serverapp", "flwr-clientapp"):
             (line, *_) = [one for one in seen if program in one]
-            assert b"--token-file\0/proc/self/fd/" in line
-        assert not any(b"--token\0" in line for line in seen)
+            assert "--token-file\0/proc/self/fd/" in line
+        assert not any("--token\0" in line for line in seen)
         assert reports["client-b"].message == "ValueError: no data here"
         assert reports["client-a"].phase in (Phase.RUNNING, Phase.WAITING)
         here.place("client-b", here.agents["client-b"])
