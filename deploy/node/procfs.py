@@ -38,14 +38,21 @@ class Process(NamedTuple):
 
 def read(pid: int) -> Process | None:
     """The process with this PID, None if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    stat = _content(pid, "stat")
+    if not stat:
         return None
     # The second field is the name in brackets and may itself hold brackets and spaces.
     fields = stat[stat.rindex(b")") + 2 :].split()
     state = fields[0].decode()
     return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), state not in _ENDED, state == "T")
+
+
+def _content(pid: int, name: str) -> bytes:
+    """One of the files of a process; empty if it has ended, or the file may not be read."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
 
 
 def scan() -> Iterator[Process]:
@@ -63,38 +70,26 @@ def is_alive(pid: int, start_ticks: int) -> bool:
 
 def environment(pid: int) -> dict[str, str]:
     """The variables it was started with; empty if they may not be read."""
-    try:
-        content = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (entry.partition(b"=") for entry in content.split(b"\0") if b"=" in entry)
+    pairs = (entry.partition(b"=") for entry in _content(pid, "environ").split(b"\0") if b"=" in entry)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 
 def name(pid: int) -> str:
     """What it calls itself: its program, unless it chose something else; "" if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
-    except OSError:
-        return ""
+    return _content(pid, "comm").decode(errors="replace").rstrip("\n")
 
 
 def groups(pid: int) -> frozenset[int]:
     """Supplementary groups, which a process without rights cannot leave; empty if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_bytes()
-    except OSError:
-        return frozenset()
-    line = next((line for line in status.splitlines() if line.startswith(b"Groups:")), b"")
+    lines = _content(pid, "status").splitlines()
+    line = next((line for line in lines if line.startswith(b"Groups:")), b"")
     return frozenset(int(number) for number in line.split()[1:])
 
 
 def resident_bytes(pid: int) -> int:
     """Resident memory in bytes, shared pages included; 0 if the process has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
+    fields = _content(pid, "statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
 
 
 def send(pid: int, start_ticks: int, number: int) -> bool:
