@@ -29,18 +29,25 @@ class MetadataError(Exception):
 class MetadataService(ABC):
     """One instance's metadata service, of any cloud, for one thread. All methods raise MetadataError."""
 
+    _id_path: str
+    _address_path: str
+
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         # Never through a proxy: the service answers on the instance only.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    @abstractmethod
     def instance_id(self) -> str:
-        """As the provider calls the instance."""
+        """As the provider calls the instance, by which it is rented and ended."""
+        return self.text(self._id_path)
 
-    @abstractmethod
     def address(self) -> str:
         """Private, IPv4."""
+        return self.text(self._address_path)
+
+    @abstractmethod
+    def text(self, path: str) -> str:
+        """What is at a path below that of the instance."""
 
     @abstractmethod
     def interruption_s(self) -> float | None:
@@ -64,6 +71,7 @@ class MetadataService(ABC):
 class Metadata(MetadataService):
     """EC2's instance metadata service (IMDSv2)."""
 
+    _id_path, _address_path = "instance-id", "local-ipv4"
     _token: str | None = None
 
     def interruption_s(self) -> float | None:
@@ -83,16 +91,8 @@ class Metadata(MetadataService):
         """See MetadataService."""
         return self._get("events/recommendations/rebalance") is not None
 
-    def instance_id(self) -> str:
-        """See MetadataService."""
-        return self.text("instance-id")
-
-    def address(self) -> str:
-        """See MetadataService."""
-        return self.text("local-ipv4")
-
     def text(self, path: str) -> str:
-        """What is at a path below `meta-data/`, e.g. "instance-id"."""
+        """See MetadataService: below `meta-data/`."""
         answer = self._get(path)
         if answer is None:
             raise MetadataError(f"{path}: there is none")
@@ -181,27 +181,21 @@ ROOT = "/computeMetadata/v1/instance/"
 class GceMetadata(MetadataService):
     """Compute Engine's metadata server."""
 
+    _id_path, _address_path = "name", "network-interfaces/0/ip"
     _ends_s: float | None = None
-
-    def instance_id(self) -> str:
-        """See MetadataService: the name, by which instances are rented and ended."""
-        return self._text("name")
-
-    def address(self) -> str:
-        """See MetadataService."""
-        return self._text("network-interfaces/0/ip")
 
     def interruption_s(self) -> float | None:
         """See MetadataService: 30 s after the preemption was first seen."""
-        if self._ends_s is None and self._text("preempted") == "TRUE":
+        if self._ends_s is None and self.text("preempted") == "TRUE":
             self._ends_s = time.time() + NOTICE_S
         return self._ends_s
 
     def rebalance(self) -> bool:
         """See MetadataService: host maintenance will end it; GPUs get an hour's notice of that."""
-        return self._text("maintenance-event").startswith("TERMINATE")
+        return self.text("maintenance-event").startswith("TERMINATE")
 
-    def _text(self, path: str) -> str:
+    def text(self, path: str) -> str:
+        """See MetadataService."""
         request = urllib.request.Request(f"{self._url}{ROOT}{path}", headers={FLAVOR: "Google"})
         try:
             headers, content = self._open(request)
