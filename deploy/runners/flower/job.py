@@ -23,17 +23,9 @@ from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.liveness import Liveness, Silence, Take
 from deploy.runners.flower.server import PlacedServer
-from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobRecord
-from deploy.runners.flower.superlink import (
-    QUIET,
-    SuperLink,
-    SuperLinkDown,
-    free_port,
-    log_of,
-    process_of,
-    shown_folder,
-)
-from deploy.runners.flower.training import Training, setup_file
+from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobFiles, JobRecord
+from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
+from deploy.runners.flower.training import Training
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.workers import connect, end_process
 
@@ -49,13 +41,13 @@ _BROKERS, _STATE = "brokers.json", "state"
 class FlowerJob:
     """Everything of one job; not safe to use from several threads. Raises RunnerError without a free port.
 
-    `folder` is its state, of this job alone; `workdir` the job's own (app, results). Without a keeper its
-    checkpoints are on this machine only.
+    `workdir` is the job's own folder (app, results). Without a keeper its checkpoints are on this machine
+    only.
     """
 
     def __init__(
         self,
-        folder: Path,
+        state: JobFiles,
         job_id: str,
         spec: JobSpec,
         workdir: Path,
@@ -65,12 +57,11 @@ class FlowerJob:
         self.job_id = job_id
         self.work = app.flower(spec)
         self._spec = spec
-        self._folder = folder
+        self._state = state
         self._workdir = workdir
         self.settings = settings
-        self._file = record_file(folder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record = JobRecord.load(self._file)
+        state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record = JobRecord.load(state.record)
         if record is None:
             clients = {client.name: ClientRecord() for client in self.work.clients}
             try:
@@ -85,26 +76,25 @@ class FlowerJob:
                 broker_ports=broker_ports,
                 clients=clients,
             )
-            record.save(self._file)
+            record.save(state.record)
         self.record = record
-        self._identity = Identity(keys_folder(folder), shown_folder(folder))
+        self._identity = Identity(state.keys, state.shown)
         self._identity.make(settings.host)
-        self.superlink = SuperLink(folder, settings.host, record.port, self._identity)
+        self.superlink = SuperLink(state, settings.host, record.port, self._identity)
         self.keeper = keeper
         self.brokers = Brokers(
-            folder, keys_folder(folder), settings.host, record.broker_ports, self.work, settings.limits
+            state.folder, state.keys, settings.host, record.broker_ports, self.work, settings.limits
         )
         inspector = Inspector(settings.state.resolve(), settings.sandbox)
         self.server = None
         if self.work.server is not None:
-            setup, most_bytes = setup_file(folder), settings.checkpoint_most_bytes
-            home = record.server_home
-            self.server = PlacedServer(job_id, self.work.rounds, workdir, setup, most_bytes, home)
+            most_bytes, home = settings.checkpoint_most_bytes, record.server_home
+            self.server = PlacedServer(job_id, self.work.rounds, workdir, state.setup, most_bytes, home)
         self.training = Training(
             job_id,
             self.work,
             workdir,
-            folder,
+            state,
             record,
             self.save,
             self.superlink,
@@ -113,7 +103,7 @@ class FlowerJob:
             inspector,
             self.server,
         )
-        self.epochs = Epochs(folder / "epochs", settings.epoch_most_bytes)
+        self.epochs = Epochs(state.folder / "epochs", settings.epoch_most_bytes)
         self.liveness = Liveness(settings, self.work.epoch_s)
         self._silence = Silence()
         self._next_start_s = 0.0
@@ -134,7 +124,7 @@ class FlowerJob:
 
     def save(self) -> None:
         """Put the record on the disk."""
-        self.record.save(self._file)
+        self.record.save(self._state.record)
 
     def want(self, assignment: Assignment) -> None:
         """Note that an attempt should run. A new attempt after a failure makes another run."""
@@ -293,11 +283,10 @@ class FlowerJob:
             return False
         sandbox, limits = self.settings.sandbox, self.settings.limits
         known = record.runs > 0 or any(client.node_id for client in record.clients.values())
-        setup = self.training.setup_file
         gpus = self.settings.server_gpus if self._spec.resources.gpu_count else ()
         self.superlink.start(
             self._workdir,
-            setup,
+            self._state.setup,
             self._spec.env,
             sandbox,
             limits,
@@ -455,16 +444,6 @@ def end_on_node(assignment: Assignment) -> None:
     end_process(connect(assignment.nodes[0]), process_id(assignment))
 
 
-def record_file(folder: Path) -> Path:
-    """Record file of the job with this state folder."""
-    return folder / "job.json"
-
-
-def keys_folder(folder: Path) -> Path:
-    """Folder of the job's keys, readable by the scheduler alone."""
-    return folder / "keys"
-
-
 # The end of a job: its processes and secrets go at once, its state once its last checkpoint is kept.
 
 _log = logging.getLogger(__name__)
@@ -473,19 +452,20 @@ SUPERLINK_LOG = f"{RESULTS}/superlink.log"
 _LOG_MOST_BYTES = 64 << 20
 
 
-def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
+def end_job(state: JobFiles, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
     """Take the next step to the end of a job; may be repeated, also by another process.
 
     Its last checkpoint may take `keep_within_s` to be kept. Raises RunnerError while that, or its processes,
     are not done with.
     """
-    process_of(folder).end(grace_s=0.0)
+    folder = state.folder
+    state.process.end(grace_s=0.0)
     end_brokers(folder)
-    record = _record(folder)
+    record = _record(state.record)
     if record is not None and record.workdir:
-        _keep_log(folder, JobFolder(Path(record.workdir)))
+        _keep_log(state.log, JobFolder(Path(record.workdir)))
     for path in folder.iterdir() if folder.exists() else ():
-        if path == record_file(folder):
+        if path == state.record:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -495,7 +475,7 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
     if problem and record is not None:
         if not record.forgotten_s:
             record.forgotten_s = time.time()
-            record.save(record_file(folder))
+            record.save(state.record)
         if time.time() - record.forgotten_s < keep_within_s:
             raise RunnerError(f"job {job_id}: {problem}")
         _log.warning("job %s: given up after %.0f s: %s", job_id, keep_within_s, problem)
@@ -503,17 +483,17 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
         shutil.rmtree(folder)
 
 
-def _record(folder: Path) -> JobRecord | None:
+def _record(file: Path) -> JobRecord | None:
     try:
-        return JobRecord.load(record_file(folder))
+        return JobRecord.load(file)
     except (OSError, ValueError) as error:
-        _log.warning("%s cannot be read: %s", record_file(folder), error)
+        _log.warning("%s cannot be read: %s", file, error)
         return None
 
 
-def _keep_log(folder: Path, results: JobFolder) -> None:
+def _keep_log(log: Path, results: JobFolder) -> None:
     try:
-        results.copy_tail(log_of(folder), SUPERLINK_LOG, _LOG_MOST_BYTES)
+        results.copy_tail(log, SUPERLINK_LOG, _LOG_MOST_BYTES)
     except FileNotFoundError:
         return
     except (OSError, PoisonError) as error:

@@ -36,11 +36,10 @@ from deploy.runners.flower.job import (
     end_job,
     end_on_node,
     process_id,
-    record_file,
 )
 from deploy.runners.flower.liveness import Probe, Probes, Silence
-from deploy.runners.flower.settings import FlowerSettings
-from deploy.runners.flower.superlink import box_name, log_of, process_of
+from deploy.runners.flower.settings import FlowerSettings, JobFiles
+from deploy.runners.flower.superlink import box_name
 from deploy.runners.jobfolder import kept_log
 from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, printed_on_node, wait_for
 from deploy.security.untrusted import part
@@ -136,7 +135,7 @@ class FlowerRunner(AsyncRunner):
     def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
         """See Runner: of the job's SuperLink with its ServerApps (`server`), or of a client on its node."""
         if assignment.key.task == SERVER and not assignment.nodes:
-            link = log_of(self._folder / assignment.key.job_id)
+            link = self._state(assignment.key.job_id).log
             try:
                 return Printed(*part(link.parent, link.name, offset, most_bytes))
             except FileNotFoundError:
@@ -192,7 +191,7 @@ class FlowerRunner(AsyncRunner):
         """See Runner. Nodes' processes end with their instances."""
         self.close()
         for file in self._folder.glob("*/job.json"):
-            process_of(file.parent).end(grace_s=0.0)
+            JobFiles(file.parent).process.end(grace_s=0.0)
             end_brokers(file.parent)
 
     def close(self) -> None:
@@ -208,7 +207,10 @@ class FlowerRunner(AsyncRunner):
 
     def _known(self, job_id: str) -> bool:
         held = self._jobs.get(job_id)
-        return (held is not None and held.job is not None) or record_file(self._folder / job_id).exists()
+        return (held is not None and held.job is not None) or self._state(job_id).record.exists()
+
+    def _state(self, job_id: str) -> JobFiles:
+        return JobFiles(self._folder / job_id)
 
     def _held(self, job_id: str) -> _Held:
         with self._lock:
@@ -244,7 +246,7 @@ class FlowerRunner(AsyncRunner):
             raise RunnerError(f"job {job_id} is over")
         if held.job is None:
             held.job = FlowerJob(
-                self._folder / job_id,
+                self._state(job_id),
                 job_id,
                 assignment.spec,
                 Path(assignment.workdir),
@@ -335,16 +337,16 @@ class FlowerRunner(AsyncRunner):
                     self._job(held, assignment).unwant(assignment)
 
     def _forget(self, job_id: str, held: _Held) -> None:
-        folder = self._folder / job_id
+        state = self._state(job_id)
         # Before the lock: whoever has it may be waiting for the SuperLink.
-        process_of(folder).end(grace_s=0.0)
+        state.process.end(grace_s=0.0)
         with held.lock:
             if held.job is not None:
                 held.job.superlink.end()
                 held.job = None
             if self._settings.sandbox is not None:
                 self._settings.sandbox.over(box_name(job_id))
-            end_job(folder, job_id, held.keeper, self._settings.keep_within_s)
+            end_job(state, job_id, held.keeper, self._settings.keep_within_s)
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from deploy.objects.location import Objects
-from deploy.runners.detached import Limits
+from deploy.runners.detached import Detached, Limits
 from deploy.security.sandbox import Sandbox
 from deploy.statefile import StateFile
 
@@ -48,6 +48,19 @@ class FlowerSettings:
     limits: Limits = field(default_factory=Limits)  # of each SuperLink with its ServerApps
     # /dev/nvidiaN that ServerApps may use, by N, where their job asks for GPUs
     server_gpus: tuple[int, ...] = ()
+
+
+class JobFiles:
+    """Where a job's state is: a folder of this job alone. Its SuperLink and ServerApps see `shown` of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.record = self.folder / "job.json"  # a JobRecord
+        self.keys = self.folder / "keys"  # a folder, readable by the scheduler alone
+        self.shown = self.folder / "superlink"
+        self.setup = self.shown / "setup.json"  # what its ServerApp is told
+        self.log = self.folder / "superlink.log"  # of its SuperLink and ServerApps
+        self.process = Detached(self.folder / "process")  # its SuperLink
 
 
 # What the runner must know of a job after a restart of the scheduler. On disk before it is acted on.

@@ -39,10 +39,11 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from httpcore import SOCKET_OPTION
 
 from deploy.fl.checkpoints import SETUP_VARIABLE
-from deploy.runners.detached import Detached, Limits, tail
+from deploy.runners.detached import Limits, tail
 from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.inspecting import Value
+from deploy.runners.flower.settings import JobFiles
 from deploy.security.sandbox import Box, Sandbox
 
 # HTTP whose answers end: a server that sends a byte per second, or without end, is given up in time.
@@ -170,29 +171,23 @@ class _Token:
 
 
 class SuperLink:
-    """One SuperLink, by its job's folder.
+    """One SuperLink, by its job's state.
 
     Only `shown` and the job's own folder have to be visible to it and to the user's ServerApp that it starts;
     it writes in `shown/data` and there. What it answers is checked like what a stranger says.
     """
 
-    def __init__(self, folder: Path, host: str, port: int, identity: Identity) -> None:
-        self._folder = folder.resolve()
+    def __init__(self, state: JobFiles, host: str, port: int, identity: Identity) -> None:
+        self._folder, self._shown, self._process = state.folder, state.shown, state.process
+        self.log = state.log
         self._host, self._port = host, port
         self._identity = identity
-        self._process = process_of(self._folder)
-        self._shown = shown_folder(self._folder)
         self._client: ControlHttpClient | None = None
 
     @property
     def address(self) -> str:
         """Address for nodes."""
         return f"{self._host}:{self._port}"
-
-    @property
-    def log(self) -> Path:
-        """Log of the SuperLink and its ServerApps."""
-        return log_of(self._folder)
 
     def running(self) -> bool:
         """Whether the SuperLink's process lives."""
@@ -429,24 +424,9 @@ def _probes() -> Iterator[None]:
         raise SuperLinkDown(str(error) or type(error).__name__) from error
 
 
-def process_of(folder: Path) -> Detached:
-    """The SuperLink's process of the job with this state folder."""
-    return Detached(folder / "process")
-
-
 def box_name(job_id: str) -> str:
     """Name of the sandbox of a job's SuperLink."""
     return f"superlink {job_id}"
-
-
-def shown_folder(folder: Path) -> Path:
-    """What the SuperLink and its ServerApps see of this state folder."""
-    return folder / "superlink"
-
-
-def log_of(folder: Path) -> Path:
-    """Log file of the SuperLink of the job with this state folder."""
-    return folder / "superlink.log"
 
 
 def free_port(host: str) -> int:

@@ -21,8 +21,8 @@ from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_
 from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.server import PlacedServer
-from deploy.runners.flower.settings import JobRecord
-from deploy.runners.flower.superlink import SuperLink, shown_folder
+from deploy.runners.flower.settings import JobFiles, JobRecord
+from deploy.runners.flower.superlink import SuperLink
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
@@ -42,7 +42,7 @@ class Training:
     job_id: str  # the scheduler's
     work: Flower
     workdir: Path  # the job's own folder (app, results)
-    state: Path  # folder of this job alone
+    state: JobFiles
     record: JobRecord
     save: Callable[[], None]  # puts the record on the disk
     superlink: SuperLink  # where runs run
@@ -57,7 +57,6 @@ class Training:
 
     def __post_init__(self) -> None:
         self.folder = JobFolder(self.workdir)
-        self.setup_file = setup_file(self.state)
 
     @property
     def present_status(self) -> Status | None:
@@ -183,10 +182,9 @@ class Training:
             samples=[client.samples for client in self.work.clients],
             brokers=self.brokers.places(SERVER),
         )
-        self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
-        JobFolder(self.setup_file.parent).write(
-            self.setup_file.name, setup.model_dump_json(indent=1).encode()
-        )
+        file = self.state.setup
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        JobFolder(file.parent).write(file.name, setup.model_dump_json(indent=1).encode())
 
     def _may_start(self, online: set[int]) -> bool:
         """A first run waits for its clients; a later one has a state to save and waits for them itself."""
@@ -233,7 +231,7 @@ class Training:
 
         Raises ValueError if it cannot be used, RunnerError if it cannot be inspected now.
         """
-        declared, built = self.state / "app.json", self.state / "app.fab"
+        declared, built = self.state.folder / "app.json", self.state.folder / "app.fab"
         try:
             return App(json.loads(declared.read_bytes()), built.read_bytes())
         except FileNotFoundError:
@@ -272,11 +270,6 @@ class Training:
             return 1
         value = app.typed(self.work.run_config.get(app.QUORUM_KEY, ""))
         return min(value, len(self.work.clients)) if isinstance(value, int) and value > 0 else None
-
-
-def setup_file(folder: Path) -> Path:
-    """Setup file of the job with this state folder."""
-    return shown_folder(folder) / "setup.json"
 
 
 def server_failure(details: str, status: Status | None, run: int) -> str:

@@ -21,7 +21,7 @@ from deploy.fl.epoch import SAVED
 from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.detached import Limits
-from deploy.runners.flower.superlink import shown_folder
+from deploy.runners.flower.settings import JobFiles
 from deploy.security.sandbox import Mode, SandboxError
 from deploy.security.trial import choose
 from tests.deploy.node.agents import command, tagged
@@ -83,7 +83,7 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
     spec = job_spec("mean", 2, TWO, epoch_s="2.0")
     with world(tmp_path, spec, MEAN) as here:
         # One before it was killed while it made its tables: with these, none would start.
-        data = shown_folder(tmp_path / "state" / "story") / "data"
+        data = JobFiles(tmp_path / "state" / "story").shown / "data"
         data.mkdir(parents=True)
         with closing(sqlite3.connect(data / "superlink.db")) as half_made:
             half_made.execute("CREATE TABLE task (task_id INTEGER)")

@@ -20,13 +20,14 @@ from deploy.runners.flower import superexec
 from deploy.runners.flower import superlink as superlink_module
 from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.settings import JobFiles
 from deploy.runners.flower.superlink import BoundedTransport, SuperLink
 from tests.deploy.runners.patience import Act, drip, peer
 
 
 @pytest.fixture
 def superlink(tmp_path: Path) -> SuperLink:
-    return SuperLink(tmp_path, "127.0.0.1", 1, Identity(tmp_path / "keys", tmp_path / "superlink"))
+    return SuperLink(JobFiles(tmp_path), "127.0.0.1", 1, Identity(tmp_path / "keys", tmp_path / "superlink"))
 
 
 def test_the_last_line_of_a_log_of_any_length(superlink: SuperLink) -> None:
