@@ -11,7 +11,6 @@ import ssl
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from pydantic import BaseModel, ConfigDict
 
@@ -151,25 +150,17 @@ class Agent:
             _log.error("%s cannot be written: %s", self._memory_file, error.strerror)
 
 
-class _StopError(Exception):
-    """SIGTERM or SIGINT came."""
-
-
-def _raise_stop(number: int, frame: FrameType | None) -> None:
-    raise _StopError
-
-
 def serve(config: AgentConfig) -> None:
     """Run an agent in this process until SIGTERM or SIGINT. Raises ConfigError."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     agent = Agent(config)
-    signal.signal(signal.SIGTERM, _raise_stop)
-    signal.signal(signal.SIGINT, _raise_stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         agent.run()
-    except _StopError:
+    except KeyboardInterrupt:
         _log.info("stopped; processes stay")
     finally:
         agent.close()
