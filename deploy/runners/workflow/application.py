@@ -29,35 +29,17 @@ def place(region: str) -> str:
     return f"at-{quote(region, safe='')}"
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The files of a job on the cluster of a region; all paths are below the job's folder."""
-
-    region: str
-
-    def kept(self, name: str) -> str:
-        """Path of a complete file."""
-        return f"workspace/{place(self.region)}/files/{name}"
-
-    def written(self, step: str, attempt: int, name: str) -> str:
-        """Path of a file in one attempt at a step, which other attempts do not see."""
-        return f"workspace/{place(self.region)}/attempts/{step}.{attempt}/{name}"
+# The files of a job on the cluster of a region; paths are below the job's folder.
 
 
-def paths(
-    work: Workflow, assignment: Assignment, workspace: Workspace, data: Mapping[str, Path]
-) -> dict[str, Path]:
-    """Paths of a step's inputs and outputs by file; `data`: folders of clusters by region."""
-    step, folder = work.step(assignment.key.task), Path(assignment.workdir).resolve()
-    found = {name: folder / workspace.kept(name) for name in step.reads}
-    for file in work.files:
-        if file.name in found and file.region is None:
-            found[file.name] = folder / file.path
-        elif file.name in found and file.region == workspace.region:
-            found[file.name] = data[workspace.region] / file.path
-    for output in step.writes:
-        found[output.name] = folder / workspace.written(step.name, assignment.attempt, output.name)
-    return found
+def kept_path(region: str, name: str) -> str:
+    """Path of a complete file."""
+    return f"workspace/{place(region)}/files/{name}"
+
+
+def written_path(region: str, step: str, attempt: int, name: str) -> str:
+    """Path of a file in one attempt at a step, which other attempts do not see."""
+    return f"workspace/{place(region)}/attempts/{step}.{attempt}/{name}"
 
 
 def application(spec: JobSpec, step: Step, files: Mapping[str, Path]) -> JobSpec:
@@ -77,10 +59,17 @@ def application(spec: JobSpec, step: Step, files: Mapping[str, Path]) -> JobSpec
 
 
 def assigned(assignment: Assignment, data: Mapping[str, Path]) -> Assignment:
-    """The attempt at a step as one at the Spark job that it is."""
-    work = workflow(assignment.spec)
-    files = paths(work, assignment, Workspace(assignment.nodes[0].region), data)
-    step = work.step(assignment.key.task)
+    """The attempt at a step as one at the Spark job that it is; `data`: folders of clusters by region."""
+    work, region = workflow(assignment.spec), assignment.nodes[0].region
+    step, folder = work.step(assignment.key.task), Path(assignment.workdir).resolve()
+    files = {name: folder / kept_path(region, name) for name in step.reads}
+    for file in work.files:
+        if file.name in files and file.region is None:
+            files[file.name] = folder / file.path
+        elif file.name in files and file.region == region:
+            files[file.name] = data[region] / file.path
+    for output in step.writes:
+        files[output.name] = folder / written_path(region, step.name, assignment.attempt, output.name)
     return replace(assignment, spec=application(assignment.spec, step, files))
 
 

@@ -18,7 +18,7 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workflow.application import Workspace, workflow
+from deploy.runners.workflow.application import kept_path, workflow, written_path
 from deploy.security.untrusted import UnsafePathError, open_beneath, remove_tree
 from deploy.statefile import StateFile
 
@@ -186,12 +186,13 @@ class Files:
 
         Returns why it has not succeeded all the same, in one line; "" if it has.
         """
-        key, folder, workspace = assignment.key, JobFolder(Path(assignment.workdir)), Workspace(region)
+        key, folder = assignment.key, JobFolder(Path(assignment.workdir))
         if self.sealed(key) is not None:
             return ""
         files: dict[str, dict[str, Part]] = {}
         for name in [file.name for file in workflow(assignment.spec).step(key.task).writes]:
-            written, kept = workspace.written(key.task, assignment.attempt, name), workspace.kept(name)
+            written = written_path(region, key.task, assignment.attempt, name)
+            kept = kept_path(region, name)
             try:
                 # An earlier try may have been killed after this.
                 if (folder.path / written).exists() or not (folder.path / kept).exists():
@@ -206,14 +207,14 @@ class Files:
 
     def bring(self, assignment: Assignment, name: str, region: str, mover: Mover) -> None:
         """Have a file where a step reads it. Raises as `Mover.bring`."""
-        work, job_id = workflow(assignment.spec), assignment.key.job_id
+        work, job_id, target = workflow(assignment.spec), assignment.key.job_id, kept_path(region, name)
         writer = work.written_by().get(name)
         if writer is not None:
             sealed = self.sealed(TaskKey(job_id, writer))
             if sealed is None:
                 raise RunnerError(f"what step {writer!r} wrote is not known any more: submit the job again")
-            source = Workspace(sealed.region).kept(name)
-            mover.bring(Path(assignment.workdir), source, Workspace(region).kept(name), sealed.files[name])
+            source = kept_path(sealed.region, name)
+            mover.bring(Path(assignment.workdir), source, target, sealed.files[name])
             return
         file = next(one for one in work.files if one.name == name)
         if file.region is None or file.region == region:
@@ -223,7 +224,7 @@ class Files:
         if known is None:
             known = Sealed(region=file.region, attempt=0, files={name: digest_of(root, file.path)})
             self._seal(record, known)
-        mover.bring(root, file.path, Workspace(region).kept(name), known.files[name])
+        mover.bring(root, file.path, target, known.files[name])
 
     def forget(self, job_id: str) -> None:
         """Remove the records of a job; its files stay in its folder. Raises OSError."""

@@ -24,7 +24,14 @@ from deploy.runners.spark.outcome import log_name
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.workers import AsyncRunner, Work, one_line
-from deploy.runners.workflow.application import WorkflowSettings, Workspace, assigned, check, place, workflow
+from deploy.runners.workflow.application import (
+    WorkflowSettings,
+    assigned,
+    check,
+    place,
+    workflow,
+    written_path,
+)
 from deploy.runners.workflow.files import Files, Mover, Sealed
 
 _log = logging.getLogger(__name__)
@@ -165,7 +172,7 @@ class WorkflowRunner(AsyncRunner):
                 self._files.bring(assignment, name, region, mover)
             if not self._wanted(assignment):
                 raise RunnerError("it was stopped")
-            folder = Workspace(region).written(key.task, assignment.attempt, ".")
+            folder = written_path(region, key.task, assignment.attempt, ".")
             JobFolder(Path(assignment.workdir)).make(folder.removesuffix("/."))
             self._cluster(region).ensure(own)
         if mover.moved_bytes:
