@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, ValidationError
 
 from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
 from deploy.statefile import StateFile
@@ -31,25 +31,21 @@ _LINE_BYTES = 4 << 20  # a longer line is none of Spark's progress: it is skippe
 _MOST_NAMES = 1000  # most attempts, applications, logs and queries; what exceeds it is ignored
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class _Durations(_Part):
+class _Durations(BaseModel):
     """Milliseconds."""
 
     add_batch: Annotated[FiniteFloat | None, Field(alias="addBatch")] = None
     trigger: Annotated[FiniteFloat, Field(alias="triggerExecution", ge=0, le=1e12)] = 0.0
 
 
-class _Progress(_Part):
+class _Progress(BaseModel):
     id: Annotated[str, Field(max_length=200)]
     batch: Annotated[int, Field(alias="batchId", ge=0, lt=1 << 53)]
     timestamp: AwareDatetime  # of its trigger
     durations: Annotated[_Durations, Field(alias="durationMs")]
 
 
-class _Event(_Part):
+class _Event(BaseModel):
     kind: Annotated[str, Field(alias="Event")]
     progress: _Progress
 

@@ -35,7 +35,6 @@ from deploy.security.trial import choose
 from deploy.store.store import Store
 from tests.deploy.fake_nvml import install
 from tests.deploy.node.agents import ROOT, agents, loopback_address
-from tests.deploy.node.agents import ROOT as REPOSITORY
 from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, streaming
 
@@ -437,7 +436,7 @@ def test_a_script_gets_at_nothing_but_its_own_and_ends_with_its_result(
             args=(str(state), str(os.getpid()), "yes" if boxed else "no", "an-argument"),
             conf={**QUICK, "spark.my.word": "a-setting"},
         )
-        spec = JobSpec(name="mine", work=work, env={"REPOSITORY": str(REPOSITORY), "WORD": "a-variable"})
+        spec = JobSpec(name="mine", work=work, env={"REPOSITORY": str(ROOT), "WORD": "a-variable"})
         workdir = sandbox.job_folder("mine")
         assignment = Assignment(TaskKey("mine", "main"), 1, spec, (node,), str(workdir))
         runner.ensure(assignment)
