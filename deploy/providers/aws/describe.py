@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,18 +36,8 @@ https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
 _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
-@dataclass(frozen=True)
-class Described:
-    """A report and what only this provider needs. Where EC2 does not date an end, `ended_s` is None."""
-
-    report: InstanceReport
-    region: str
-    deployment: str
-    spot_request: str
-
-
-def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Described:
-    """One entry of describe_instances or run_instances."""
+def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> InstanceReport:
+    """One entry of describe_instances or run_instances. Where EC2 does not date an end, it has none."""
     tags = tag_values(entry.get("Tags", ()))
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
     place = Place(PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
@@ -58,7 +48,7 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
     turned_s = ended_s = _when(str(entry.get("StateTransitionReason") or ""))
     if str(entry.get("StateReason", {}).get("Code", "")) in _NEVER_RAN:
         ended_s = launched_s
-    report = InstanceReport(
+    return InstanceReport(
         instance_id=entry["InstanceId"],
         client_token=tags.get(TOKEN, ""),
         offer_id=place.offer_id,
@@ -77,19 +67,33 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
             "task": tags.get(TASK, ""),
         },
     )
-    return Described(report, region, tags.get(DEPLOYMENT, ""), entry.get("SpotInstanceRequestId", ""))
 
 
-def of_deployment(clients: Clients, config: AwsConfig, region: str, deployment: str) -> list[Described]:
-    """Every instance of a region with a deployment's tag: one call for each 1,000. Raises ProviderError."""
-    return _filtered(clients, config, region, f"tag:{DEPLOYMENT}", [deployment])
+def listed(
+    clients: Clients, config: AwsConfig, region: str, name: str, values: Sequence[str]
+) -> list[tuple[InstanceReport, str]]:
+    """A region's instances by a filter, with their spot requests: one call for each 1,000.
+
+    Unknown ids are no error. Raises ProviderError.
+    """
+    with aws_errors(f"aws {region}: instances"):
+        asked = clients.get("ec2", region).get_paginator("describe_instances")
+        pages = asked.paginate(
+            Filters=[{"Name": name, "Values": list(values)}], PaginationConfig={"PageSize": PAGE}
+        )
+        return [
+            (described(entry, region, config), entry.get("SpotInstanceRequestId", ""))
+            for page in pages
+            for reservation in page["Reservations"]
+            for entry in reservation["Instances"]
+        ]
 
 
-def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[Described]:
-    """Instances of a region by id. By a filter: unknown ids are no error then."""
+def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[InstanceReport]:
+    """Instances of a region by id. Raises ProviderError."""
     found = []
     for batch in batches(ids, 200):
-        found += _filtered(clients, config, region, "instance-id", batch)
+        found += [report for report, _ in listed(clients, config, region, "instance-id", batch)]
     return found
 
 
@@ -108,30 +112,14 @@ def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[st
     return found
 
 
-def undated(one: Described) -> bool:
+def undated(one: InstanceReport) -> bool:
     """Whether it is terminated, and EC2 does not say since when."""
-    return one.report.state is InstanceState.TERMINATED and one.report.ended_s is None
+    return one.state is InstanceState.TERMINATED and one.ended_s is None
 
 
-def ended_at(one: Described, ended_s: float) -> Described:
-    """The same with the time of its end; never before its launch."""
-    return replace(one, report=replace(one.report, ended_s=max(one.report.launched_s, ended_s)))
-
-
-def _filtered(
-    clients: Clients, config: AwsConfig, region: str, name: str, values: Sequence[str]
-) -> list[Described]:
-    with aws_errors(f"aws {region}: instances"):
-        asked = clients.get("ec2", region).get_paginator("describe_instances")
-        pages = asked.paginate(
-            Filters=[{"Name": name, "Values": list(values)}], PaginationConfig={"PageSize": PAGE}
-        )
-        return [
-            described(entry, region, config)
-            for page in pages
-            for reservation in page["Reservations"]
-            for entry in reservation["Instances"]
-        ]
+def dated(one: InstanceReport, ended_s: float) -> InstanceReport:
+    """The same with the time of its end, if EC2 does not say it; never before its launch."""
+    return replace(one, ended_s=max(one.launched_s, ended_s)) if undated(one) else one
 
 
 def _when(reason: str) -> float | None:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deploy.model.instances import LaunchRequest
+from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.providers.aws.clients import Clients, aws_errors, cause_code
 from deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
-from deploy.providers.aws.describe import Described, described
+from deploy.providers.aws.describe import described
 from deploy.providers.base import ProviderError, RefusedError
 from deploy.providers.cloudconfig import InstanceType
 from deploy.providers.config import Place
@@ -63,16 +63,49 @@ def template_data(config: AwsConfig, region: str, deployment: str, root_device: 
     return data
 
 
-class Templates:
-    """The templates of a configuration. Safe to use from several threads."""
+class Launcher:
+    """Safe to use from several threads."""
 
     def __init__(self, clients: Clients, config: AwsConfig) -> None:
         self._clients, self._config = clients, config
+        self._ca_pem = config.ca_pem()
         self._made: dict[tuple[str, str], str] = {}
         self._roots: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def ensure(self, region: str, deployment: str) -> str:
+    def run(self, request: LaunchRequest, place: Place) -> InstanceReport:
+        """Rent one instance, or learn of the one that this client token has rented; see `Provider.launch`."""
+        config, region = self._config, place.region
+        arguments: dict[str, Any] = {
+            "MinCount": 1,
+            "MaxCount": 1,
+            "ClientToken": client_token(request),
+            "InstanceType": place.instance_type,
+            "SubnetId": config.regions[region].subnets[place.zone],
+            "UserData": user_data(request, config.node, self._ca_pem, "ec2", USER_DATA_BYTES),
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": tags_of(request, config)}],
+        }
+        if place.market == "spot":
+            price = max_price(request, config.instance_types[place.instance_type])
+            arguments["InstanceMarketOptions"] = market_options(price)
+        doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
+        for last in (False, True):
+            template = self._template(region, request.deployment)
+            try:
+                with aws_errors(doing):
+                    answer = self._clients.get("ec2", region).run_instances(
+                        LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
+                    )
+                return described(answer["Instances"][0], region, config)
+            except ProviderError as error:
+                if last or not cause_code(error).startswith("InvalidLaunchTemplate"):
+                    raise
+                # Somebody deleted it: it is made again.
+                with self._lock:
+                    self._made.pop((region, request.deployment), None)
+        raise AssertionError("unreachable")
+
+    def _template(self, region: str, deployment: str) -> str:
         """The name of the template, which is there when this returns. Raises ProviderError."""
         key = (region, deployment)
         with self._lock:
@@ -83,11 +116,6 @@ class Templates:
             with self._lock:
                 self._made[key] = made
         return made
-
-    def forget(self, region: str, deployment: str) -> None:
-        """Somebody deleted it: make it again the next time."""
-        with self._lock:
-            self._made.pop((region, deployment), None)
 
     def _make(self, region: str, deployment: str) -> str:
         data = template_data(self._config, region, deployment, self._root_device(region))
@@ -128,45 +156,6 @@ def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
     """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
     limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
     return f"{min(limits):.6f}" if limits else None
-
-
-def run(
-    clients: Clients,
-    config: AwsConfig,
-    templates: Templates,
-    request: LaunchRequest,
-    place: Place,
-    ca_pem: str | None,
-) -> Described:
-    """Rent one instance, or learn of the one that this client token has rented; see `Provider.launch`."""
-    kind = config.instance_types[place.instance_type]
-    arguments: dict[str, Any] = {
-        "MinCount": 1,
-        "MaxCount": 1,
-        "ClientToken": client_token(request),
-        "InstanceType": place.instance_type,
-        "SubnetId": config.regions[place.region].subnets[place.zone],
-        "UserData": user_data(request, config.node, ca_pem, "ec2", USER_DATA_BYTES),
-        "TagSpecifications": [{"ResourceType": "instance", "Tags": tags_of(request, config)}],
-    }
-    if place.market == "spot":
-        arguments["InstanceMarketOptions"] = market_options(max_price(request, kind))
-    doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
-
-    for last in (False, True):
-        template = templates.ensure(place.region, request.deployment)
-        try:
-            with aws_errors(doing):
-                answer = clients.get("ec2", place.region).run_instances(
-                    LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
-                )
-            return described(answer["Instances"][0], place.region, config)
-        except ProviderError as error:
-            if last or not cause_code(error).startswith("InvalidLaunchTemplate"):
-                raise
-            # Somebody deleted it: it is made again.
-            templates.forget(place.region, request.deployment)
-    raise AssertionError("unreachable")
 
 
 def market_options(price: str | None) -> dict[str, Any]:

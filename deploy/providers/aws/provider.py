@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.aws import describe, launch
+from deploy.providers.aws import describe
 from deploy.providers.aws.clients import Clients, aws_errors
-from deploy.providers.aws.config import PROVIDER, AwsConfig
-from deploy.providers.aws.describe import Described
-from deploy.providers.aws.launch import Templates
+from deploy.providers.aws.config import DEPLOYMENT, PROVIDER, AwsConfig
+from deploy.providers.aws.launch import Launcher, terminate
 from deploy.providers.aws.notices import NOTICE_S, Notices
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import PartialError, ProviderError
@@ -37,14 +36,13 @@ class AwsProvider(CloudProvider[AwsConfig]):
 
     def __init__(self, config: AwsConfig, session: Any = None, now: Callable[[], float] = time.time) -> None:
         super().__init__(config, now)
-        self._ca_pem = config.ca_pem()
         self._catalogue = config.prices()
         self.clients = Clients(config.profile, config.endpoint_url, session)
         zones = {region: list(part.subnets) for region, part in config.regions.items()}
         self.prices = PriceBook(
             self.clients, self._calls, zones, list(config.instance_types), config.prices_every_s
         )
-        self._templates = Templates(self.clients, config)
+        self._launcher = Launcher(self.clients, config)
         self._notices = Notices(self.clients, self._calls, config.queues, config.visible_within_s)
 
     def offers(self) -> Sequence[Offer]:
@@ -54,42 +52,36 @@ class AwsProvider(CloudProvider[AwsConfig]):
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
-        dated = self._memory.ended()
+        ended = self._memory.ended()
         answers, silent = self._calls.each(
             "instances",
             LOOK_S,
-            {region: partial(self._look, region, deployment, dated.keys()) for region in self.config.regions},
+            {region: partial(self._look, region, deployment, ended.keys()) for region in self.config.regions},
         )
         self._silent = silent
         if not answers:
             raise next(iter(silent.values()))
         now_s = self._now()
-        found = [
-            describe.ended_at(one, dated.get(one.report.instance_id) or ends.get(one.spot_request) or now_s)
-            if describe.undated(one)
-            else one
-            for seen, ends in answers.values()
-            for one in seen
-        ]
-        for one in found:
-            self._memory.remember(one.report, one.deployment, one.region, now_s, seen=True)
-        reports = self._memory.bridged((one.report for one in found), deployment, silent, now_s)
-        reports = self._notices.added(reports, now_s)
+        found = []
+        for region, listed in answers.items():
+            for one in listed:
+                found.append(describe.dated(one, ended.get(one.instance_id, now_s)))
+                self._memory.remember(found[-1], one.tags["deployment"], region, now_s, seen=True)
+        reports = self._notices.added(self._memory.bridged(found, deployment, silent, now_s), now_s)
         if silent:
             raise PartialError(reports, silent)
         return reports
 
-    def _look(
-        self, region: str, deployment: str, dated: Collection[str]
-    ) -> tuple[list[Described], Mapping[str, float]]:
-        """A region's instances, and when spot requests ended whose instance's end EC2 does not date."""
-        found = describe.of_deployment(self.clients, self.config, region, deployment)
+    def _look(self, region: str, deployment: str, known: Collection[str]) -> list[InstanceReport]:
+        """A region's instances. Ends that EC2 does not date, and that are not known, spot requests tell."""
+        found = describe.listed(self.clients, self.config, region, f"tag:{DEPLOYMENT}", [deployment])
         requests = [
-            one.spot_request
-            for one in found
-            if describe.undated(one) and one.spot_request and one.report.instance_id not in dated
+            request
+            for one, request in found
+            if describe.undated(one) and request and one.instance_id not in known
         ]
-        return found, describe.spot_ends(self.clients, region, requests)
+        ends = describe.spot_ends(self.clients, region, requests)
+        return [describe.dated(one, ends[request]) if request in ends else one for one, request in found]
 
     def close(self) -> None:
         """Let go of connections. Instances stay."""
@@ -164,13 +156,13 @@ class AwsProvider(CloudProvider[AwsConfig]):
         return ""
 
     def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
-        return launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem).report
+        return self._launcher.run(request, place)
 
     def _end(self, region: str, names: Sequence[str]) -> None:
-        launch.terminate(self.clients, region, names, lambda name: self._memory.is_new(name, self._now()))
+        terminate(self.clients, region, names, lambda name: self._memory.is_new(name, self._now()))
 
     def _living(self, names: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
-        known = {name: (found.report, found.region) for name in names if (found := self._memory.get(name))}
+        known = {name: (one.report, one.region) for name in names if (one := self._memory.get(name))}
         unknown = [name for name in names if name not in known]
         errors: dict[str, ProviderError] = {}
         if unknown:
@@ -179,9 +171,8 @@ class AwsProvider(CloudProvider[AwsConfig]):
                 for region in self.config.regions
             }
             answers, errors = self._calls.each("instances by id", LOOK_S, asks)
-            seen = [one for found in answers.values() for one in found]
-            known |= {one.report.instance_id: (one.report, one.region) for one in seen}
-            if {one.report.instance_id for one in seen}.issuperset(unknown):
+            known |= {one.instance_id: (one, region) for region, found in answers.items() for one in found}
+            if known.keys() >= set(names):
                 errors = {}
         by_region: dict[str, list[str]] = {}
         for name, (report, region) in known.items():
