@@ -11,6 +11,7 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from deploy.emulator.faults import FaultConfig
 from deploy.yamlfile import Part, YamlFile
+from envs.traces.importers import region_of
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 NotNegative = Annotated[FiniteFloat, Field(ge=0)]
@@ -39,9 +40,9 @@ class PoolConfig(Part):
         return self
 
     @property
-    @abstractmethod
     def region(self) -> str:
         """Region of the pool's zone."""
+        return region_of(self.zone)
 
     @property
     @abstractmethod

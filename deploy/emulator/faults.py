@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
+
+from deploy.yamlfile import Part
 
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
@@ -22,10 +24,8 @@ class CloudError(Exception):
         self.code, self.message, self.status = code, message, status
 
 
-class Spell(BaseModel):
+class Spell(Part):
     """A span of time in which some calls get the same wrong answer each time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     # what `start_s` and `end_s` count from: 1970, or the emulator's first moment
     since: Literal["epoch", "start"] = "epoch"
@@ -50,10 +50,8 @@ class Spell(BaseModel):
         return here and self.start_s <= now_s < self.end_s and _matches(self.actions, service, action)
 
 
-class FaultConfig(BaseModel):
+class FaultConfig(Part):
     """Shares and rates; all zero: nothing goes wrong."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     error: _Rate = 0.0  # share of calls that fail without effect (InternalError, Unavailable)
     lost: _Rate = 0.0  # share of calls that have their effect and whose answer never comes

@@ -95,7 +95,7 @@ def _is_free(first: Stretch, free_first_s: float) -> bool:
 def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fraction:
     pool = instance.pool
     if not instance.spot:
-        return Fraction(_micro(pool.config.on_demand_usd_hour) * seconds, 3600)
+        return Fraction(_micro(pool.on_demand_usd_hour) * seconds, 3600)
     changes = list(market.prices(pool, start_s, start_s + seconds))
     total = 0
     for k in range(len(changes)):

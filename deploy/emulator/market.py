@@ -16,30 +16,14 @@ from envs.traces.storage import TraceError
 class Pool:
     """The capacity of one instance type in one zone; the control interface changes it."""
 
-    config: PoolConfig
+    region: str
+    zone: str
+    instance_type: str
+    vcpus: int
+    on_demand_usd_hour: float
     recording: RecordedMarket
     spot_capacity: int
     on_demand_capacity: int
-
-    @property
-    def zone(self) -> str:
-        """The zone that it is in."""
-        return self.config.zone
-
-    @property
-    def instance_type(self) -> str:
-        """The only type that it has."""
-        return self.config.instance_type
-
-    @property
-    def region(self) -> str:
-        """The region of its zone."""
-        return self.config.region
-
-    @property
-    def vcpus(self) -> int:
-        """Virtual cores of one instance."""
-        return self.config.vcpus
 
 
 class Market:
@@ -51,7 +35,14 @@ class Market:
         self.pools: dict[tuple[str, str], Pool] = {}
         for given in config.pools:
             self.pools[given.zone, given.instance_type] = Pool(
-                given, _recording(config, given), given.spot_capacity, given.on_demand_capacity
+                given.region,
+                given.zone,
+                given.instance_type,
+                given.vcpus,
+                given.on_demand_usd_hour,
+                _recording(config, given),
+                given.spot_capacity,
+                given.on_demand_capacity,
             )
 
     def find(self, zone: str, instance_type: str) -> Pool | None:

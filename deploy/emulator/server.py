@@ -16,21 +16,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import Field, FiniteFloat, ValidationError
 from werkzeug.serving import make_server
+from werkzeug.wrappers import Response
 
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
 from deploy.emulator.ledger import Entry, entry, total_usd
 from deploy.emulator.world import World
-from deploy.yamlfile import ConfigError, terse_mistake
+from deploy.yamlfile import ConfigError, Part, terse_mistake
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
 class Emulator(ABC):
-    """One account of one cloud."""
+    """One account of one cloud, as a WSGI application that answers its clients and whoever controls it.
+
+    Raises (when called):
+        LostAnswerError: if the answer shall never arrive: the server closes the connection.
+    """
 
     config: EmulatorConfig
     world: World[Any]
@@ -38,6 +43,14 @@ class Emulator(ABC):
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self._control = Control(self)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        if environ.get("PATH_INFO", "").startswith(PREFIX):
+            status, content = self._control.answer(environ)
+            return Response(content, status, content_type="application/json")(environ, start_response)
+        return self.answer(environ, start_response)
 
     @property
     def faults(self) -> Faults:
@@ -45,8 +58,8 @@ class Emulator(ABC):
         return self.world.faults
 
     @abstractmethod
-    def app(self) -> WSGIApplication:
-        """WSGI application that answers clients."""
+    def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a client's request."""
 
     @abstractmethod
     def environment(self, url: str) -> Mapping[str, str | None]:
@@ -102,10 +115,6 @@ def load(cloud: str, path: Path) -> Emulator:
     raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")
 
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
-
-
 _TICK_S = 0.25
 
 
@@ -117,7 +126,6 @@ class Server:
 
     def __init__(self, emulator: Emulator, host: str = "127.0.0.1", port: int = 0) -> None:
         self._emulator = emulator
-        self._app = emulator.app()
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         # werkzeug ends the whole process where it cannot listen.
         taken = socket.create_server((host, port))
@@ -161,7 +169,7 @@ class Server:
 
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            return self._app(environ, start_response)
+            return self._emulator(environ, start_response)
         except LostAnswerError:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionError("the answer is lost, as configured") from None
@@ -176,20 +184,16 @@ class Server:
 PREFIX = "/_emulator/"
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Clock(_Body):
+class _Clock(Part):
     advance_s: Annotated[FiniteFloat, Field(ge=0)]
 
 
-class _Interrupt(_Body):
+class _Interrupt(Part):
     instance_id: str
     notice_s: Annotated[FiniteFloat, Field(ge=0)] = 120.0
 
 
-class _Pool(_Body):
+class _Pool(Part):
     zone: str
     instance_type: str
     spot_capacity: Annotated[int, Field(ge=0)] | None = None

@@ -19,7 +19,7 @@ from deploy.clouds import missing, transfers_of
 from deploy.config import DeploymentConfig
 from deploy.demo import JOBS, DemoConfig, paced
 from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import App, AwsEmulator
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.gcp.compute import _ROUTES
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
@@ -109,7 +109,7 @@ def _listed_usd_hour(name: str) -> dict[str, float | None]:
 @pytest.mark.real
 def test_nothing_is_missing_in_the_emulated_account_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     config = AwsEmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
-    session = in_process(App(AwsEmulator(config)))
+    session = in_process(AwsEmulator(config))
     monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
     assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
 
@@ -141,18 +141,18 @@ def test_what_a_demo_rents_is_emulated_at_the_prices_of_its_list(name: str, tmp_
     assert isinstance(rented, GcpConfig)
     loaded = GcpEmulatorConfig.load(CONFIGS / config.emulators["gcp"])
     emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
-    found = list(check(rented, InProcess(emulator.app())))
+    found = list(check(rented, InProcess(emulator)))
     if name == "demo_gcp":
         bucket = parse(config.runners.checkpoints.flower or "")
         assert isinstance(bucket, Bucket)
-        found += check_bucket(InProcess(emulator.app()), bucket)
+        found += check_bucket(InProcess(emulator), bucket)
     assert [one for one in found if one.verdict != "right"] == []
     for place in rented.places().values():
         pool = emulator.world.market.find(place.zone, place.instance_type)
         assert pool is not None
         listed = rented.prices().steps(place)[-1][1]
         market_usd = emulator.world.market.price(pool, emulator.world.clock.now())
-        assert listed == (market_usd if place.market == "spot" else pool.config.on_demand_usd_hour)
+        assert listed == (market_usd if place.market == "spot" else pool.on_demand_usd_hour)
 
 
 def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:

@@ -21,11 +21,6 @@ class AwsPoolConfig(PoolConfig):
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 
     @property
-    def region(self) -> str:
-        """Region of the zone."""
-        return region_of(self.zone)
-
-    @property
     def vcpus(self) -> int:
         """As moto's copy of AWS's own list has them."""
         return int(INSTANCE_TYPES[self.instance_type]["VCpuInfo"]["DefaultVCpus"])
@@ -79,11 +74,6 @@ class AwsEmulatorConfig(EmulatorConfig):
         """Virtual cores that may run at once of all types that share this type's limit."""
         quota = self.spot_quota if spot else self.on_demand_quota
         return int(getattr(quota, bucket_of(instance_type)))
-
-
-def region_of(zone: str) -> str:
-    """`us-east-1a` lies in `us-east-1`."""
-    return zone[:-1]
 
 
 def bucket_of(instance_type: str) -> Bucket:

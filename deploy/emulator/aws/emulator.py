@@ -22,12 +22,12 @@ from deploy.emulator.aws.instances import InstanceActions
 from deploy.emulator.aws.market import MarketActions
 from deploy.emulator.aws.wire import Account, AwsError, Call, allowed, read_call, simulate
 from deploy.emulator.aws.world import Ec2World, make_queue
-from deploy.emulator.server import PREFIX, Control, Emulator
+from deploy.emulator.server import Emulator
 from deploy.model.clock import Clock
 from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
 class AwsEmulator(Emulator):
@@ -44,6 +44,7 @@ class AwsEmulator(Emulator):
                 raise ConfigError(f"pools: AWS has no instance type {pool.instance_type!r}")
         super().__init__()
         self.config: AwsEmulatorConfig = config
+        self._moto = DomainDispatcherApplication(create_backend_app)
         self.account = Account(config)
         self.world: Ec2World = Ec2World(config, clock)
         # What moto has not, or not truly; moto answers the rest.
@@ -56,10 +57,6 @@ class AwsEmulator(Emulator):
             for region in config.regions:
                 make_queue(region, config.events_queue)
 
-    def app(self) -> WSGIApplication:
-        """See Emulator."""
-        return App(self)
-
     def environment(self, url: str) -> dict[str, str | None]:
         """See Emulator: the SDK finds these before all else."""
         return {
@@ -70,49 +67,15 @@ class AwsEmulator(Emulator):
             "AWS_SESSION_TOKEN": None,
         }
 
-
-_SKEW_S = 300.0
-_NOT_PLAYED = frozenset(
-    {
-        "CancelSpotInstanceRequests",
-        "CreateFleet",
-        "DescribeInstanceStatus",
-        "DescribeVolumes",
-        "RequestSpotFleet",
-        "RequestSpotInstances",
-        "StartInstances",
-        "StopInstances",
-    }
-)
-"""EC2 actions that are not emulated. moto would answer them from its own state, without our instances."""
-_XML, _JSON = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
-Action = Callable[[str, dict[str, Any]], dict[str, Any]]
-
-
-class App:
-    """Answers every service of the account, and the control interface under /_emulator/.
-
-    Raises (when called):
-        LostAnswerError: if the answer shall never arrive: the server closes the connection.
-    """
-
-    def __init__(self, emulator: AwsEmulator) -> None:
-        self._emulator = emulator
-        self._control = Control(emulator)
-        self._moto = DomainDispatcherApplication(create_backend_app)
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        if environ.get("PATH_INFO", "").startswith(PREFIX):
-            status, content = self._control.answer(environ)
-            return _answer(content, "application/json", status)(environ, start_response)
+    def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """See Emulator."""
         call = read_call(environ)
         try:
             spell = self._admit(call)
-            own = self._emulator.actions.get((call.service, call.action))
+            own = self.actions.get((call.service, call.action))
             if own is not None:
                 answer = self._own(call, _emptied(own) if spell == "empty" else own)
-                self._emulator.faults.after(call.service, call.action, spell)
+                self.faults.after(call.service, call.action, spell)
                 return answer(environ, start_response)
             if call.service == "ec2" and call.action in _NOT_PLAYED:
                 raise AwsError("UnsupportedOperation", f"The emulator does not play {call.action}.")
@@ -122,20 +85,18 @@ class App:
 
     def _admit(self, call: Call) -> str:
         """Everything that AWS looks at before it does anything; see `Faults.before`. Raises AwsError."""
-        emulator = self._emulator
-        config = emulator.config
-        with emulator.world.lock:
-            emulator.world.settle()
-            faults = emulator.faults
-            emulator.calls[f"{call.service}:{call.action}"] += 1
+        config, world, faults = self.config, self.world, self.faults
+        with world.lock:
+            world.settle()
+            self.calls[f"{call.service}:{call.action}"] += 1
             self._check_time(call, faults.config.clock_skew_s)
             if config.access_keys is not None and call.access_key not in config.access_keys:
                 raise _unknown_key(call)
-            faults.throttle(call.service, emulator.world.clock.now())
+            faults.throttle(call.service, world.clock.now())
             permission = f"{call.service}:{call.action}"
             if not allowed(config.denied, permission):
                 raise _denied(call, permission)
-            return faults.before(call.service, call.action, call.region, emulator.world.clock.now())
+            return faults.before(call.service, call.action, call.region, world.clock.now())
 
     @staticmethod
     def _check_time(call: Call, skew_s: float) -> None:
@@ -164,7 +125,7 @@ class App:
             params = dict(parse_qsl(call.body.decode()))
         else:
             params = json.loads(call.body or b"{}")
-        with self._emulator.world.lock:
+        with self.world.lock:
             result = act(call.region, params)
             if call.service == "ec2":
                 return _answer(wire.answer(call.action, result), _XML)
@@ -175,7 +136,7 @@ class App:
     def _pass_on(
         self, call: Call, environ: WSGIEnvironment, start_response: StartResponse, spell: str
     ) -> Iterable[bytes]:
-        if call.action == "ReceiveMessage" and self._emulator.config.clock == "virtual":
+        if call.action == "ReceiveMessage" and self.config.clock == "virtual":
             # A real wait would stop virtual time.
             asked = json.loads(call.body or b"{}") | {"WaitTimeSeconds": 0}
             call.body = json.dumps(asked).encode()
@@ -183,8 +144,26 @@ class App:
         if call.buffered:
             environ["wsgi.input"] = io.BytesIO(call.body)
         result: Iterable[bytes] = self._moto(environ, start_response)
-        self._emulator.faults.after(call.service, call.action, spell)
+        self.faults.after(call.service, call.action, spell)
         return result
+
+
+_SKEW_S = 300.0
+_NOT_PLAYED = frozenset(
+    {
+        "CancelSpotInstanceRequests",
+        "CreateFleet",
+        "DescribeInstanceStatus",
+        "DescribeVolumes",
+        "RequestSpotFleet",
+        "RequestSpotInstances",
+        "StartInstances",
+        "StopInstances",
+    }
+)
+"""EC2 actions that are not emulated. moto would answer them from its own state, without our instances."""
+_XML, _JSON = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
+Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 def _emptied(act: Action) -> Action:

@@ -12,7 +12,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from deploy.emulator.aws import wire
-from deploy.emulator.aws.config import ImageConfig, region_of
+from deploy.emulator.aws.config import ImageConfig
 from deploy.emulator.aws.wire import Account, AwsError, invalid, not_found, refuse_dry_run
 from deploy.emulator.aws.world import STATES, Ec2Instance, Ec2World, SpotRequest
 from deploy.emulator.market import Pool
@@ -61,7 +61,7 @@ class Launcher:
         if "SubnetId" in given:
             zone = self._account.zone_of(region, given["SubnetId"])
         pool = self._pool(region, instance_type, zone)
-        top = pool.config.on_demand_usd_hour if limit is None else limit
+        top = pool.on_demand_usd_hour if limit is None else limit
         refuse_dry_run(params)
         self._require_room(pool, top, spot=spot)
         world, faults, now_s = self._world, self._world.faults, self._world.now_s()
@@ -113,7 +113,7 @@ class Launcher:
         of_type = [
             pool for pool in self._world.market.of_region(region) if pool.instance_type == instance_type
         ]
-        if zone is not None and (region_of(zone) != region or zone not in self._account.zone_ids(region)):
+        if zone is not None and zone not in self._account.zone_ids(region):
             raise invalid(f"Invalid availability zone: [{zone}]")
         found = [pool for pool in of_type if zone in (None, pool.zone)]
         if not found:

@@ -130,7 +130,7 @@ class MarketActions:
     def _get_products(self, region: str, params: _Params) -> _Answer:
         wanted = {one["Field"]: one["Value"] for one in params.get("Filters", [])}
         prices = {
-            (pool.region, pool.instance_type): pool.config.on_demand_usd_hour
+            (pool.region, pool.instance_type): pool.on_demand_usd_hour
             for pool in self._world.market.pools.values()
         }
         found = []

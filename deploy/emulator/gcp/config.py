@@ -19,11 +19,6 @@ class GcpPoolConfig(PoolConfig):
     n_vcpus: PositiveInt  # virtual cores of one instance
 
     @property
-    def region(self) -> str:
-        """See PoolConfig."""
-        return region_of(self.zone)
-
-    @property
     def vcpus(self) -> int:
         """See PoolConfig."""
         return self.n_vcpus
@@ -61,8 +56,3 @@ class GcpEmulatorConfig(EmulatorConfig):
         if self.faults.launch_death:
             raise ValueError("faults.launch_death: what Compute Engine cannot launch is an operation's error")
         return self
-
-
-def region_of(zone: str) -> str:
-    """`us-central1-a` lies in `us-central1`."""
-    return zone.rpartition("-")[0]

@@ -14,32 +14,15 @@ from deploy.emulator.gcp.compute import ROOT, Compute, body_of
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.storage import Storage
 from deploy.emulator.gcp.world import GceWorld, GcpError, disabled, json_answer
-from deploy.emulator.server import PREFIX, Control, Emulator
+from deploy.emulator.server import Emulator
 from deploy.model.clock import Clock
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
 VARIABLE = "COMPUTE_EMULATOR_HOST"
 """Environment variable with the emulator's address, named like Google's own STORAGE_EMULATOR_HOST."""
-
-
-class GcpEmulator(Emulator):
-    """Any number of them fit into a process. Raises ConfigError if a recording cannot be used."""
-
-    def __init__(self, config: GcpEmulatorConfig, clock: Clock | None = None) -> None:
-        super().__init__()
-        self.config: GcpEmulatorConfig = config
-        self.world: GceWorld = GceWorld(config, clock)
-
-    def app(self) -> WSGIApplication:
-        """See Emulator."""
-        return App(self)
-
-    def environment(self, url: str) -> dict[str, str | None]:
-        """See Emulator."""
-        return {VARIABLE: url}
 
 
 # The Resource Manager's API: which permissions the caller has.
@@ -75,24 +58,22 @@ class Projects:
 _LONGEST_WAIT_S = 10.0  # the real service waits up to two minutes; what is not done then is asked for again
 
 
-class App:
-    """Answers Compute Engine, Cloud Storage, the Resource Manager, and what controls it under /_emulator/.
+class GcpEmulator(Emulator):
+    """Any number of them fit into a process. Raises ConfigError if a recording cannot be used."""
 
-    Raises (when called):
-        LostAnswerError: if the answer shall never arrive: the server closes the connection.
-    """
+    def __init__(self, config: GcpEmulatorConfig, clock: Clock | None = None) -> None:
+        super().__init__()
+        self.config: GcpEmulatorConfig = config
+        self.world: GceWorld = GceWorld(config, clock)
+        self._compute = Compute(config, self.world)
+        self._others = (Storage(config), Projects(config))
 
-    def __init__(self, emulator: GcpEmulator) -> None:
-        self._emulator = emulator
-        self._control = Control(emulator)
-        self._compute = Compute(emulator.config, emulator.world)
-        self._others = (Storage(emulator.config), Projects(emulator.config))
+    def environment(self, url: str) -> dict[str, str | None]:
+        """See Emulator."""
+        return {VARIABLE: url}
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        if environ.get("PATH_INFO", "").startswith(PREFIX):
-            status, content = self._control.answer(environ)
-            return Response(content, status, content_type="application/json")(environ, start_response)
+    def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """See Emulator."""
         try:
             answer = self._answer(Request(environ))
         except CloudError as error:
@@ -104,7 +85,7 @@ class App:
             permission = other.permission(request)
             if permission:
                 self._known(request, other.api)
-                with self._emulator.world.lock:
+                with self.world.lock:
                     spell = self._begin(permission, "")
                     answer = other.answer(request)
                     self._end(permission, spell)
@@ -115,22 +96,22 @@ class App:
         return json_answer(self._computed(request))
 
     def _known(self, request: Request, api: str) -> None:
-        config = self._emulator.config
+        config = self.config
         if config.token is not None and request.headers.get("Authorization") != f"Bearer {config.token}":
             raise GcpError("authError", "Request had invalid authentication credentials.", 401)
         if api in config.disabled:
             raise disabled(api, config.project)
 
     def _computed(self, request: Request) -> dict[str, object]:
-        emulator, world = self._emulator, self._emulator.world
+        world = self.world
         method, path = request.method, request.path
         permission = self._compute.route(method, path)[1]
         with world.lock:
             spell = self._begin(permission, self._compute.region(path))
             left_s = self._compute.left_s(path)
-            if left_s and emulator.config.clock == "virtual":
+            if left_s and self.config.clock == "virtual":
                 world.clock.sleep(left_s)
-        if left_s and emulator.config.clock == "real":
+        if left_s and self.config.clock == "real":
             time.sleep(min(left_s, _LONGEST_WAIT_S))
         with world.lock:
             world.settle()
@@ -154,14 +135,14 @@ class App:
 
     def _begin(self, permission: str, region: str) -> str:
         """Count a call and let it fail, as configured. Returns the spell that its answer is under."""
-        world = self._emulator.world
+        world = self.world
         service, _, action = permission.partition(".")
         world.settle()
-        self._emulator.calls[f"{service}:{action}"] += 1
+        self.calls[f"{service}:{action}"] += 1
         now_s = world.clock.now()
         world.faults.throttle(service, now_s)
         return world.faults.before(service, action, region, now_s)
 
     def _end(self, permission: str, spell: str) -> None:
         service, _, action = permission.partition(".")
-        self._emulator.world.faults.after(service, action, spell)
+        self.world.faults.after(service, action, spell)

@@ -17,9 +17,8 @@ from prometheus_client import CollectorRegistry
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.config import region_of as aws_region_of
-from deploy.emulator.aws.emulator import App, AwsEmulator
-from deploy.emulator.gcp.config import GcpEmulatorConfig, region_of
+from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.ledger import Entry
 from deploy.emulator.server import Emulator
@@ -42,6 +41,7 @@ from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
+from envs.traces.importers import region_of
 from tests.deploy.emulator.aws.conftest import IMAGE as AWS_IMAGE
 from tests.deploy.emulator.aws.conftest import region, renting
 from tests.deploy.emulator.transport import START_S, InProcess, in_process
@@ -285,9 +285,9 @@ def aws_account(clock: VirtualClock, emulated: dict[str, Any], zones: Sequence[s
     """An emulated AWS, in all of whose zones one type is rented."""
     config = AwsEmulatorConfig.model_validate({"images": [{"image_id": AWS_IMAGE}], **emulated})
     emulator = AwsEmulator(config, clock)
-    session = in_process(App(emulator))
+    session = in_process(emulator)
     rents = renting(
-        regions={name: region(name, zones) for name in map(aws_region_of, zones)},
+        regions={name: region(name, zones) for name in map(region_of, zones)},
         instance_types={AwsWorld.kind: {"quota": 20}},
         prices_every_s=300.0,
         launch_s=30.0,
@@ -321,8 +321,7 @@ def gcp_account(
             "launch_s": 30.0,
         }
     )
-    app = emulator.app()
-    return Account(emulator, rents, lambda: GcpProvider(rents, InProcess(app), clock.now), GcpWorld.tags)
+    return Account(emulator, rents, lambda: GcpProvider(rents, InProcess(emulator), clock.now), GcpWorld.tags)
 
 
 class OneCloud(CloudWorld):

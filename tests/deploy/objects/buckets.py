@@ -9,10 +9,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
 from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import App, AwsEmulator
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.faults import FaultConfig
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import App as GcpApp
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.gcp.storage import Storage
 from deploy.emulator.server import Emulator
@@ -43,7 +42,7 @@ class S3:
         content = {"clock": "virtual", "pools": [POOL], "buckets": [BUCKET], **changes}
         emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
         self.emulator: Emulator = emulator
-        self.session = in_process(App(emulator))
+        self.session = in_process(emulator)
         # With an address of its own the bucket's name is in the path, where the emulator looks for it.
         self.clients = Clients(endpoint_url="http://127.0.0.1:1", session=self.session)
         self.plain = self.clients.get("s3", "us-east-1")
@@ -84,9 +83,8 @@ class Gcs(S3):
     def __init__(self, **changes: Any) -> None:
         content = {"clock": "virtual", "pools": [GCP_POOL], "buckets": [BUCKET], **changes}
         emulator = GcpEmulator(GcpEmulatorConfig.model_validate(content))
-        self.emulator = emulator
-        self.app = GcpApp(emulator)
-        self.project = InProcess(self.app)
+        self.emulator, self._storage = emulator, emulator._others[0]
+        self.project = InProcess(emulator)
 
     def objects(self, bucket: str = BUCKET) -> GcsObjects:
         """Those below the prefix `here`."""
@@ -95,9 +93,8 @@ class Gcs(S3):
     @property
     def kept(self) -> dict[str, Any]:
         """Objects as the emulator has them."""
-        storage = self.app._others[0]
-        assert isinstance(storage, Storage)
-        found: dict[str, Any] = storage.buckets[BUCKET]
+        assert isinstance(self._storage, Storage)
+        found: dict[str, Any] = self._storage.buckets[BUCKET]
         return found
 
     def copy(self, name: str, others: list[str]) -> None:

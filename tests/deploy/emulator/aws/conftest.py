@@ -10,12 +10,13 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
-from deploy.emulator.aws.emulator import App, AwsEmulator
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.aws.wire import group_of, subnet_of
 from deploy.emulator.faults import FaultConfig
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
+from envs.traces.importers import region_of
 from tests.deploy.emulator.transport import START_S, in_process, trace
 
 IMAGE = "ami-0123456789abcdef0"
@@ -65,7 +66,7 @@ class Clients:
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
         assert self.cloud is not None
-        return self.cloud.app(environ, start_response)
+        return self.cloud.emulator(environ, start_response)
 
     def _note(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         context["asked"] = dict(params)
@@ -103,7 +104,6 @@ class Cloud:
         self.asked: dict[str, list[dict[str, Any]]] = {}
         self.called: set[str] = set()
         self.emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
-        self.app = App(self.emulator)
         self.session = CLIENTS
         self.session.cloud = self
         self.ec2 = self.session.client("ec2")

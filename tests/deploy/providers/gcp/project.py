@@ -92,7 +92,6 @@ class Project:
         self.clock = VirtualClock(START_S)
         config = GcpEmulatorConfig.model_validate({**content, "folder": folder, **changes})
         self.emulator = GcpEmulator(config, self.clock if config.clock == "virtual" else None)
-        self.app = self.emulator.app()
         regions: dict[str, Any] = {}
         for zone in spot:
             regions.setdefault(zone.rpartition("-")[0], {"zones": []})["zones"].append(zone)
@@ -115,7 +114,7 @@ class Project:
 
     def provider(self, **changes: Any) -> GcpProvider:
         """As after a restart."""
-        return GcpProvider(self.config(**changes), InProcess(self.app), self.clock.now)
+        return GcpProvider(self.config(**changes), InProcess(self.emulator), self.clock.now)
 
     def calls(self) -> int:
         """How often the project was asked something."""
