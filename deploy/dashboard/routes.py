@@ -269,7 +269,7 @@ def overview(
             cost=CostView.of(store.costs.total(now_s)),
             jobs=_bars(store, jobs, now_s, caller),
             instances_live=sum(used.values()),
-            instances=[InstanceView.of(one) for one in store.instances.newest_live(INSTANCES)],
+            instances=[InstanceView.of(one) for one in store.instances.latest(INSTANCES, live=True)],
             offers_known=len(offers),
             offers=offers[:OFFERS],
             decisions=[DecisionLine.of(one) for one in decisions],

@@ -111,7 +111,7 @@ class Costs:
                 names = {
                     Grouping.JOB: one.job_id,
                     Grouping.OFFER: one.offer.offer_id,
-                    Grouping.ZONE: one.zone,
+                    Grouping.ZONE: zone_of(one.offer),
                     Grouping.MARKET: one.offer.market,
                     Grouping.DAY: day.isoformat(),
                 }

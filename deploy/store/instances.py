@@ -175,15 +175,6 @@ class Instances:
                 known |= {row.instance_id: self._instance(row) for row in connection.execute(query).all()}
         return {name: known[name] for name in sorted(names) if name in known}
 
-    def newest_live(self, limit: int) -> Sequence[Instance]:
-        """At most this many of those that exist, or may, the newest first."""
-        query = (
-            self._instance.rows.where(instances.c.state.in_(LIVE))
-            .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
-            .limit(limit)
-        )
-        return [self._instance(row) for row in self._database.read_all(query)]
-
     def used(self) -> Mapping[str, int]:
         """Number of live instances by offer."""
         query = select(instances.c.offer_id, func.count()).where(instances.c.state.in_(LIVE))
@@ -194,11 +185,12 @@ class Instances:
         """All that a job ever had, in the order of their requests."""
         return self._in_order(self._instance.rows.where(instances.c.job_id == job_id))
 
-    def latest(self, limit: int) -> Sequence[Instance]:
-        """The latest `limit` asked for, the newest first."""
-        query = self._instance.rows.order_by(
-            instances.c.requested_s.desc(), instances.c.instance_id.desc()
-        ).limit(limit)
+    def latest(self, limit: int, *, live: bool = False) -> Sequence[Instance]:
+        """The latest `limit` asked for, the newest first; `live`: of those that exist, or may."""
+        order = (instances.c.requested_s.desc(), instances.c.instance_id.desc())
+        query = self._instance.rows.order_by(*order).limit(limit)
+        if live:
+            query = query.where(instances.c.state.in_(LIVE))
         return [self._instance(row) for row in self._database.read_all(query)]
 
     def report(self, instance_id: str, report: InstanceReport, now_s: float) -> Instance:

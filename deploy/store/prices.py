@@ -37,11 +37,6 @@ class Rented:
     offer: Offer
     usage: Usage
 
-    @property
-    def zone(self) -> str:
-        """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
-        return zone_of(self.offer)
-
 
 def zone_of(offer: Offer) -> str:
     """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
@@ -137,7 +132,7 @@ def write_charges(connection: Connection, instance_id: str) -> None:
             "instance_id": one.instance_id,
             "day": day.isoformat(),
             "job_id": one.job_id,
-            "zone": one.zone,
+            "zone": zone_of(one.offer),
             "market": one.offer.market,
             "seconds": part.seconds,
             "cost": part.cost,

@@ -466,5 +466,5 @@ def test_used_and_newest_instances_are_the_live_ones(store: Store) -> None:
     attempts(store)
     request(store, "i4", now_s=NOW + 400)
     assert store.instances.used() == {SPOT.offer_id: 1, ON_DEMAND.offer_id: 1}
-    assert [one.instance_id for one in store.instances.newest_live(10)] == ["i4", "i3"]
-    assert [one.instance_id for one in store.instances.newest_live(1)] == ["i4"]
+    assert [one.instance_id for one in store.instances.latest(10, live=True)] == ["i4", "i3"]
+    assert [one.instance_id for one in store.instances.latest(1, live=True)] == ["i4"]
