@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -37,7 +37,7 @@ class CloudConfig(ProviderConfig):
         state: folder of the availability record, relative to the configuration; None: it is not kept.
     """
 
-    regions: Mapping[str, Any]  # by name
+    regions: Mapping[str, Any]  # by name; each has `zones` that may be used
     instance_types: Mapping[str, InstanceType]  # by name
     node: NodeConfig  # how nodes start
     disk_gib: int = 50  # size of the root disk
@@ -56,10 +56,6 @@ class CloudConfig(ProviderConfig):
     def prices(self) -> Any:
         """The price list. Raises ConfigError if it cannot be read, or lacks something that is configured."""
 
-    @abstractmethod
-    def zones(self, region: str) -> Iterable[str]:
-        """Zones of a region that may be used."""
-
     def ca_pem(self) -> str | None:
         """Certificate that nodes trust. Raises ConfigError."""
         return self.node.ca_pem(self.folder)
@@ -73,7 +69,7 @@ class CloudConfig(ProviderConfig):
     def unchecked_places(self) -> Iterator[Place]:
         """Everything that may be rented; nothing else is read."""
         for region in self.regions:
-            for zone in self.zones(region):
+            for zone in self.regions[region].zones:
                 for name, kind in self.instance_types.items():
                     for market in kind.markets:
                         yield Place(self.provider, region, zone, name, market)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, FiniteFloat
 
@@ -31,6 +31,7 @@ _LINUX = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
+_Listed = TypeVar("_Listed")
 
 
 class Ec2Hardware(Hardware):
@@ -75,17 +76,13 @@ class Catalogue(Part):
 
     def hardware(self, instance_type: str) -> Ec2Hardware:
         """Hardware of a type. Raises CatalogueError."""
-        if instance_type not in self.types:
-            raise CatalogueError(f"the price list has no {instance_type}: {_remedy(self.types)}")
-        return self.types[instance_type]
+        return _listed(self.types, instance_type, f"the price list has no {instance_type}")
 
     def usd_hour(self, region: str, instance_type: str) -> float:
         """On demand. Raises CatalogueError."""
         self.hardware(instance_type)
-        prices = self._of(region).usd_hour
-        if instance_type not in prices:
-            raise CatalogueError(f"the price list has no {instance_type} in {region}: {_remedy(prices)}")
-        return prices[instance_type]
+        lacks = f"the price list has no {instance_type} in {region}"
+        return _listed(self._of(region).usd_hour, instance_type, lacks)
 
     def disk_usd_gib_month(self, region: str) -> float:
         """Price of a gp3 volume in USD per GiB-month. Raises CatalogueError."""
@@ -93,20 +90,18 @@ class Catalogue(Part):
 
     def egress_usd_gb(self, start: str, end: str) -> float:
         """Price of moving data between two regions in USD per GB. Raises CatalogueError."""
-        prices = self._of(start).egress.usd_gb
-        if end not in prices:
-            raise CatalogueError(f"the price list has no way from {start} to {end}: {_remedy(prices)}")
-        return prices[end]
+        lacks = f"the price list has no way from {start} to {end}"
+        return _listed(self._of(start).egress.usd_gb, end, lacks)
 
     def _of(self, region: str) -> RegionPrices:
-        if region not in self.regions:
-            raise CatalogueError(f"region {region} is not in the price list: {_remedy(self.regions)}")
-        return self.regions[region]
+        return _listed(self.regions, region, f"region {region} is not in the price list")
 
 
-def _remedy(known: Mapping[str, object]) -> str:
-    return (
-        f"it has {', '.join(sorted(known))}; make one with "
+def _listed(known: Mapping[str, _Listed], name: str, lacks: str) -> _Listed:
+    if name in known:
+        return known[name]
+    raise CatalogueError(
+        f"{lacks}: it has {', '.join(sorted(known))}; make one with "
         "python -m deploy.providers.aws.catalogue refresh --out FILE and set `catalogue`"
     )
 
@@ -126,7 +121,7 @@ def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[st
     source = "AWS Price List API, pricing:GetProducts, https://api.pricing.us-east-1.amazonaws.com"
 
     def only(what: str, remedy: str, service: str, unit: str, **wanted: str) -> float:
-        prices = set(_listed(pricing, service, wanted, unit))
+        prices = set(_published(pricing, service, wanted, unit))
         if len(prices) != 1:
             raise CatalogueError(f"AWS lists {len(prices)} {what}, expected one: {remedy}")
         return prices.pop()
@@ -185,7 +180,7 @@ def _hardware(entry: Mapping[str, Any]) -> Ec2Hardware:
     )
 
 
-def _listed(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) -> Iterator[float]:
+def _published(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) -> Iterator[float]:
     filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
     for page in pricing.get_paginator("get_products").paginate(
         ServiceCode=service, Filters=filters, FormatVersion="aws_v1"

@@ -185,7 +185,13 @@ class _Checker:
             with aws_errors(what):
                 yield from check(region, what)
         except ProviderError as error:
-            yield self._failed(what, error, text, code)
+            cause, found = error.__cause__, cause_code(error)
+            if code and found.startswith(code):
+                yield Finding(what, "missing", text)
+            elif isinstance(cause, ClientError) and found in DENIED:
+                yield Finding(what, "unknown", f"cannot be seen without {denied_permission(cause)}")
+            else:
+                yield Finding(what, "missing", str(error))
 
     def profile(self, region: str, what: str) -> Iterator[Finding]:
         name = self._config.instance_profile
@@ -357,11 +363,3 @@ class _Checker:
                 yield Finding(what, "missing", str(error))
             return
         raise AssertionError("a dry run launched something")
-
-    def _failed(self, what: str, error: ProviderError, text: str = "", code: str = "") -> Finding:
-        cause, found = error.__cause__, cause_code(error)
-        if code and found.startswith(code):
-            return Finding(what, "missing", text)
-        if isinstance(cause, ClientError) and found in DENIED:
-            return Finding(what, "unknown", f"cannot be seen without {denied_permission(cause)}")
-        return Finding(what, "missing", str(error))

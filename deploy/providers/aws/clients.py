@@ -130,48 +130,51 @@ def cause_code(error: BaseException) -> str:
 def denied_permission(error: sdk.ClientError) -> str:
     """Which permission was missing, as in a policy: "ec2:RunInstances"."""
     found = _PERMISSION.search(str(error.response.get("Error", {}).get("Message", "")))
-    name = _CALLED_OTHERWISE.get(error.operation_name, error.operation_name)
-    return found[1] if found else f"{_service(error)}:{name}"
+    name = error.operation_name
+    service = next((one for one, operations in _OPERATIONS.items() if name in operations), "ec2")
+    return found[1] if found else f"{service}:{_CALLED_OTHERWISE.get(name, name)}"
 
 
 def translated(error: Exception, doing: str) -> ProviderError:
     """The error of the interface that an error of botocore is, which came of `doing` something."""
-    if isinstance(error, sdk.ClientError):
-        return _by_code(code_of(error), _message(error), doing, denied_permission(error))
-    kind, text = _local(error)
+    kind, text = _answered(error) if isinstance(error, sdk.ClientError) else _local(error)
     return kind(f"{doing}: {text}")
 
 
-def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderError:
+def _answered(error: sdk.ClientError) -> tuple[type[ProviderError], str]:
+    code, text = code_of(error), str(error.response.get("Error", {}).get("Message", ""))
+    # The encoded half is a screenful, and decoding it needs a permission of its own.
+    message = " ".join(_ENCODED.sub("", text).split())
     if code in CAPACITY:
-        return CapacityError(f"{doing}: {code}: {message}")
+        return CapacityError, f"{code}: {message}"
     if code == NO_SPOT_ROLE:
         # As if there were none: on demand can be rented all the same.
-        return CapacityError(f"{doing}: {code}: this account has no role for spot capacity: {MAKE_SPOT_ROLE}")
+        return CapacityError, f"{code}: this account has no role for spot capacity: {MAKE_SPOT_ROLE}"
     if code in QUOTA:
-        return QuotaError(f"{doing}: {code}: {message} Ask for more under Service Quotas, or use less")
+        return QuotaError, f"{code}: {message} Ask for more under Service Quotas, or use less"
     if code in THROTTLED:
-        return ThrottledError(f"{doing}: {code}: too many requests; they are tried again more slowly")
+        return ThrottledError, f"{code}: too many requests; they are tried again more slowly"
     if code in DENIED:
-        return RefusedError(f"{doing}: this identity may not {permission}: {REMEDY}")
+        return RefusedError, f"this identity may not {denied_permission(error)}: {REMEDY}"
     if code in _SIGNATURE and (code != "SignatureDoesNotMatch" or _SKEWED.search(message)):
-        return RefusedError(f"{doing}: the clock of this machine is wrong ({code}): synchronise it (NTP)")
+        return RefusedError, f"the clock of this machine is wrong ({code}): synchronise it (NTP)"
     if code == "SignatureDoesNotMatch":
-        return RefusedError(f"{doing}: the secret access key does not belong to the key id: copy it again")
+        return RefusedError, "the secret access key does not belong to the key id: copy it again"
     if code in EXPIRED:
-        return RefusedError(f"{doing}: the credentials have expired: sign in again (aws sso login)")
+        return RefusedError, "the credentials have expired: sign in again (aws sso login)"
     if code in CREDENTIALS:
-        return RefusedError(
-            f"{doing}: AWS does not accept these credentials ({code}): see aws sts get-caller-identity"
+        return (
+            RefusedError,
+            f"AWS does not accept these credentials ({code}): see aws sts get-caller-identity",
         )
     for start, remedy in _REMEDIES:
         if code.startswith(start) or (start == "InvalidIamInstanceProfile" and start in message):
-            return RefusedError(f"{doing}: {code}: {message} Remedy: {remedy}")
+            return RefusedError, f"{code}: {message} Remedy: {remedy}"
     if code in _UNCERTAIN or not code or code.isdigit():
-        return ProviderError(f"{doing}: AWS failed ({code or 'no code'}): {message}")
+        return ProviderError, f"AWS failed ({code or 'no code'}): {message}"
     if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")) or code in _LASTING:
-        return RefusedError(f"{doing}: {code}: {message}")
-    return ProviderError(f"{doing}: {code}: {message}")
+        return RefusedError, f"{code}: {message}"
+    return ProviderError, f"{code}: {message}"
 
 
 def _local(error: Exception) -> tuple[type[ProviderError], str]:
@@ -201,20 +204,6 @@ def aws_errors(doing: str) -> Iterator[None]:
         yield
     except (sdk.ClientError, sdk.BotoCoreError, sdk.HTTPClientError) as error:
         raise translated(error, doing) from error
-
-
-def _message(error: sdk.ClientError) -> str:
-    text = str(error.response.get("Error", {}).get("Message", ""))
-    # The encoded half is a screenful, and decoding it needs a permission of its own.
-    return " ".join(_ENCODED.sub("", text).split())
-
-
-def _service(error: sdk.ClientError) -> str:
-    operation = error.operation_name
-    for service, operations in _OPERATIONS.items():
-        if operation in operations:
-            return service
-    return "ec2"
 
 
 _OPERATIONS = {

@@ -47,6 +47,11 @@ class Region(Part):
     # one for each zone that may be used
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
 
+    @property
+    def zones(self) -> Iterable[str]:
+        """Those with a subnet. On-demand capacity is a zone's own."""
+        return self.subnets
+
 
 class AwsConfig(CloudConfig):
     """The AWS provider's configuration, besides the keys of `CloudConfig`.
@@ -119,10 +124,6 @@ class AwsConfig(CloudConfig):
         from deploy.providers.aws.provider import AwsProvider
 
         return AwsProvider(self)
-
-    def zones(self, region: str) -> Iterable[str]:
-        """Zones with a subnet. On-demand capacity is a zone's own."""
-        return self.regions[region].subnets
 
     def check(self, deployment: str) -> Iterator[Finding]:
         """Credentials, rights, quotas, images and networks. Raises ConfigError."""

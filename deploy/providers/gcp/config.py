@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -102,10 +102,6 @@ class GcpConfig(CloudConfig):
         from deploy.providers.gcp.provider import GcpProvider
 
         return GcpProvider(self)
-
-    def zones(self, region: str) -> Iterable[str]:
-        """As configured."""
-        return self.regions[region].zones
 
     def check(self, deployment: str) -> Iterator[Finding]:
         """Credentials, rights, quotas, image and networks. Raises ConfigError."""

@@ -323,11 +323,9 @@ class LocalProvider:
                 return
             record = self._settled(record, time.time())
             if record.ended_s is None:
-                self._state.save(record.changed(ending_s=time.time(), by_provider=by_provider))
-                self._destroy(name)
-                self._state.save(
-                    record.changed(ending_s=time.time(), by_provider=by_provider, ended_s=time.time())
-                )
+                record = record.changed(ending_s=time.time(), by_provider=by_provider)
+                self._state.save(record)
+                self._settled(record, time.time())
 
     def _destroy(self, name: str) -> None:
         """SIGKILL everything of an instance. Raises ProviderError if something is left."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 import deploy
 from deploy.node import procfs
@@ -21,6 +21,7 @@ from deploy.node.config import STATE_FOLDER, STATUS_FILE
 from deploy.node.processes import NODE_VARIABLE
 from deploy.security.sandbox import Sandbox
 from deploy.security.untrusted import open_beneath
+from deploy.yamlfile import Part
 from spotweave.files import write_private
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
@@ -28,11 +29,7 @@ STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
 _STATUS_BYTES = 65536
 
 
-class _Saved(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Fate(_Saved):
+class Fate(Part):
     """When the market takes an instance away; all epoch seconds, None: never, or without.
 
     From `rebalance_s` on it is recommended to leave it, from `notice_s` on its metadata says that it ends.
@@ -43,7 +40,7 @@ class Fate(_Saved):
     kill_s: float | None = None
 
 
-class Record(_Saved):
+class Record(Part):
     """One instance that was asked for."""
 
     instance_id: str
@@ -72,7 +69,7 @@ class Record(_Saved):
         return self.model_copy(update=values)
 
 
-class Init(_Saved):
+class Init(Part):
     """The process that is the instance, written by itself before anything else."""
 
     pid: int

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from deploy.model.clock import Clock
@@ -17,12 +17,13 @@ from deploy.server import bodies
 from deploy.server.errors import Refusal
 from deploy.server.views import ERRORS
 from deploy.store.store import Store
+from deploy.yamlfile import Part
 
 _MOST_BYTES = 4096
 _WITHIN_S = 10.0
 
 
-class JoinRequest(BaseModel):
+class JoinRequest(Part):
     """What a node shows; from its user data.
 
     Attributes:
@@ -30,8 +31,6 @@ class JoinRequest(BaseModel):
         join_token: see `deploy.security.tokens`.
         certificate: that its agent will show, PEM.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     client_token: Annotated[str, Field(min_length=1, max_length=200)]
     join_token: Annotated[str, Field(min_length=1, max_length=200, repr=False)]
