@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -74,18 +73,14 @@ class Market:
     def prices(self, pool: Pool, since_s: float, until_s: float) -> Iterator[tuple[float, float]]:
         """(epoch seconds, USD per hour) of each change of the price, after the one in force at the start."""
         recording = pool.recording
-        begin = max(0.0, self._position_s(since_s))
-        end = self._position_s(until_s)
-        turn = int(begin // recording.length_s)
-        row = bisect_right(recording.times_s, begin % recording.length_s) - 1
+        row, end = recording.row(max(0.0, self._position_s(since_s))), self._position_s(until_s)
         latest: float | None = None
-        while (at := turn * recording.length_s + recording.times_s[row]) <= end:
-            if recording.prices[row] != latest:
-                latest = recording.prices[row]
-                yield self._time_s(at), latest
+        while (at := recording.begins_s(row)) <= end:
+            price = recording.prices[row % len(recording.prices)]
+            if price != latest:
+                latest = price
+                yield self._time_s(at), price
             row += 1
-            if row == len(recording.times_s):
-                turn, row = turn + 1, 0
 
     def _position_s(self, now_s: float) -> float:
         return self._start_s + (now_s - self._origin_s) * self._factor

@@ -29,22 +29,29 @@ class RecordedMarket:
 
     def available(self, position_s: float) -> bool:
         """Whether there is capacity."""
-        return self.up[self._row(position_s)]
+        return self.up[self.row(position_s) % len(self.times_s)]
 
     def price_usd_hour(self, position_s: float) -> float:
         """The price of one instance."""
-        return self.prices[self._row(position_s)]
+        return self.prices[self.row(position_s) % len(self.times_s)]
+
+    def row(self, position_s: float) -> int:
+        """Number of the row in force; it goes on rising from round to round."""
+        before = int(position_s // self.length_s) * len(self.times_s)
+        return before + bisect_right(self.times_s, position_s % self.length_s) - 1
+
+    def begins_s(self, row: int) -> float:
+        """The position at which a row begins."""
+        turn, row = divmod(row, len(self.times_s))
+        return turn * self.length_s + self.times_s[row]
 
     def ends_s(self, position_s: float, max_price_usd_hour: float | None) -> float | None:
         """The first position after this one at which an instance is taken away; None: never."""
         limit = math.inf if max_price_usd_hour is None else max_price_usd_hour
-        turn, row = int(position_s // self.length_s), self._row(position_s)
-        for _ in self.times_s:
-            row += 1
-            if row == len(self.times_s):
-                turn, row = turn + 1, 0
-            if not self.up[row] or self.prices[row] > limit:
-                return turn * self.length_s + self.times_s[row]
+        following, n_rows = self.row(position_s) + 1, len(self.times_s)
+        for row in range(following, following + n_rows):
+            if not self.up[row % n_rows] or self.prices[row % n_rows] > limit:
+                return self.begins_s(row)
         return None
 
     def history(self, position_s: float) -> History:
@@ -59,22 +66,14 @@ class RecordedMarket:
             mean_up_s=sum(end - begin for begin, end in week) / len(week) if week else 0.0,
         )
 
-    def _row(self, position_s: float) -> int:
-        return bisect_right(self.times_s, position_s % self.length_s) - 1
-
     def _rows(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float, bool]]:
         """(begin, end, up) of all rows between two positions, cut to them."""
-        turn, row = int(begin_s // self.length_s), self._row(begin_s)
-        at = begin_s
+        at, row = begin_s, self.row(begin_s)
         while at < end_s:
-            state = self.up[row]
-            row += 1
-            if row == len(self.times_s):
-                turn, row = turn + 1, 0
-            following = min(end_s, turn * self.length_s + self.times_s[row])
+            following = min(end_s, self.begins_s(row + 1))
             if following > at:
-                yield at, following, state
-            at = following
+                yield at, following, self.up[row % len(self.times_s)]
+            at, row = following, row + 1
 
     def _up_spells(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
         spell: tuple[float, float] | None = None
@@ -88,17 +87,12 @@ class RecordedMarket:
             yield spell
 
     def _since(self, position_s: float) -> float:
-        state = self.available(position_s)
-        turn, row = int(position_s // self.length_s), self._row(position_s)
-        while self.up[row] == state:
-            since = turn * self.length_s + self.times_s[row]
-            if since <= 0:
+        state, row = self.available(position_s), self.row(position_s)
+        while self.up[row % len(self.times_s)] == state:
+            since = self.begins_s(row)
+            if since <= 0 or position_s - since > 2 * self.length_s:
                 return 0.0
             row -= 1
-            if row < 0:
-                turn, row = turn - 1, len(self.times_s) - 1
-            if position_s - since > 2 * self.length_s:
-                return 0.0
         return since
 
 
