@@ -182,7 +182,8 @@ class Ec2World(World[Ec2Instance]):
             instance.request.status = "instance-terminated-launch-failed"
 
     def _on_end(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
-        instance.transition = f"{'Service' if by_provider else 'User'} initiated ({_gmt(at_s)})"
+        who, when = "Service" if by_provider else "User", datetime.fromtimestamp(at_s, UTC)
+        instance.transition = f"{who} initiated ({when:%Y-%m-%d %H:%M:%S} GMT)"
         code, text = "Server.SpotInstanceTermination", "Spot instance termination"
         if not by_provider:
             code, text = "Client.UserInitiatedShutdown", "User initiated shutdown"
@@ -205,7 +206,3 @@ class Ec2World(World[Ec2Instance]):
 
     def _tell(self, instance: Ec2Instance, kind: str, at_s: float, detail: dict[str, str]) -> None:
         self.events.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)
-
-
-def _gmt(epoch_s: float) -> str:
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S GMT")

@@ -40,7 +40,7 @@ class Inserts:
         pool = self._checked(zone, body)
         name = body["name"]
         world = self._world
-        number = world.new_number()
+        number = world.random.getrandbits(63)
         error = self._refusal(pool, spot=_is_spot(body))
         made = world.operate("insert", zone, name, number, world.now_s() + self._config.operation_s)
         made.error = error

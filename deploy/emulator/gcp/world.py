@@ -120,10 +120,6 @@ class GceWorld(World[GceInstance]):
         self.operations: dict[str, Operation] = {}
         self._shown: dict[tuple[str, str], GceInstance] = {}
 
-    def new_number(self) -> int:
-        """An id: 64 bits."""
-        return self.random.getrandbits(63)
-
     def shown(self, zone: str) -> list[GceInstance]:
         """Instances that a list of a zone may show now."""
         now_s = self.now_s()
