@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from deploy.security.keys import DeploymentKey
 from deploy.store import migrate
 from deploy.store.costs import Costs, Egress
-from deploy.store.database import Database
+from deploy.store.database import Database, Lock
 from deploy.store.decisions import Decisions
-from deploy.store.errors import StoreDamagedError, StoreError
+from deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
 from deploy.store.events import Events
 from deploy.store.folders import Folders, Retention, prune
 from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
 from deploy.store.jobs import Jobs
-from deploy.store.lease import Lease
 from deploy.store.locks import FileLock
 from deploy.store.prices import Prices
-from deploy.store.schema import deployment
+from deploy.store.schema import deployment, lease
 from deploy.store.tasks import Tasks
 from deploy.store.tokens import Tokens
 
@@ -183,3 +185,58 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Lease:
+    """The lead of a database, from now on. Writing through this `Database` needs it until it is released.
+
+    Its lock tells a second process at once that there is a leader. But a lock can be lost without its
+    holder's doing: somebody removes its file, or a database server restarts. Then two processes could act for
+    a moment. A row is the guard against that: whoever gets the lock writes its name there, and from then on
+    every transaction of the one before fails, before anything is written.
+
+    Raises StoreError if the row cannot be written.
+    """
+
+    def __init__(self, database: Database, lock: Lock) -> None:
+        self._database, self._lock = database, lock
+        self._lost = False
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+        now_s = time.time()
+        with database.transaction() as connection:
+            connection.execute(delete(lease))
+            connection.execute(
+                insert(lease).values(row=1, holder=self.holder, taken_s=now_s, renewed_s=now_s)
+            )
+        database.fence = self._require
+
+    def held(self) -> bool:
+        """Whether it still is, renewed. Once lost it never is again.
+
+        Raises StoreError if the database cannot tell now; nothing may be done before it can.
+        """
+        if self._lost or not self._lock.held():
+            self._lost = True
+            return False
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(update(lease).values(renewed_s=time.time()))
+        except LeaseLostError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let it go; the next one need not wait."""
+        # One that is lost is another's by now.
+        with suppress(StoreError), self._database.transaction() as connection:
+            connection.execute(delete(lease))
+        self._database.fence = None
+        self._lock.release()
+
+    def _require(self, connection: Connection) -> None:
+        holder = connection.exec_driver_sql("SELECT holder FROM lease").scalar()
+        if self._lost or holder != self.holder:
+            raise LeaseLostError(
+                f"another process leads {self._database.where} now: this one must end, and nothing was "
+                "written; ask the other one"
+            )

@@ -15,9 +15,8 @@ from sqlalchemy.exc import OperationalError
 
 from deploy.store.database import Database
 from deploy.store.errors import LeaseLostError, StoreError, StoreUnavailableError
-from deploy.store.lease import Lease
 from deploy.store.locks import FileLock, SessionLock
-from deploy.store.store import Store
+from deploy.store.store import Lease, Store
 from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import Place
 
