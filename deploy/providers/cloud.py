@@ -350,11 +350,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
             reason = self.availability.left_alone(place.offer_id, now_s) or quote.reason
         return Offer(
             offer_id=place.offer_id,
-            provider=place.provider,
-            region=place.region,
-            zone=place.zone,
-            instance_type=place.instance_type,
-            market=place.market,
+            **vars(place),
             vcpus=quote.hardware.vcpus,
             memory_gib=quote.hardware.memory_gib,
             gpu=quote.hardware.gpu,

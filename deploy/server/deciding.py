@@ -12,7 +12,6 @@ from typing import Literal
 from agents.value_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decider import Decider
-from deploy.scheduler.decider import Decision as PolicyDecision
 from deploy.scheduler.guards import Guards, Standing
 from deploy.scheduler.needs import Need
 from deploy.scheduler.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
@@ -159,7 +158,11 @@ class Deciders:
             net=outcome.overruled,
             invalid="" if decision.invalid is None else decision.invalid.words,
             why=decision.why,
-            candidates=_candidates(decision),
+            # What it has besides is left out.
+            candidates=[
+                CandidateAnswer.model_construct(available=one.valid, **vars(one))
+                for one in decision.candidates
+            ],
             window=Window.model_construct(
                 size=window, considered=[_named(one) for one in needs], left_out=len(tasks) - len(seen)
             ),
@@ -189,21 +192,3 @@ class Deciders:
 
 def _named(need: Need) -> TaskName:
     return TaskName.model_construct(job_id=need.key.job_id, task=need.key.task)
-
-
-def _candidates(decision: PolicyDecision) -> list[CandidateAnswer]:
-    return [
-        CandidateAnswer.model_construct(
-            offer_id=one.offer_id,
-            available=one.valid,
-            reason=one.reason,
-            total=one.total,
-            values=one.values,
-            expected_usd=one.expected_usd,
-            price_usd_hour=one.price_usd_hour,
-            finish_s=one.finish_s,
-            risk=one.risk,
-            cost_usd=one.cost_usd,
-        )
-        for one in decision.candidates
-    ]

@@ -13,25 +13,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.server.errors import error_response
 
-# What Prometheus is told. Times are in seconds.
-#
-# | name | labels | what |
-# |---|---|---|
-# | spotweave_http_requests_total | method, route, status | answers |
-# | spotweave_http_request_seconds | route | from the request to the last byte of its answer |
-# | spotweave_decisions_total | kind, choice | decisions on request; choice: offer, none |
-# | spotweave_decision_seconds | | of one request for decisions, without HTTP |
-# | spotweave_decision_net_total | | decisions that the safety net overruled |
-# | spotweave_event_followers | | open streams of events |
-# | spotweave_http_connections | | open connections |
-# | spotweave_http_connections_cut_total | why | why: head, stalled (too slow), evicted, refused (too many) |
-
 _HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _DECISION_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
 class Metrics:
-    """The metrics of one service, in a registry to which others may add theirs."""
+    """What Prometheus is told of one service, in a registry to which others may add theirs.
+
+    Times are in seconds. `choice` is offer or none; `why` is head or stalled (too slow), evicted or refused
+    (too many).
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()

@@ -166,11 +166,7 @@ class LocalProvider:
         spot = offer.market == "spot"
         return Offer(
             offer_id=offer.offer_id,
-            provider=self.name,
-            region=offer.region,
-            zone=offer.zone,
-            instance_type=offer.instance_type,
-            market=offer.market,
+            **vars(offer.place),
             vcpus=offer.vcpus,
             memory_gib=offer.memory_gib,
             gpu=model_of(gpus[0].name) if gpus else None,

@@ -68,7 +68,7 @@ class Followers:
             for event in page:
                 after = event.sequence
                 data = EventView.of(event, caller).model_dump_json()
-                yield f"id: {after}\nevent: {_plain(event.kind)}\ndata: {data}\n\n".encode()
+                yield f"id: {after}\nevent: {''.join(event.kind.split())}\ndata: {data}\n\n".encode()
             if time.monotonic() - spoke >= self._context.settings.heartbeat_s:
                 spoke = time.monotonic()
                 if not await self._context.access.still_valid(request):
@@ -93,10 +93,6 @@ class _Followed(StreamingResponse):
 
 def _full(why: str) -> Refusal:
     return Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"{why}: read /v1/events instead", {"Retry-After": "30"})
-
-
-def _plain(kind: str) -> str:
-    return "".join(kind.split())
 
 
 def router(context: Context, store: Store) -> APIRouter:
