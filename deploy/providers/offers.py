@@ -11,14 +11,14 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
 from deploy.providers.base import ProviderError
-from deploy.yamlfile import Part, terse_mistake
+from deploy.yamlfile import ConfigError, Part, terse_mistake
 from spotweave.files import write_private
 
 Price = Annotated[FiniteFloat, Field(gt=0)]
 _ListT = TypeVar("_ListT", bound=Part)
 
 
-class CatalogueError(ValueError):
+class CatalogueError(ConfigError):
     """A price list cannot be used, or does not have it; one line."""
 
 

@@ -17,9 +17,8 @@ from deploy.providers.aws.catalogue import Catalogue, load_catalogue
 from deploy.providers.base import Provider
 from deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
 from deploy.providers.config import Finding
-from deploy.providers.offers import CatalogueError
 from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import ConfigError, Part
+from deploy.yamlfile import Part
 
 if TYPE_CHECKING:
     from deploy.providers.aws.provider import AwsProvider
@@ -108,15 +107,12 @@ class AwsConfig(CloudConfig):
 
     def prices(self) -> Catalogue:
         """The on-demand price list; see `CloudConfig.prices`."""
-        try:
-            catalogue = load_catalogue(None if self.catalogue is None else self.folder / self.catalogue)
-            for region in self.regions:
-                for name in self.instance_types:
-                    catalogue.usd_hour(region, name)
-                for other in self.regions.keys() - {region}:
-                    catalogue.egress_usd_gb(region, other)
-        except CatalogueError as error:
-            raise ConfigError(str(error)) from error
+        catalogue = load_catalogue(None if self.catalogue is None else self.folder / self.catalogue)
+        for region in self.regions:
+            for name in self.instance_types:
+                catalogue.usd_hour(region, name)
+            for other in self.regions.keys() - {region}:
+                catalogue.egress_usd_gb(region, other)
         return catalogue
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:

@@ -18,9 +18,8 @@ from deploy.providers.base import Provider
 from deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
 from deploy.providers.config import Finding, Place
 from deploy.providers.gcp.prices import PriceList, load_prices
-from deploy.providers.offers import CatalogueError
 from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import ConfigError, Part
+from deploy.yamlfile import Part
 
 _Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _Region = Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+\d+$")]
@@ -87,14 +86,11 @@ class GcpConfig(CloudConfig):
 
     def prices(self) -> PriceList:
         """The price list; see `CloudConfig.prices`."""
-        try:
-            found = load_prices(None if self.prices_file is None else self.folder / self.prices_file)
-            for place in self.unchecked_places():
-                found.hardware(place.instance_type)
-                found.steps(place)
-                found.disk_usd_gib_month(place.region, self.disk_type)
-        except CatalogueError as error:
-            raise ConfigError(str(error)) from error
+        found = load_prices(None if self.prices_file is None else self.folder / self.prices_file)
+        for place in self.unchecked_places():
+            found.hardware(place.instance_type)
+            found.steps(place)
+            found.disk_usd_gib_month(place.region, self.disk_type)
         return found
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:
