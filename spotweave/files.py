@@ -42,12 +42,12 @@ def replacing(path: Path, *, mode: int | None = None, overwrite: bool = True) ->
         finally:
             os.close(handle)
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         if overwrite:
             os.replace(temporary, path)
         else:
             os.link(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -82,7 +82,8 @@ def _default_mode() -> int:
     return 0o666 & ~mask
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

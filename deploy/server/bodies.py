@@ -27,6 +27,7 @@ from deploy.model.jobs import Flower, JobSpec
 from deploy.model.workflows import SparkProgram
 from deploy.security.untrusted import is_plain_path, part
 from deploy.server.errors import Refusal, explain
+from spotweave.files import sync
 
 REFERENCE = "#/components/schemas/{model}"
 _GRACE_S = 10.0
@@ -322,7 +323,7 @@ class Staged:
             self.digests = {name: self._write(name, text) for name, text in sorted(files.items())}
             _write(self.folder / MANIFEST, json.dumps(self.digests).encode())
             for folder, _, _ in os.walk(self.folder):
-                _sync(Path(folder))
+                sync(Path(folder))
         except BaseException:
             self.discard()
             raise
@@ -335,7 +336,7 @@ class Staged:
     def accept(self) -> None:
         """Give the folder its final name."""
         self.folder.rename(self._final)
-        _sync(self._jobs)
+        sync(self._jobs)
 
     def discard(self) -> None:
         """Remove it, accepted or not."""
@@ -376,11 +377,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import time
@@ -13,7 +12,7 @@ from deploy.security.keys import SecurityError
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
 from deploy.store.store import Store
-from spotweave.files import replacing
+from spotweave.files import replacing, sync
 
 _PAGES = 1_000
 
@@ -113,8 +112,7 @@ def _checked_copy(source: Path, path: Path, key: Path, now_s: float) -> Path:
         copy.chmod(0o600)
         Store.open(f"sqlite:///{copy}", now_s, key_file=key).close()
         _fold(copy)
-        with open(copy, "rb") as written:
-            os.fsync(written.fileno())
+        sync(copy)
     except BaseException:
         _remove(copy)
         raise
@@ -137,11 +135,7 @@ def _replace(path: Path, copy: Path) -> Path | None:
     for ending in _BESIDE:
         path.with_name(path.name + ending).unlink(missing_ok=True)
     copy.rename(path)
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(path.parent)
     return aside
 
 

@@ -27,9 +27,7 @@ class Tokens:
 
     def add(self, record: TokenRecord) -> None:
         """Keep a new one."""
-        names = [column.name for column in tokens.columns if column.name != "role"]
-        values = {name: getattr(record, name) for name in names}
-        self._database.writing.execute(insert(tokens).values(role=record.role.value, **values))
+        self._database.writing.execute(insert(tokens).values({**vars(record), "role": record.role.value}))
 
     def get(self, token_id: str) -> TokenRecord | None:
         """One, if there is one."""
