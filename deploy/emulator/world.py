@@ -220,9 +220,6 @@ class World(Generic[InstanceT]):
     def _on_end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
         """Called when an instance begins to terminate or stop."""
 
-    def _on_terminated(self, instance: InstanceT, at_s: float) -> None:
-        """Called when an instance has terminated."""
-
     # What the market does.
 
     def _fate(self, instance: InstanceT, at_s: float) -> Fate:
@@ -290,7 +287,6 @@ class World(Generic[InstanceT]):
             _release(instance, at_s)
         self._living.pop(instance.instance_id, None)
         self.turn(instance, "terminated", at_s)
-        self._on_terminated(instance, at_s)
 
 
 def _release(instance: Instance, at_s: float) -> None:

@@ -65,41 +65,6 @@ STATE_CHANGE = "EC2 Instance State-change Notification"
 EVENT_LEAD_S = 120.0  # seconds between a warning and the end that it announces
 
 
-class Events:
-    """Sends what happens to instances to whoever made a rule for it."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = Random(f"events {seed}")
-
-    def send(
-        self, region: str, kind: str, instance_id: str, zone: str, time_s: float, detail: dict[str, str]
-    ) -> None:
-        """One event.
-
-        https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-        """
-        owner = zone if kind == WARNING else f"{region}:{DEFAULT_ACCOUNT_ID}"
-        event = {
-            "version": "0",
-            "id": str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
-            "detail-type": kind,
-            "source": "aws.ec2",
-            "account": DEFAULT_ACCOUNT_ID,
-            # moto turns it into text where it sends it.
-            "time": time_s,
-            "region": region,
-            "resources": [f"arn:aws:ec2:{owner}:instance/{instance_id}"],
-            "detail": {"instance-id": instance_id, **detail},
-        }
-        for bus in events_backends[DEFAULT_ACCOUNT_ID][region].event_buses.values():
-            for rule in bus.rules.values():
-                if rule.state == "ENABLED":
-                    # moto's transformer takes milliseconds, also where there is nothing to transform.
-                    transformed = any("InputTransformer" in target for target in rule.targets)
-                    sent = {**event, "ingestion-time": time_s} if transformed else dict(event)
-                    rule.send_to_targets(cast(Any, sent), transform_input=transformed)
-
-
 def make_queue(region: str, name: str) -> None:
     """A queue that gets all three kinds of events, as an administrator would set it up."""
     queue = sqs_backends[DEFAULT_ACCOUNT_ID][region].create_queue(name, tags=None)
@@ -118,7 +83,7 @@ class Ec2World(World[Ec2Instance]):
     def __init__(self, config: AwsEmulatorConfig, clock: Clock | None) -> None:
         super().__init__(config, clock, aws_failure)
         self.config = config
-        self.events = Events(config.seed)
+        self._event_ids = Random(f"events {config.seed}")
         self.requests: dict[str, SpotRequest] = {}
         self._shown: dict[str, Ec2Instance] = {}
 
@@ -205,4 +170,32 @@ class Ec2World(World[Ec2Instance]):
         request.state = "closed" if final == "terminated" else "disabled"
 
     def _tell(self, instance: Ec2Instance, kind: str, at_s: float, detail: dict[str, str]) -> None:
-        self.events.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)
+        self.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)
+
+    def send(
+        self, region: str, kind: str, instance_id: str, zone: str, time_s: float, detail: dict[str, str]
+    ) -> None:
+        """Send an event to whoever made a rule for it.
+
+        https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+        """
+        owner = zone if kind == WARNING else f"{region}:{DEFAULT_ACCOUNT_ID}"
+        event = {
+            "version": "0",
+            "id": str(uuid.UUID(int=self._event_ids.getrandbits(128), version=4)),
+            "detail-type": kind,
+            "source": "aws.ec2",
+            "account": DEFAULT_ACCOUNT_ID,
+            # moto turns it into text where it sends it.
+            "time": time_s,
+            "region": region,
+            "resources": [f"arn:aws:ec2:{owner}:instance/{instance_id}"],
+            "detail": {"instance-id": instance_id, **detail},
+        }
+        for bus in events_backends[DEFAULT_ACCOUNT_ID][region].event_buses.values():
+            for rule in bus.rules.values():
+                if rule.state == "ENABLED":
+                    # moto's transformer takes milliseconds, also where there is nothing to transform.
+                    transformed = any("InputTransformer" in target for target in rule.targets)
+                    sent = {**event, "ingestion-time": time_s} if transformed else dict(event)
+                    rule.send_to_targets(cast(Any, sent), transform_input=transformed)

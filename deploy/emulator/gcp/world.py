@@ -190,6 +190,7 @@ class GceWorld(World[GceInstance]):
         for one in told:
             one.done_s = self._paid_until_s(at_s)
 
-    def _on_terminated(self, instance: GceInstance, at_s: float) -> None:
-        """See World: its name may be used again."""
-        self._shown.pop((instance.pool.zone, instance.instance_id), None)
+    def _on_turn(self, instance: GceInstance, at_s: float) -> None:
+        """See World: when it is gone its name may be used again."""
+        if instance.state == "terminated":
+            self._shown.pop((instance.pool.zone, instance.instance_id), None)

@@ -33,9 +33,7 @@ _ALL = "all"
 class Done:
     """An operation on an instance; not ended while `ended_s` is None, well where `error` is."""
 
-    name: str
     kind: str
-    zone: str
     target: str
     began_s: float
     ended_s: float | None
@@ -151,9 +149,7 @@ def done(one: compute_v1.Operation) -> Done:
     errors = [(entry.code, entry.message) for entry in one.error.errors] if one.error else []
     finished = one.status == compute_v1.Operation.Status.DONE
     return Done(
-        name=one.name,
         kind=one.operation_type,
-        zone=one.zone.rpartition("/")[2],
         target=one.target_link.rpartition("/")[2],
         began_s=epoch_s(one.insert_time or one.start_time),
         ended_s=epoch_s(one.end_time) if finished and one.end_time else None,

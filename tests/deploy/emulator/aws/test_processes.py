@@ -220,9 +220,8 @@ def waiting(cloud: Cloud) -> int:
 
 
 def announce(cloud: Cloud, name: str, kind: str, **detail: str) -> None:
-    events = cloud.emulator.world.events
-    now_s = cloud.emulator.world.clock.now()
-    events.send("us-east-1", kind, name, ZONE, now_s, detail)
+    world = cloud.emulator.world
+    world.send("us-east-1", kind, name, ZONE, world.clock.now(), detail)
 
 
 def _reappear(cloud: Cloud) -> None:
