@@ -35,12 +35,7 @@ _ANYWHERE = "offers"
 
 
 def initial_mapping(spec: JobSpec, offers: Sequence[Offer]) -> dict[str, Json] | None:
-    """Where each task would be best, for the event `job.mapped`; or why nowhere. None: no server is placed.
-
-    Args:
-        spec: of the job.
-        offers: as they are.
-    """
+    """Where each task would be best (event `job.mapped`), or why nowhere. None: no server is placed."""
     work = spec.work
     if not isinstance(work, Flower) or work.server is None:
         return None

@@ -59,7 +59,7 @@ def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -
         store.tasks.begin(KEY, ["i1"], NOW)
         attempt = store.tasks.begin(KEY, ["i2"], NOW + 210)
         store.tasks.report(TaskReport(KEY, attempt, Phase.RUNNING, progress=0.4, message="stage 3"), NOW)
-    service.clock.time_s = NOW + 500
+    service.clock.sleep(500)
     found = seen(service)
     (job,) = found.jobs
     assert job.deadline_s == NOW + 900

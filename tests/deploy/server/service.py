@@ -18,6 +18,7 @@ import httpx
 from fastapi import FastAPI
 
 from deploy.dashboard.routes import router
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
@@ -57,17 +58,6 @@ WORKS: dict[str, dict[str, Any]] = {
     "workflow": {"kind": "workflow", "steps": [STEP]},
 }
 """Of every kind, with secrets wherever a job may have some."""
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.time_s = NOW
-
-    def now(self) -> float:
-        return self.time_s
-
-    def sleep(self, seconds: float) -> None:
-        self.time_s += seconds
 
 
 @dataclass
@@ -141,7 +131,7 @@ class Service:
     app: FastAPI
     store: Store
     jobs: Path
-    clock: HandClock
+    clock: VirtualClock
     scheduler: ToldScheduler
     tokens: dict[Role, str]
 
@@ -197,7 +187,7 @@ class Service:
 def make_service(
     folder: Path, store: Store, deciders: Deciders, dashboard: bool = False, **settings: Any
 ) -> Service:
-    clock, scheduler, jobs = HandClock(), ToldScheduler(), folder / "jobs"
+    clock, scheduler, jobs = VirtualClock(NOW), ToldScheduler(), folder / "jobs"
     access = AccessTokens(store)
     tokens = {role: access.create(f"the {role}", role, NOW).text for role in Role}
     more = [partial(router, store=store, scheduler=scheduler)] if dashboard else []

@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from deploy.dashboard.routes import HEADERS
+from deploy.model.clock import VirtualClock
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.tls import node_pair
@@ -32,7 +33,6 @@ from tests.deploy.server.service import (
     SECRET,
     WORKS,
     Api,
-    HandClock,
     Make,
     Service,
     encoded,
@@ -176,12 +176,12 @@ NODE_TOKEN, LAUNCH = "secret of i1", "token-i1"
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> VirtualClock:
+    return VirtualClock(NOW)
 
 
 @pytest.fixture
-def nodes(store: Store, clock: HandClock) -> Api:
+def nodes(store: Store, clock: VirtualClock) -> Api:
     add_job(store)
     request(store)
     app = FastAPI()
@@ -211,19 +211,21 @@ def test_a_node_gets_its_token_until_it_has_answered(nodes: Api, store: Store) -
 
 
 def test_wrong_tokens_other_launches_and_late_nodes_are_refused_alike(
-    nodes: Api, store: Store, clock: HandClock
+    nodes: Api, store: Store, clock: VirtualClock
 ) -> None:
+    request(store, "i2")
+    of_another = body(join_token("secret of i2", "token-i2"), "token-i2")
+    assert nodes.post("/v1/join", json=of_another).status_code == 200
+    with store.transaction():
+        store.instances.ended("i2", NOW + 1)
     refused = [
         nodes.post("/v1/join", json=body("x" * 43)),
         nodes.post("/v1/join", json=body(client_token="launch-2")),
+        nodes.post("/v1/join", json=of_another),
     ]
-    clock.time_s = NOW + VALID_S
+    clock.sleep(VALID_S)
     assert nodes.post("/v1/join", json=body()).status_code == 200
-    clock.time_s += 1
-    refused.append(nodes.post("/v1/join", json=body()))
-    clock.time_s = NOW
-    with store.transaction():
-        store.instances.ended("i1", NOW + 1)
+    clock.sleep(1)
     refused.append(nodes.post("/v1/join", json=body()))
     assert len({one_line_error(one, 403) for one in refused}) == 1
 

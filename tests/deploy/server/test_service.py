@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
+from deploy.model.clock import VirtualClock
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.security.keys import SecurityError
 from deploy.security.tls import INSECURE_WORDS, TlsFiles
@@ -34,8 +35,8 @@ from deploy.store.jobs import Jobs
 from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import (
+    NOW,
     Api,
-    HandClock,
     Make,
     Service,
     failing,
@@ -274,7 +275,7 @@ def test_beyond_loopback_it_needs_tokens_and_tls(
             HttpListener(app, "0.0.0.0", 0, tls, insecure_in_words=words)
 
     tls = self_signed(tmp_path, time.time())
-    bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=HandClock())
+    bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=VirtualClock(NOW))
     refuse(bare, tls, "without access tokens: set")
     refuse(make().app, None, "without a TLS certificate")
     not_asked = make(tokens=False).app
