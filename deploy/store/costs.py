@@ -10,14 +10,12 @@ from enum import StrEnum
 from sqlalchemy import func, insert, literal, select, union_all
 
 from deploy.billing import Bill, bill, bill_by_day
-from deploy.model.instances import InstanceState
 from deploy.model.jobs import TaskKey
 from deploy.store.database import Database
 from deploy.store.instances import LIVE, Instance
 from deploy.store.prices import rented, zone_of
 from deploy.store.schema import charges, egress, instances, jobs, portions
 
-_GONE = InstanceState.TERMINATED.value
 _KEYS = ("instance_id", "job_id", "day", "zone", "market")
 _NOTHING = literal(0)
 _PAID = union_all(

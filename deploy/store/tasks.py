@@ -206,28 +206,17 @@ class Tasks:
         """The attempt goes on with other instances (one more, or one less). Raises NotFoundError."""
         self._write(key, instances=list(instances))
 
-    def report(self, report: TaskReport, now_s: float) -> bool:
-        """Keep what a runner says.
-
-        Returns False if it was not kept: it is about another attempt, or that attempt has ended (ends are
-        final). Raises NotFoundError if there is no such task.
-        """
-        return bool(self._report([(self.get(report.key), report)], now_s))
-
     def report_all(self, reports: Iterable[TaskReport], now_s: float) -> Sequence[tuple[Task, TaskReport]]:
-        """Keep what runners say of many tasks at once.
+        """Keep what runners say of tasks that have a place.
 
-        Returns those that were kept (see `report`), each with the task as it was before.
+        Not what is about another attempt, or one that has ended (ends are final). Returns what was kept, each
+        with the task as it was before.
         """
         known = {task.key: task for task in self.placed()}
-        return self._report([(known[one.key], one) for one in reports if one.key in known], now_s)
-
-    def _report(
-        self, pairs: Iterable[tuple[Task, TaskReport]], now_s: float
-    ) -> Sequence[tuple[Task, TaskReport]]:
+        told = [(known[one.key], one) for one in reports if one.key in known]
         kept = [
             (task, report)
-            for task, report in pairs
+            for task, report in told
             if report.attempt == task.attempt and task.phase is not None and not task.phase.ended
         ]
         if kept:

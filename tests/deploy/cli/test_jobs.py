@@ -66,7 +66,7 @@ def test_the_screen_stays_one_for_a_thousand_tasks_and_obeys_none(store: Store) 
     with store.transaction():
         key = TaskKey("many-1", "s0")
         attempt = store.tasks.begin(key, [], NOW)
-        store.tasks.report(TaskReport(key, attempt, Phase.FAILED, message="\x1b[2J [bold]gone"), NOW)
+        store.tasks.report_all([TaskReport(key, attempt, Phase.FAILED, message="\x1b[2J [bold]gone")], NOW)
     shown = out(spotweave("status", "many-1"))
     assert len(shown.splitlines()) < 24
     assert "and 30 more tasks" in shown

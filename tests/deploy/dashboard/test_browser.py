@@ -219,7 +219,9 @@ def test_what_people_wrote_is_shown_as_text(morning: Open) -> None:
     with store.transaction():
         store.jobs.add(Job("evil-1", spec, JobState.RUNNING, now_s, "/x", submitter=EVIL))
         attempt = store.tasks.begin(key, [], now_s)
-        store.tasks.report(TaskReport(key, attempt, Phase.FAILED, message=EVIL, details={EVIL: EVIL}), now_s)
+        store.tasks.report_all(
+            [TaskReport(key, attempt, Phase.FAILED, message=EVIL, details={EVIL: EVIL})], now_s
+        )
         store.jobs.set_state("evil-1", JobState.FAILED, now_s, EVIL)
         store.events.add(f"task.{EVIL}", now_s, {EVIL: EVIL}, key=key)
     decide(store, "evil-1", CandidateRecord(EVIL, {EVIL: 1.0}, 0.3, True, EVIL), policy=EVIL)

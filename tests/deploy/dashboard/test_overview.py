@@ -58,7 +58,9 @@ def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -
         store.instances.ready("i2", NOW + 230)
         store.tasks.begin(KEY, ["i1"], NOW)
         attempt = store.tasks.begin(KEY, ["i2"], NOW + 210)
-        store.tasks.report(TaskReport(KEY, attempt, Phase.RUNNING, progress=0.4, message="stage 3"), NOW)
+        store.tasks.report_all(
+            [TaskReport(KEY, attempt, Phase.RUNNING, progress=0.4, message="stage 3")], NOW
+        )
     service.clock.sleep(500)
     found = seen(service)
     (job,) = found.jobs

@@ -110,7 +110,7 @@ def test_one_federated_client_s_success_is_that_of_the_training(world: World) ->
     with world.store.transaction():
         task = world.store.tasks.of_job(job)[0]
         report = TaskReport(task.key, task.attempt, Phase.SUCCEEDED, 1.0, 1.0)
-        assert world.store.tasks.report(report, world.clock.now())
+        assert world.store.tasks.report_all([report], world.clock.now())
     world.go(60)
     assert world.state(job) is JobState.SUCCEEDED
     world.check_nothing_is_left()

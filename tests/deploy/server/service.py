@@ -168,7 +168,7 @@ class Service:
 
     def lose(self, job_id: str, attempt: int) -> None:
         with self.store.transaction():
-            self.store.tasks.report(TaskReport(TaskKey(job_id, "main"), attempt, Phase.LOST), NOW)
+            self.store.tasks.report_all([TaskReport(TaskKey(job_id, "main"), attempt, Phase.LOST)], NOW)
 
     def end(
         self,

@@ -279,8 +279,8 @@ def submit(service: Service, work: str) -> str:
     with service.store.transaction():
         store = service.store
         attempt = store.tasks.begin(key, [], NOW)
-        store.tasks.report(
-            TaskReport(key, attempt, Phase.FAILED, message=words, details={"log": f"/logs/{SECRET}"}), NOW
+        store.tasks.report_all(
+            [TaskReport(key, attempt, Phase.FAILED, message=words, details={"log": f"/logs/{SECRET}"})], NOW
         )
         store.events.add("task.failed", NOW, {"attempt": 1, "message": words}, key=key)
         store.events.add("task.requeued", NOW, {"attempt": 1, "reason": words}, key=key)

@@ -90,7 +90,7 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
         assert store.tasks.begin(MAIN, ["i1", "i2"], NOW + 1) == 1
     told = TaskReport(MAIN, 1, Phase.RUNNING, 0.5, 0.25, "ok", 3, 1, 9.5, details={"url": "http://x"})
     with store.transaction():
-        assert store.tasks.report(told, NOW + 2)
+        assert store.tasks.report_all([told], NOW + 2)
     task = store.tasks.get(MAIN)
     assert (task.phase, task.progress, task.saved) == (Phase.RUNNING, 0.5, 0.25)
     assert (task.executions_done, task.misses) == (3, 1)
@@ -109,23 +109,25 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
     assert after == store.tasks.get(MAIN)
     with store.transaction():
         store.tasks.begin(MAIN, ["i5"], NOW + 65)
-        assert store.tasks.report(TaskReport(MAIN, 4, Phase.RUNNING, progress=0.5), NOW + 69)
+        assert store.tasks.report_all([TaskReport(MAIN, 4, Phase.RUNNING, progress=0.5)], NOW + 69)
         assert store.tasks.get(MAIN).losses == 2, "it has saved nothing yet"
-        assert store.tasks.report(TaskReport(MAIN, 4, Phase.RUNNING, 0.5, 0.3), NOW + 70)
+        assert store.tasks.report_all([TaskReport(MAIN, 4, Phase.RUNNING, 0.5, 0.3)], NOW + 70)
     assert (store.tasks.get(MAIN).losses, store.tasks.get(MAIN).failures) == (0, 0), "it saved something"
 
 
 def test_reports_of_other_attempts_and_after_the_end_are_not_kept(store: Store) -> None:
     add_job(store)
     with store.transaction():
-        assert not store.tasks.report(TaskReport(MAIN, 0, Phase.RUNNING), NOW)
+        assert not store.tasks.report_all([TaskReport(MAIN, 0, Phase.RUNNING)], NOW)
         store.tasks.begin(MAIN, ["i1"], NOW)
         store.tasks.requeue(MAIN, NOW, lost=True)
-        assert not store.tasks.report(TaskReport(MAIN, 1, Phase.RUNNING), NOW), "it waits"
+        assert not store.tasks.report_all([TaskReport(MAIN, 1, Phase.RUNNING)], NOW), "it waits"
         store.tasks.begin(MAIN, ["i2"], NOW)
-        assert not store.tasks.report(TaskReport(MAIN, 1, Phase.SUCCEEDED), NOW), "a lost attempt cannot win"
-        assert store.tasks.report(TaskReport(MAIN, 2, Phase.SUCCEEDED, 1.0), NOW)
-        assert not store.tasks.report(TaskReport(MAIN, 2, Phase.LOST), NOW), "ends are final"
+        assert not store.tasks.report_all([TaskReport(MAIN, 1, Phase.SUCCEEDED)], NOW), (
+            "a lost attempt cannot win"
+        )
+        assert store.tasks.report_all([TaskReport(MAIN, 2, Phase.SUCCEEDED, 1.0)], NOW)
+        assert not store.tasks.report_all([TaskReport(MAIN, 2, Phase.LOST)], NOW), "ends are final"
     assert store.tasks.get(MAIN).phase is Phase.SUCCEEDED
 
 
@@ -134,7 +136,9 @@ def test_any_message_of_a_users_program_can_be_kept(store: Store, message: str) 
     add_job(store)
     with store.transaction():
         store.tasks.begin(MAIN, ["i1"], NOW)
-        store.tasks.report(TaskReport(MAIN, 1, Phase.FAILED, message=message, details={"a\0": message}), NOW)
+        store.tasks.report_all(
+            [TaskReport(MAIN, 1, Phase.FAILED, message=message, details={"a\0": message})], NOW
+        )
         store.jobs.set_state("j1", JobState.FAILED, NOW, message)
     kept = store.tasks.get(MAIN).message
     assert kept[:4] == message[:4]

@@ -458,7 +458,7 @@ def test_sums_are_of_all_tasks(store: Store) -> None:
     key = TaskKey("fl", "client-one")
     with store.transaction():
         attempt = store.tasks.begin(key, [], NOW)
-        store.tasks.report(TaskReport(key, attempt, Phase.RUNNING, progress=0.5, misses=3), NOW)
+        store.tasks.report_all([TaskReport(key, attempt, Phase.RUNNING, progress=0.5, misses=3)], NOW)
     assert store.gantt.sums(["fl"]) == {"fl": Sums(tasks=2, tasks_done=0, progress=0.25, misses=3)}
 
 
