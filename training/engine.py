@@ -267,7 +267,7 @@ class RayEngine(Engine):
     @property
     def workers(self) -> int:
         """The cores of the cluster as it is now. Raises UsageError if it has none."""
-        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        cores = int(self._ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         if cores < 1:
             raise UsageError("the Ray cluster has no cores: start its nodes with `ray start --num-cpus N`")
         return cores

@@ -221,7 +221,7 @@ def test_a_word_that_cannot_be_read_is_named(word: str, told: str, flags: list[s
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("at", [0, 1, 3])
 def test_jobs_of_a_sweep_have_a_folder_each_wherever_the_flag_stands(tmp_path: Path, at: int) -> None:
     words = ["+env=multicluster", "policy=maf,eft", "episodes=2", "env.n_jobs=8", f"out={tmp_path}/both"]
     words.insert(at, "--multirun")

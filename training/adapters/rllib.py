@@ -55,7 +55,7 @@ def _make_env(arguments: dict[str, Any]) -> FlatWorldEnv:
     return _RunsOwnEpisodes(**arguments)
 
 
-class _MaskedDQN(DefaultDQNTorchRLModule):  # type: ignore[misc]
+class _MaskedDQN(DefaultDQNTorchRLModule):
     """Values of invalid actions are minus infinity, which the library neither explores, takes nor learns."""
 
     def _qf_forward_helper(self, batch: dict[str, Any], encoder: Any, head: Any) -> dict[str, Any]:
