@@ -31,7 +31,7 @@ _LOOK_S = 3.0
 _LOOK_WITHIN_S = 1.0
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Brokers:
     """The brokers of one job."""
 

@@ -40,7 +40,7 @@ _SETUP, _TOKEN, _AUTHORITY = "setup.json", "runtime.token", "authority.pem"
 _log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PlacedServer:
     """The ServerApp's instance of one job; not thread-safe."""
 

@@ -35,7 +35,7 @@ MAX_FRUITLESS = 4
 _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum required: (\d{1,9})\)")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Training:
     """One job's training; not thread-safe."""
 
