@@ -262,14 +262,10 @@ def step_batch(
     Nothing is changed if an action is invalid or an active lane has ended. Lanes that have just begun have no
     decision to take: with `deciding` False they go on to their first one.
     """
-    for i in range(actions.shape[0]):
-        if (
-            active[i]
-            and deciding
-            and (
-                lanes.lane[i, at.EPISODE_DONE] == 1
-                or not is_valid(lanes, rules, i, seen.jobs.shape[1], actions[i])
-            )
+    window = seen.jobs.shape[1]
+    for i in range(actions.shape[0] if deciding else 0):
+        if active[i] and (
+            lanes.lane[i, at.EPISODE_DONE] == 1 or not is_valid(lanes, rules, i, window, actions[i])
         ):
             return i
     for i in range(actions.shape[0]):

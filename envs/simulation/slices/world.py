@@ -257,8 +257,10 @@ class SliceWorld(CompiledWorld):
         self._fill(slot, workload)
         self.lanes.slot[lane] = slot
         begin_lane(self.lanes, lane)
-        active, nothing = np.arange(self.n_lanes) == lane, np.zeros(self.n_lanes, np.int64)
-        self._call(nothing, active, np.empty(self.n_lanes), np.empty(self.n_lanes, np.bool_), nothing, False)
+        n, active = self.n_lanes, np.arange(self.n_lanes) == lane
+        # What the step tells of all lanes is of no use here.
+        rewards, done, decided = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.int64)
+        self._call(np.zeros(n, np.int64), active, rewards, done, decided, False)
         self._decided[lane] = -1
 
     def decided_jobs(self) -> Ints:
