@@ -30,8 +30,8 @@ from envs.simulation.bags.rented import Span, VmState
 from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
 from envs.simulation.bags.world import BagWorld
 from envs.simulation.world import EpisodeKey
+from training.canvas import legend, save, single
 from training.files import write_json
-from training.studies.figures.canvas import legend, save, single
 
 COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
     "USD": (lambda outcome: outcome.cost_usd, ".4f"),

@@ -1,4 +1,4 @@
-"""Panels, colours and small PNG files: what all figures of a study share."""
+"""Panels, colours and small PNG files: what all figures share."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from envs.simulation.workflows.model import (
 )
 from envs.simulation.workflows.plan import Placement, Plan, plan_document
 from spotweave.documents import load
+from training.canvas import legend, save, single
 from training.files import write_json
-from training.studies.figures.canvas import legend, save, single
 
 # Workflow files and WfCommons instances from disk.
 

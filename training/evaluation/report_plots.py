@@ -15,8 +15,8 @@ from matplotlib.image import imsave
 from envs.render import MAX_BANDS, draw_gantt
 from envs.simulation.series import Floats, StepSeries
 from envs.simulation.timeline import Timeline
+from training.canvas import png
 from training.evaluation.runs import Comparison
-from training.studies.figures.canvas import png
 
 STRONG = "#0b6e4f"
 BAD = "#b3261e"

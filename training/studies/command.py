@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED
+from training.canvas import save
 from training.config import UsageError, to_yaml, typed
 from training.engine import HERE, KEYS, EngineSettings
 from training.evaluation.episodes import find_suite
@@ -14,7 +15,6 @@ from training.files import prepare_directory, write_json, write_text
 from training.progress import play_progress
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import read_experiment
-from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player

@@ -15,11 +15,11 @@ from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
+from training.canvas import save
 from training.config import UsageError
 from training.evaluation.episodes import Suite
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import FigureSettings, ScenarioSettings
-from training.studies.figures.canvas import save
 from training.studies.figures.draw import (
     BINS,
     category_counts,

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from envs.simulation.series import Floats
 from envs.traces.images import load_images
+from training.canvas import COLOURS, draw_band, legend_below, panels, save
 from training.config import UsageError, provenance
 from training.evaluation.statistics import compare_paired
 from training.federated.asynchronous.scenario import Scenario, read_scenario
@@ -24,7 +25,6 @@ from training.federated.asynchronous.virtual_time import (
     milestone_slices,
 )
 from training.files import prepare_directory, write_csv, write_json
-from training.studies.figures.canvas import COLOURS, draw_band, legend_below, panels, save
 
 EI_EXPONENT = 0.2  # exponent of time in the efficiency index, chapter 6
 

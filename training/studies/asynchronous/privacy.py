@@ -14,12 +14,12 @@ from agents.federated.asynchronous.aggregator import Vector
 from agents.federated.asynchronous.shards import decode, split, split_floats
 from envs.simulation.series import Floats
 from envs.traces.images import Images
+from training.canvas import panels, save
 from training.federated.asynchronous.networks import CLASSES, Network
 from training.federated.asynchronous.scenario import Scenario, read_scenario
 from training.federated.asynchronous.virtual_time import VirtualTime
 from training.studies.asynchronous.comparisons import EXAMPLES, Runs
 from training.studies.cells import table
-from training.studies.figures.canvas import panels, save
 
 BROKERS = 2
 

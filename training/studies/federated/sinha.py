@@ -24,6 +24,7 @@ from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
+from training.canvas import png
 from training.evaluation.episodes import Progress, Suite
 from training.federated.rounds_results import costs_figure, states_figure
 from training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
@@ -42,7 +43,6 @@ from training.studies.federated.playing import (
     scheduler,
     with_savings,
 )
-from training.studies.figures.canvas import png
 
 TABLE_ONE, SENSITIVITY = "table_1", "table_sensitivity"
 EPISODES = 20

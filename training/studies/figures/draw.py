@@ -18,12 +18,7 @@ from envs.simulation.series import Floats, Ints
 from envs.simulation.slices.world import LEAST_COST
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
-from training.config import UsageError
-from training.evaluation.episodes import find_suite
-from training.studies.cells import axis_label, metric_name, unit_of
-from training.studies.evaluations import Played
-from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.figures.canvas import (
+from training.canvas import (
     COLOURS,
     colours,
     draw_band,
@@ -32,6 +27,11 @@ from training.studies.figures.canvas import (
     letter_panels,
     panels,
 )
+from training.config import UsageError
+from training.evaluation.episodes import find_suite
+from training.studies.cells import axis_label, metric_name, unit_of
+from training.studies.evaluations import Played
+from training.studies.experiment import ExperimentSettings, FigureSettings
 from training.studies.measuring import Player, best_seed
 from training.studies.scenario import Measured, ScenarioResult, mean_interval
 from training.studies.trained import Trained
