@@ -42,7 +42,7 @@ class Part(NamedTuple):
 class SuitePlayer:
     """Plays episodes in worlds that are made where they are played; it can be pickled."""
 
-    builds: Sequence[Callable[[int], BatchWorld]]  # each makes a world of so many lanes
+    builds: Sequence[Callable[[int], BatchWorld]]  # each builds a world with the given number of lanes
     lanes: int  # episodes played at the same time in this process; no result depends on it
     _worlds: dict[tuple[int, int, int], BatchWorld] = field(default_factory=dict, init=False)
 

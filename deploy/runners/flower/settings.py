@@ -51,7 +51,7 @@ class FlowerSettings:
 
 
 class JobFiles:
-    """Where a job's state is: a folder of this job alone. Its SuperLink and ServerApps see `shown` of it."""
+    """Paths of a job's state, below its own folder. Its SuperLink and ServerApps see only `shown`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()

@@ -278,7 +278,7 @@ def _play(learning: Learning, responses: Sequence[Iterator[float]], coordination
     invite(0.0)
     while not learning.ended:
         if not events:
-            raise UsageError("nobody computes and no model can be made: more updates per round than possible")
+            raise UsageError("every participant is idle and no round can be completed: lower round_updates")
         now, _, participant, version = heapq.heappop(events)
         if participant == COORDINATED:
             coordinating = False
