@@ -73,20 +73,20 @@ results-comparators: $(VENV)/.dev  ## tune and train agents of libraries and mea
 	$(BIN)/python training/publish.py study=comparators
 
 results-spot: $(VENV)/.core  ## play the released policies on the test days of the spot zones, write the leaderboard entries
-	$(BIN)/python -m training.studies.spot measure $(value ARGS)
-	$(BIN)/python -m training.studies.spot entries
+	$(BIN)/python -m spotweave.training.studies.spot measure $(value ARGS)
+	$(BIN)/python -m spotweave.training.studies.spot entries
 
 results-teylo2021: $(VENV)/.core  ## regenerate the tables of Teylo 2021: plans and executions of bags of tasks
-	$(BIN)/python -m training.studies.bags $(value ARGS)
+	$(BIN)/python -m spotweave.training.studies.bags $(value ARGS)
 
 results-workflows: $(VENV)/.core  ## regenerate the tables of Liu 2022, chapter 3: workflows over several clusters
-	$(BIN)/python -m training.studies.workflows $(value ARGS)
+	$(BIN)/python -m spotweave.training.studies.workflows $(value ARGS)
 
 results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
 
 results-async: $(VENV)/.core  ## regenerate the tables of asynchronous learning; ARGS="--data FOLDER" with MNIST
-	$(BIN)/python -m training.studies.asynchronous $(value ARGS)
+	$(BIN)/python -m spotweave.training.studies.asynchronous $(value ARGS)
 
 # Three tiers, told apart by markers: CONTRIBUTING.md says which finds what.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist worksteal

@@ -11,8 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.policy import Policy
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, FloatArray, Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    FloatArray,
+    Observation,
+)
 
 # The one way from an observation to the flat vector that library agents see.
 

@@ -11,10 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.flat_policy import FlatNetwork, FlatPolicy, Flattening, ScoreNetwork, n_features, n_jobs_of
-from agents.settings import LibrarySettings
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
-from envs.simulation.world import WorldError, WorldSpec
+from spotweave.agents.flat_policy import (
+    FlatNetwork,
+    FlatPolicy,
+    Flattening,
+    ScoreNetwork,
+    n_features,
+    n_jobs_of,
+)
+from spotweave.agents.settings import LibrarySettings
+from spotweave.envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
+from spotweave.envs.simulation.world import WorldError, WorldSpec
 
 
 def _layers(n_inputs: int, size: int, n_outputs: int) -> nn.Sequential:

@@ -8,7 +8,7 @@ import highspy
 import numpy as np
 from numpy.typing import ArrayLike
 
-from envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.series import Floats, Ints
 
 
 class UnsolvedError(Exception):

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from agents.rules import RULES, make_rule
+from spotweave.agents.rules import RULES, make_rule
 
 if TYPE_CHECKING:
-    from agents.policy import Policy
-    from envs.simulation.world import WorldSpec
+    from spotweave.agents.policy import Policy
+    from spotweave.envs.simulation.world import WorldSpec
 
 
 class QuestionRule(NamedTuple):
@@ -23,12 +23,12 @@ class QuestionRule(NamedTuple):
     source: str  # where it is described
 
 
-_ROUNDS = "agents.federated.rules"
-_STEPS = "agents.workflows.online.cost"
+_ROUNDS = "spotweave.agents.federated.rules"
+_STEPS = "spotweave.agents.workflows.online.cost"
 QUESTION_RULES = {
     "round_cost": QuestionRule(
         "federated",
-        "agents.federated.cost:RoundCost",
+        "spotweave.agents.federated.cost:RoundCost",
         "Expected cost of rounds",
         "Spotweave: late starts, two epochs on one instance",
     ),
@@ -48,7 +48,10 @@ QUESTION_RULES = {
         "Brum 2023, Algorithms 1 to 3",
     ),
     "bag_cost": QuestionRule(
-        "bags", "agents.bags.cost:BagCost", "Expected cost of a bag's tasks", "Spotweave, docs/bags.md"
+        "bags",
+        "spotweave.agents.bags.cost:BagCost",
+        "Expected cost of a bag's tasks",
+        "Spotweave, docs/bags.md",
     ),
     "heft_on_demand": QuestionRule(
         "workflows", f"{_STEPS}:HeftOnDemand", "HEFT on demand", "Topcuoglu, Hariri and Wu 2002, step by step"

@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import Category, FloatArray, Observation, take_rows
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import Category, FloatArray, Observation, take_rows
 
 
 class Policy(ABC):

@@ -1,6 +1,6 @@
 """Every agent that can be trained, by name: its settings, and how its policy is made from them.
 
-A package adds its own by an entry point of the group `spotweave.agents` (docs/extending.md). Networks are
+A package adds its own by an entry point of the group `agents` (docs/extending.md). Networks are
 imported when one is made: every command reads this table, most of them without torch.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from agents.settings import (
+from spotweave.agents.settings import (
     AgentSettings,
     LibrarySettings,
     MTDQNSettings,
@@ -22,11 +22,11 @@ from agents.settings import (
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
-    from agents.mtdqn.policy import MTDQNPolicy
-    from agents.mtdqn.view import View
-    from agents.networks.base import ValueNetwork
-    from agents.policy import Policy
-    from envs.simulation.world import WorldSpec
+    from spotweave.agents.mtdqn.policy import MTDQNPolicy
+    from spotweave.agents.mtdqn.view import View
+    from spotweave.agents.networks.base import ValueNetwork
+    from spotweave.agents.policy import Policy
+    from spotweave.envs.simulation.world import WorldSpec
 
 GROUP = "spotweave.agents"
 
@@ -68,14 +68,14 @@ class Agent:
 
 
 def _rl_lsfc(settings: RLLSFCSettings, shape: Shape) -> ValueNetwork:
-    from agents.networks.rl_lsfc import RLLSFC
+    from spotweave.agents.networks.rl_lsfc import RLLSFC
 
     sizes = settings.lstm_size, settings.shared_size, settings.head_size
     return RLLSFC(shape.n_clusters, shape.scales, settings.features, *sizes)
 
 
 def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
-    from agents.networks.rl_lsfc import RLFC
+    from spotweave.agents.networks.rl_lsfc import RLFC
 
     combined = max(abs(w) * s for w, s in zip(shape.weights, shape.scales, strict=True))
     first, second = settings.hidden_sizes
@@ -83,10 +83,10 @@ def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
 
 
 def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
-    from agents.mtdqn.markets import MarketView
-    from agents.mtdqn.policy import MTDQNPolicy
-    from agents.mtdqn.questions import KINDS, QuestionView
-    from agents.mtdqn.slices import SliceView
+    from spotweave.agents.mtdqn.markets import MarketView
+    from spotweave.agents.mtdqn.policy import MTDQNPolicy
+    from spotweave.agents.mtdqn.questions import KINDS, QuestionView
+    from spotweave.agents.mtdqn.slices import SliceView
 
     own, networks = settings.own_size, settings.networks
     lstm, mutual = settings.lstm_size, settings.mutual_size
@@ -105,8 +105,8 @@ def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
 def _load_spot(
     state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
 ) -> Policy:
-    from agents.spot.model import SpotModel
-    from agents.spot.policy import SpotPolicy
+    from spotweave.agents.spot.model import SpotModel
+    from spotweave.agents.spot.policy import SpotPolicy
 
     return SpotPolicy(SpotModel.of_state(state["network"]), state["agent"]["name"])
 
@@ -114,7 +114,7 @@ def _load_spot(
 def _load_library(
     state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
 ) -> Policy:
-    from agents.library_policy import load_library_policy
+    from spotweave.agents.library_policy import load_library_policy
 
     return load_library_policy(state, spec, weights, device)
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.registry import Shape, agent_named
+from spotweave.agents.registry import Shape, agent_named
 
 if TYPE_CHECKING:
     import torch
 
-    from agents.policy import Policy
-    from envs.simulation.world import WorldSpec
+    from spotweave.agents.policy import Policy
+    from spotweave.envs.simulation.world import WorldSpec
 
 FORMAT = 1
 RELEASED = Path(__file__).resolve().parents[1] / "checkpoints"
@@ -166,8 +166,8 @@ def stored_policy(
         CheckpointError: if it was trained for another environment or number of clusters.
         ValueError: if the weights are too few, too many or not finite.
     """
-    from agents.mtdqn.policy import MTDQNPolicy
-    from agents.value_policy import ValuePolicy
+    from spotweave.agents.mtdqn.policy import MTDQNPolicy
+    from spotweave.agents.value_policy import ValuePolicy
 
     state = part_of(path, state, spec.name)
     require_fit(path, state, spec)

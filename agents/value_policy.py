@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.networks.base import NetworkInput, ValueNetwork
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import Observation
+from spotweave.agents.networks.base import NetworkInput, ValueNetwork
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 # Policies whose values have components, which can be weighed otherwise without training again.
 

@@ -26,8 +26,8 @@ from benchmarks import (
 )
 from benchmarks import training as learning
 from benchmarks.measurement import Benchmark, Measurement, describe
-from training.config import provenance
-from training.files import prepare_directory, write_json
+from spotweave.training.config import provenance
+from spotweave.training.files import prepare_directory, write_json
 
 LATEST = Path(__file__).resolve().parent / "latest.json"
 

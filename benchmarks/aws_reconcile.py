@@ -34,7 +34,7 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
 
     rented = dict.fromkeys(_REGIONS, 2) if smallest else _REGIONS
     # Moto is slower than any region may be.
-    patient = [mock.patch(f"deploy.providers.aws.{name}", 3600.0) for name in _LIMITS]
+    patient = [mock.patch(f"spotweave.deploy.providers.aws.{name}", 3600.0) for name in _LIMITS]
     with mock.patch.dict(os.environ, _KEYS), patient[0], patient[1], patient[2]:
         server = mock_aws()
         server.start()
@@ -68,9 +68,9 @@ def _measured(rented: Mapping[str, int]) -> tuple[float, int, Callable[[], float
     """
     import boto3
 
-    from deploy.providers.aws import config as names
-    from deploy.providers.aws.config import AwsConfig
-    from deploy.providers.aws.provider import AwsProvider
+    from spotweave.deploy.providers.aws import config as names
+    from spotweave.deploy.providers.aws.config import AwsConfig
+    from spotweave.deploy.providers.aws.provider import AwsProvider
 
     config = AwsConfig.model_validate(
         {

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from agents.federated.asynchronous.shards import split
 from benchmarks.measurement import Measurement
-from deploy.fl.asynchronous.training import BrokeredUpdates
-from deploy.fl.asynchronous.updates import send_shards
-from deploy.fl.brokers import messages
-from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
-from deploy.fl.checkpoints import Checkpoint
-from deploy.model.strategies import HaleFed
-from deploy.security.tls import node_pair
+from spotweave.agents.federated.asynchronous.shards import split
+from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
+from spotweave.deploy.fl.asynchronous.updates import send_shards
+from spotweave.deploy.fl.brokers import messages
+from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
+from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.model.strategies import HaleFed
+from spotweave.deploy.security.tls import node_pair
 
 CLIENTS = 3
 WEIGHTS = {51_390: "examples/federated_mnist", 1_000_000: "a million weights"}
@@ -106,7 +106,7 @@ def _start(
         )
         file = folder / f"{number}.json"
         file.write_text(settings.model_dump_json())
-        process = subprocess.Popen([sys.executable, "-m", "deploy.fl.brokers", str(file)])
+        process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.brokers", str(file)])
         pids.append(process.pid)
         stack.callback(process.wait)
         stack.callback(process.kill)

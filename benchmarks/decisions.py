@@ -85,7 +85,7 @@ def _request(client: httpx.Client) -> bytes:
 def _server() -> Iterator[tuple[psutil.Process, str]]:
     """A policy server on a free port and, where the system can, on one core."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.server.run", "--policy", "multicloud", "--port", "0"],
+        [sys.executable, "-m", "spotweave.deploy.server.run", "--policy", "multicloud", "--port", "0"],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -96,7 +96,7 @@ def _server() -> Iterator[tuple[psutil.Process, str]]:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("listening on "):
-            raise ValueError("the policy server did not start: see python -m deploy.server.run")
+            raise ValueError("the policy server did not start: see python -m spotweave.deploy.server.run")
         watched = psutil.Process(process.pid)
         if hasattr(os, "sched_setaffinity"):
             for thread in watched.threads():

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from agents.federated.mapping.initial import map_initially
 from benchmarks.measurement import Measurement, one_core
-from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
-from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
-from envs.simulation.federations.model import Federation
+from spotweave.agents.federated.mapping.initial import map_initially
+from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds
+from spotweave.envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
+from spotweave.envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
+from spotweave.envs.simulation.federations.model import Federation
 
 SYNTHETIC = ((0.85, 1.2), (0.7, 1.5), (0.8, 1.2), (1.2, 0.85), (1.5, 0.7))
 """(price, time) of the five synthetic types next to each published one: "constants from 0.7 to 1.5"."""

@@ -27,18 +27,18 @@ from benchmarks.simulated import (
     SimulatedProvider,
     SimulatedRunner,
 )
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
-from deploy.model.tasks import Phase
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.loop import Scheduler
-from deploy.scheduler.placing import place
-from deploy.scheduler.policies import load_market_policy
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.loop import Scheduler
+from spotweave.deploy.scheduler.placing import place
+from spotweave.deploy.scheduler.policies import load_market_policy
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 
 QUEUED = 10_000
 INSTANCES = 1_000

@@ -23,11 +23,11 @@ from sqlalchemy import create_engine, inspect, text
 from benchmarks.loop import offer, scheduler_of
 from benchmarks.measurement import Measurement, run_alone
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer
-from deploy.model.clock import VirtualClock
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 
 DAYS = 30.0
 JOBS = 5_000

@@ -22,12 +22,12 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from agents.named import named_rule
 from benchmarks.measurement import Measurement, run_alone
-from envs.bags_episodes import BagsConfig, build_bags
-from training.engine import Engine, Given, LocalEngine, RayEngine, Result
-from training.evaluation.episodes import Suite
-from training.evaluation.playing import SuitePlayer
+from spotweave.agents.named import named_rule
+from spotweave.envs.bags_episodes import BagsConfig, build_bags
+from spotweave.training.engine import Engine, Given, LocalEngine, RayEngine, Result
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.evaluation.playing import SuitePlayer
 
 ROUNDS = 6
 MESSAGES = 300

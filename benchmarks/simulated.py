@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.model.workflows import Workflow
-from deploy.providers.base import CapacityError, QuotaError
-from deploy.runners.base import Printed
-from deploy.store.instances import Instance
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.providers.base import CapacityError, QuotaError
+from spotweave.deploy.runners.base import Printed
+from spotweave.deploy.store.instances import Instance
 
 DEFAULT_WORK_S = 600.0
 CHECKPOINT_S = 60.0

@@ -11,24 +11,30 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agents.bags.schedulers import Hads
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.rules import make_rule
-from agents.stored import policy_file
-from agents.workflows.planners import plan_workflow
 from benchmarks.measurement import Measurement, one_core, timed
-from envs.environments import ENVIRONMENTS, register
-from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.scenarios import SCENARIOS, drawn
-from envs.simulation.federations.rounds.application import Application, Client, Market, Offer, Tariff
-from envs.simulation.federations.rounds.world import play as play_rounds
-from envs.simulation.snapshot import Observation
-from envs.simulation.streams import Streams
-from envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
-from training.checkpoint import load_policy
-from training.config import compose_values, world_config
-from training.evaluation.episodes import Suite, run_suite
-from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
+from spotweave.agents.bags.schedulers import Hads
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.rules import make_rule
+from spotweave.agents.stored import policy_file
+from spotweave.agents.workflows.planners import plan_workflow
+from spotweave.envs.environments import ENVIRONMENTS, register
+from spotweave.envs.simulation.bags.execution import Execution
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS, drawn
+from spotweave.envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Market,
+    Offer,
+    Tariff,
+)
+from spotweave.envs.simulation.federations.rounds.world import play as play_rounds
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.workflows.families import drawn_platform, family_workflow, scaled
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import compose_values, world_config
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 
 COPIES = 64
 REPEATS = 5

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from agents.named import named_rule, rules_of
 from benchmarks.measurement import Measurement, one_core
-from envs.environments import ENVIRONMENTS
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.config import agent_settings, compose_values, typed, world_config
-from training.evaluation.episodes import measure_latency
-from training.settings import TrainerSettings
-from training.trainers.build import build_trainer
-from training.trainers.monte_carlo import MonteCarloTrainer
-from training.trainers.spot import SpotTrainer
-from training.trainers.trainer import Task, Trainer
+from spotweave.agents.named import named_rule, rules_of
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.config import agent_settings, compose_values, typed, world_config
+from spotweave.training.evaluation.episodes import measure_latency
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.build import build_trainer
+from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
+from spotweave.training.trainers.spot import SpotTrainer
+from spotweave.training.trainers.trainer import Task, Trainer
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from deploy.config import DeploymentConfig
-from deploy.model.transfers import Transfers
-from deploy.objects.location import Bucket, FolderObjects, Objects, parse
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.policies import Scope
-from deploy.providers.base import Provider, ProviderError
-from deploy.providers.config import Finding
-from deploy.providers.gcp.config import GcpConfig
-from deploy.security.sandbox import Sandbox
-from deploy.store import migrate
-from deploy.store.database import Database
-from deploy.store.schema import deployment
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.objects.location import Bucket, FolderObjects, Objects, parse
+from spotweave.deploy.providers.aws.config import AwsConfig
+from spotweave.deploy.providers.aws.policies import Scope
+from spotweave.deploy.providers.base import Provider, ProviderError
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.store import migrate
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.schema import deployment
+from spotweave.deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
-    from deploy.providers.aws.clients import Clients
-    from deploy.providers.gcp.clients import Clients as GcpClients
-    from deploy.store.instances import Instance
+    from spotweave.deploy.providers.aws.clients import Clients
+    from spotweave.deploy.providers.gcp.clients import Clients as GcpClients
+    from spotweave.deploy.store.instances import Instance
 
 _NAMED = 5  # instances that a refusal names
 
@@ -65,11 +65,11 @@ def open_checkpoints(config: DeploymentConfig) -> Objects | None:
         return FolderObjects(where)
     if where.scheme == "gs":
         gcp_clients = _gcp_clients(config)
-        from deploy.objects.gcs import GcsObjects
+        from spotweave.deploy.objects.gcs import GcsObjects
 
         return GcsObjects(gcp_clients, where)
     clients = _clients(config)
-    from deploy.objects.s3 import S3Objects
+    from spotweave.deploy.objects.s3 import S3Objects
 
     return S3Objects(clients, where)
 
@@ -126,7 +126,7 @@ def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:
     partition = Session().get_partition_for_region(next(iter(aws.regions)))
     if account is None:
         try:
-            from deploy.providers.aws.clients import aws_errors
+            from spotweave.deploy.providers.aws.clients import aws_errors
 
             with aws_errors("the account's number"):
                 sts = _clients(config).get("sts", next(iter(aws.regions)))
@@ -163,13 +163,13 @@ def findings(config: DeploymentConfig) -> Iterator[tuple[str, Finding]]:
         return
     if where.scheme == "gs":
         gcp_clients = _gcp_clients(config)
-        from deploy.objects.gcs import check_bucket as check_gcs_bucket
+        from spotweave.deploy.objects.gcs import check_bucket as check_gcs_bucket
 
         for finding in check_gcs_bucket(gcp_clients, where):
             yield "gcp", finding
         return
     clients = _clients(config)
-    from deploy.objects.s3 import check_bucket
+    from spotweave.deploy.objects.s3 import check_bucket
 
     for finding in check_bucket(clients, where):
         yield "aws", finding
@@ -194,7 +194,7 @@ def _clients(config: DeploymentConfig) -> Clients:
     """For S3, as the AWS provider's where there is one. Raises ConfigError."""
     if importlib.util.find_spec("boto3") is None:
         raise ConfigError("checkpoints in S3 need boto3: pip install 'spotweave[deploy,aws]'")
-    from deploy.providers.aws.clients import Clients
+    from spotweave.deploy.providers.aws.clients import Clients
 
     aws = _aws(config)
     try:
@@ -212,7 +212,7 @@ def _gcp_clients(config: DeploymentConfig) -> GcpClients:
         raise ConfigError(
             "checkpoints in Cloud Storage need google-cloud-storage: pip install 'spotweave[deploy,gcp]'"
         ) from error
-    from deploy.providers.gcp.clients import Clients as GcpClients
+    from spotweave.deploy.providers.gcp.clients import Clients as GcpClients
 
     gcp = config.rented().get("gcp")
     return GcpClients(gcp.endpoint_url if isinstance(gcp, GcpConfig) else None)

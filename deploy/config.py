@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator, model_validator
 
-from deploy.objects.location import Bucket, parse
-from deploy.providers.config import ProviderConfig, provider_class
-from deploy.security.sandbox import Mode as SandboxMode
-from deploy.store.decisions import Mode
-from deploy.yamlfile import ConfigError, Part, YamlFile
+from spotweave.deploy.objects.location import Bucket, parse
+from spotweave.deploy.providers.config import ProviderConfig, provider_class
+from spotweave.deploy.security.sandbox import Mode as SandboxMode
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.yamlfile import ConfigError, Part, YamlFile
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
 _Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]

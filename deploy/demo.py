@@ -25,22 +25,22 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from deploy import logs
-from deploy.cli.client import Client
-from deploy.cli.queries import event_line
-from deploy.cli.tables import console as terminal
-from deploy.cli.tables import share, span, table, usd
-from deploy.config import DeploymentConfig
-from deploy.jobfile import read_files, read_job
-from deploy.model.jobs import JobSpec, JobState
-from deploy.providers.config import ProviderConfig
-from deploy.providers.local.config import LocalConfig
-from deploy.runners.spark.settings import find_spark
-from deploy.scheduler.retries import end_job
-from deploy.service import Service
-from deploy.serving import Serving
-from deploy.store.events import Event
-from deploy.yamlfile import ConfigError
+from spotweave.deploy import logs
+from spotweave.deploy.cli.client import Client
+from spotweave.deploy.cli.queries import event_line
+from spotweave.deploy.cli.tables import console as terminal
+from spotweave.deploy.cli.tables import share, span, table, usd
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.jobfile import read_files, read_job
+from spotweave.deploy.model.jobs import JobSpec, JobState
+from spotweave.deploy.providers.config import ProviderConfig
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.runners.spark.settings import find_spark
+from spotweave.deploy.scheduler.retries import end_job
+from spotweave.deploy.service import Service
+from spotweave.deploy.serving import Serving
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED, say
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -276,7 +276,7 @@ def emulated(config: DeploymentConfig) -> Iterator[dict[str, Callable[[], float]
     bills: dict[str, Callable[[], float]] = {}
     with ExitStack() as opened:
         for cloud, file in config.emulators.items():
-            from deploy.emulator.server import Server, load
+            from spotweave.deploy.emulator.server import Server, load
 
             emulator = load(cloud, config.folder / file)
             server = Server(emulator)

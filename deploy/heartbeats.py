@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from deploy.model.clock import Clock
-from deploy.model.gpus import broken_promise
-from deploy.model.instances import InstanceState
-from deploy.node.api import GpuStatus
-from deploy.store.instances import Instance
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.model.gpus import broken_promise
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.node.api import GpuStatus
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.store import Store
 
 _EVERY_S = 5.0
 _ROUND_S = 5.0  # a round waits so long for answers; those that come later are for the next one

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from deploy.model.jobs import JobSpec
-from deploy.model.workflows import SparkProgram, Workflow
-from deploy.yamlfile import ConfigError, require_mapping
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.model.workflows import SparkProgram, Workflow
+from spotweave.deploy.yamlfile import ConfigError, require_mapping
 from spotweave.documents import checked, load
 
 MAX_BYTES = 20 << 20

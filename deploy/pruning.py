@@ -8,9 +8,9 @@ from pathlib import Path
 
 import structlog
 
-from deploy.model.clock import Clock
-from deploy.store.folders import Retention
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.store.folders import Retention
+from spotweave.deploy.store.store import Store
 
 _EVERY_S = 60.0
 _MOST = 20  # folders of one round

@@ -17,13 +17,13 @@ from typing import cast
 
 import numpy as np
 
-from deploy.model.instances import InstanceState
-from deploy.providers.config import Place
-from deploy.store.events import Event
-from deploy.store.prices import Quote
-from deploy.store.store import Store
-from envs.traces.format import Market, MarketMeta, MarketTrace, trace_files
-from envs.traces.storage import write_directory
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.prices import Quote
+from spotweave.deploy.store.store import Store
+from spotweave.envs.traces.format import Market, MarketMeta, MarketTrace, trace_files
+from spotweave.envs.traces.storage import write_directory
 
 MOMENT_S = 60.0
 """After an interruption an offer counts as down for so long, unless something says otherwise earlier."""

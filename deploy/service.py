@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from deploy.clouds import (
+from spotweave.deploy.clouds import (
     count_offers,
     missing,
     open_checkpoints,
@@ -21,41 +21,41 @@ from deploy.clouds import (
     require_all_rented,
     transfers_of,
 )
-from deploy.config import DeploymentConfig, RunnersConfig
-from deploy.heartbeats import Heartbeats
-from deploy.model.clock import SystemClock
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.tasks import Assignment
-from deploy.node.api import NodeStatus
-from deploy.node.client import NodeClient, NodeError
-from deploy.objects.location import Objects
-from deploy.providers.base import ProviderError
-from deploy.pruning import Pruning
-from deploy.runners.bag.runner import BagRunner
-from deploy.runners.bag.task import BagSettings
-from deploy.runners.base import Printed, Runner, RunnerError, StartingError
-from deploy.runners.detached import Limits
-from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.workers import PATIENCE_S
-from deploy.runners.workflow.application import WorkflowSettings
-from deploy.runners.workflow.runner import WorkflowRunner
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.loop import Scheduler
-from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.plans import Plans
-from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.security.sandbox import Sandbox
-from deploy.security.trial import choose
-from deploy.store.decisions import Mode
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.config import DeploymentConfig, RunnersConfig
+from spotweave.deploy.heartbeats import Heartbeats
+from spotweave.deploy.model.clock import SystemClock
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.node.api import NodeStatus
+from spotweave.deploy.node.client import NodeClient, NodeError
+from spotweave.deploy.objects.location import Objects
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.pruning import Pruning
+from spotweave.deploy.runners.bag.runner import BagRunner
+from spotweave.deploy.runners.bag.task import BagSettings
+from spotweave.deploy.runners.base import Printed, Runner, RunnerError, StartingError
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.runners.workers import PATIENCE_S
+from spotweave.deploy.runners.workflow.application import WorkflowSettings
+from spotweave.deploy.runners.workflow.runner import WorkflowRunner
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.loop import Scheduler
+from spotweave.deploy.scheduler.metrics import SchedulerMetrics
+from spotweave.deploy.scheduler.plans import Plans
+from spotweave.deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.trial import choose
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.yamlfile import ConfigError
 
 _HEARTBEAT_WITHIN_S = 5.0
 log = structlog.get_logger("service")

@@ -11,18 +11,18 @@ from typing import Self
 
 from fastapi import APIRouter, FastAPI
 
-from deploy.config import DeploymentConfig, HttpConfig
-from deploy.dashboard import routes as dashboard
-from deploy.security.tls import TlsFiles, load_tls
-from deploy.security.tokens import AccessTokens
-from deploy.server.admission import Quotas
-from deploy.server.app import create_app
-from deploy.server.connections import ConnectionLimits
-from deploy.server.context import Context, ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.server.routes import join
-from deploy.server.run import HttpListener
-from deploy.service import Service
+from spotweave.deploy.config import DeploymentConfig, HttpConfig
+from spotweave.deploy.dashboard import routes as dashboard
+from spotweave.deploy.security.tls import TlsFiles, load_tls
+from spotweave.deploy.security.tokens import AccessTokens
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.connections import ConnectionLimits
+from spotweave.deploy.server.context import Context, ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.routes import join
+from spotweave.deploy.server.run import HttpListener
+from spotweave.deploy.service import Service
 
 
 class Serving:

@@ -5,6 +5,6 @@ Importing this package registers them with Gymnasium.
 
 from __future__ import annotations
 
-from envs.environments import register
+from spotweave.envs.environments import register
 
 register()

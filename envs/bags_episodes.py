@@ -8,14 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from envs.simulation.bags.cases import TABLE_7_2, Case, Profile, Spread, profile_job, published_job
-from envs.simulation.bags.model import TABLE_7_1, TABLE_9_1, Bag, BagError, Environment
-from envs.simulation.bags.options import compute_d_spot
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
-from envs.simulation.bags.world import BagWorld
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError, at_least
+from spotweave.envs.simulation.bags.cases import TABLE_7_2, Case, Profile, Spread, profile_job, published_job
+from spotweave.envs.simulation.bags.model import TABLE_7_1, TABLE_9_1, Bag, BagError, Environment
+from spotweave.envs.simulation.bags.options import compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
+from spotweave.envs.simulation.bags.world import BagWorld
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least
 
 VmTypes = Literal["table_7_1", "table_9_1"]
 _TYPES = {"table_7_1": TABLE_7_1, "table_9_1": TABLE_9_1}

@@ -19,10 +19,10 @@ from gymnasium.vector import AutoresetMode
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
-    from envs.simulation.world import BatchWorld
-    from envs.single import WorldEnv
-    from envs.variety import Variety
-    from envs.vector import WorldVectorEnv
+    from spotweave.envs.simulation.world import BatchWorld
+    from spotweave.envs.single import WorldEnv
+    from spotweave.envs.variety import Variety
+    from spotweave.envs.vector import WorldVectorEnv
 
 
 GROUP = "spotweave.environments"
@@ -98,8 +98,8 @@ def _found(name: Any) -> Any:
 ENVIRONMENTS: dict[str, Environment] = {
     "multicloud": Environment(
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
-        "envs.simulation.market.config:MarketWorldConfig",
-        "envs.market_data:build_market",
+        "spotweave.envs.simulation.market.config:MarketWorldConfig",
+        "spotweave.envs.market_data:build_market",
         default_agent="mtdqn",
         gymnasium="spotweave/MultiCloud-v3",
         rivals=(
@@ -111,43 +111,43 @@ ENVIRONMENTS: dict[str, Environment] = {
             "maf",
             "sf_e",
         ),
-        draw="envs.variety:draw_market",
-        draw_validation="envs.variety:validation_markets",
+        draw="spotweave.envs.variety:draw_market",
+        draw_validation="spotweave.envs.variety:validation_markets",
     ),
     "multicluster": Environment(
         "Liu 2022, chapter 5: heterogeneous, elastic clusters",
-        "envs.simulation.slices.config:SliceWorldConfig",
-        "envs.simulation.slices.world:SliceWorld",
+        "spotweave.envs.simulation.slices.config:SliceWorldConfig",
+        "spotweave.envs.simulation.slices.world:SliceWorld",
         default_agent="mtdqn",
         gymnasium="spotweave/MultiCluster-v0",
         rivals=("tuned", "deadline_safe", "ih_filter", "sf_e", "maf", "eft", "random"),
-        members="envs.simulation.slices.config:SliceWorldConfig.members_of",
+        members="spotweave.envs.simulation.slices.config:SliceWorldConfig.members_of",
     ),
     "anyclusters": Environment(
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
-        "envs.infrastructure:AnyClustersConfig",
-        "envs.infrastructure:build_drawn",
+        "spotweave.envs.infrastructure:AnyClustersConfig",
+        "spotweave.envs.infrastructure:build_drawn",
         default_agent="mtdqn",
-        members="envs.infrastructure:AnyClustersConfig.members_of",
+        members="spotweave.envs.infrastructure:AnyClustersConfig.members_of",
     ),
     "chapter4": Environment(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
-        "envs.simulation.slices.config:Chapter4Config",
-        "envs.infrastructure:build_chapter4",
+        "spotweave.envs.simulation.slices.config:Chapter4Config",
+        "spotweave.envs.infrastructure:build_chapter4",
         default_agent="mtdqn",
         reference="sf_e",  # the thesis compares with its best rule
     ),
     "federated": Environment(
         "federated applications whose rounds train on spot and on-demand offers of several zones",
-        "envs.federated_episodes:FederatedConfig",
-        "envs.federated_episodes:build_federated",
+        "spotweave.envs.federated_episodes:FederatedConfig",
+        "spotweave.envs.federated_episodes:build_federated",
         default_agent="mtdqn",
         gymnasium="spotweave/Federated-v1",
     ),
     "spot": Environment(
         "one divisible job with a deadline on recorded spot zones, by the rules of a public leaderboard",
-        "envs.spot_episodes:SpotConfig",
-        "envs.spot_episodes:build_spot",
+        "spotweave.envs.spot_episodes:SpotConfig",
+        "spotweave.envs.spot_episodes:build_spot",
         default_agent="spot_values",
         gymnasium="spotweave/Spot-v0",
         reference="on_demand",
@@ -155,15 +155,15 @@ ENVIRONMENTS: dict[str, Environment] = {
     ),
     "bags": Environment(
         "Teylo 2021: bags of tasks with a deadline on spot VMs that hibernate, and on-demand VMs",
-        "envs.bags_episodes:BagsConfig",
-        "envs.bags_episodes:build_bags",
+        "spotweave.envs.bags_episodes:BagsConfig",
+        "spotweave.envs.bags_episodes:build_bags",
         default_agent="mtdqn",
         gymnasium="spotweave/Bags-v0",
     ),
     "workflows": Environment(
         "graphs of steps with a deadline on owned clusters, spot and on-demand offers of recorded markets",
-        "envs.workflows_episodes:WorkflowsConfig",
-        "envs.workflows_episodes:build_workflows",
+        "spotweave.envs.workflows_episodes:WorkflowsConfig",
+        "spotweave.envs.workflows_episodes:build_workflows",
         default_agent="mtdqn",
         gymnasium="spotweave/Workflows-v0",
     ),
@@ -184,7 +184,7 @@ def make(environment: str, config: Any = None, render_mode: str | None = None) -
     Raises:
         WorldError: for settings that make no sense.
     """
-    from envs.single import WorldEnv
+    from spotweave.envs.single import WorldEnv
 
     entry = ENVIRONMENTS[environment]
     config = entry.config_class() if config is None else config
@@ -201,7 +201,7 @@ def make_vector(
     copy: bool = True,
 ) -> WorldVectorEnv:
     """`num_envs` copies of an environment that step in one call (see `WorldVectorEnv`)."""
-    from envs.vector import WorldVectorEnv
+    from spotweave.envs.vector import WorldVectorEnv
 
     entry = ENVIRONMENTS[environment]
     world = entry.build(entry.config_class() if config is None else config, num_envs)
@@ -214,7 +214,7 @@ def register() -> None:
         if environment.gymnasium is not None and environment.gymnasium not in registry:
             gym_register(
                 id=environment.gymnasium,
-                entry_point="envs.environments:make",
-                vector_entry_point="envs.environments:make_vector",
+                entry_point="spotweave.envs.environments:make",
+                vector_entry_point="spotweave.envs.environments:make_vector",
                 kwargs={"environment": name},
             )

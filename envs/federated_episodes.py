@@ -9,16 +9,31 @@ from typing import Literal, cast
 
 import numpy as np
 
-from envs.federated_data.multi_fedls import parse_multi_fedls
-from envs.federated_data.rounds_scenarios import ScenarioError, parse_rounds, read_json, scenario_path
-from envs.market_data import recorded_market
-from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import Application, Client, Market, Offer, Tariff
-from envs.simulation.market.config import MarketConfig
-from envs.simulation.market.source import MarketData
-from envs.simulation.series import StepSeries
-from envs.simulation.streams import Streams, episode_sequence, exp
-from envs.simulation.world import EpisodeKey, WorldError, at_least, shares
+from spotweave.envs.federated_data.multi_fedls import parse_multi_fedls
+from spotweave.envs.federated_data.rounds_scenarios import (
+    ScenarioError,
+    parse_rounds,
+    read_json,
+    scenario_path,
+)
+from spotweave.envs.market_data import recorded_market
+from spotweave.envs.simulation.federations.episodes.world import (
+    ApplicationSource,
+    FederatedWorld,
+    OneApplication,
+)
+from spotweave.envs.simulation.federations.rounds.application import (
+    Application,
+    Client,
+    Market,
+    Offer,
+    Tariff,
+)
+from spotweave.envs.simulation.market.config import MarketConfig
+from spotweave.envs.simulation.market.source import MarketData
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.streams import Streams, episode_sequence, exp
+from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least, shares
 
 Kind = Literal["one_zone", "zones", "mixed"]
 HISTORY_S = 7 * 86_400

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import WorldError, at_least
+from spotweave.envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import WorldError, at_least
 
 PAPER_POWER = 7862.5
 """Executors of chapter 5's clusters, each counted with hetero factor / 80."""

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.config import (
+from spotweave.envs.simulation.availability import LognormalMixture
+from spotweave.envs.simulation.market.config import (
     PROVIDERS,
     Market,
     MarketConfig,
@@ -18,16 +18,16 @@ from envs.simulation.market.config import (
     OfferConfig,
     Provider,
 )
-from envs.simulation.market.source import MarketData
-from envs.simulation.market.workload import JobLaw, JobLog
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.streams import Split
-from envs.simulation.timeline import constant
-from envs.simulation.world import require
-from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle, load_fitted
-from envs.traces.format import MarketTrace, load_jobs, load_traces
-from envs.traces.storage import TraceError
+from spotweave.envs.simulation.market.source import MarketData
+from spotweave.envs.simulation.market.workload import JobLaw, JobLog
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.streams import Split
+from spotweave.envs.simulation.timeline import constant
+from spotweave.envs.simulation.world import require
+from spotweave.envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle, load_fitted
+from spotweave.envs.traces.format import MarketTrace, load_jobs, load_traces
+from spotweave.envs.traces.storage import TraceError
 
 log = logging.getLogger(__name__)
 

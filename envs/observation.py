@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
@@ -18,7 +18,7 @@ from envs.simulation.snapshot import (
     Category,
     Observation,
 )
-from envs.simulation.world import WorldSpec
+from spotweave.envs.simulation.world import WorldSpec
 
 LARGEST = 1e9
 """Bound of every quantity that has no natural one (seconds, executors, USD): 30 years in seconds."""

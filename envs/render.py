@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from envs.simulation.series import Floats, StepSeries
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.series import Floats, StepSeries
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Segment, Timeline
 
 # The palette of Okabe and Ito (2008), which colour-blind readers can tell apart.
 CATEGORY_COLOURS = {

@@ -10,12 +10,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.observation import MaskedDiscrete, checked_actions, observation_space
-from envs.simulation.series import Bools
-from envs.simulation.snapshot import Observation
-from envs.simulation.streams import SPLITS, Split
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.envs.observation import MaskedDiscrete, checked_actions, observation_space
+from spotweave.envs.simulation.series import Bools
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.streams import SPLITS, Split
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 
 OPTIONS = ("split", "index")
 
@@ -184,7 +184,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
 
     def _picture(self) -> NDArray[np.uint8]:
         # Drawing needs matplotlib, which takes a second to load: only those who draw pay for it.
-        from envs.render import draw_gantt
+        from spotweave.envs.render import draw_gantt
 
         if not isinstance(self.world, RecordsTimeline):
             raise ValueError(f"the world {self.world.spec.name!r} records no timeline to draw")

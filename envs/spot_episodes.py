@@ -9,13 +9,13 @@ from typing import Literal, cast
 
 import numpy as np
 
-from envs.simulation.availability import generate_availability, poisson_parameters
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.spot.lanes import Habits, JobSource, SpotJob
-from envs.simulation.spot.world import SpotWorld
-from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError, at_least, require, shares
-from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
+from spotweave.envs.simulation.availability import generate_availability, poisson_parameters
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.spot.lanes import Habits, JobSource, SpotJob
+from spotweave.envs.simulation.spot.world import SpotWorld
+from spotweave.envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least, require, shares
+from spotweave.envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
 
 # The problems of the "Can't Be Late" leaderboards, and the days of the recording that each split may see.
 

@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
-    from envs.market_data import MarketWorldConfig
-    from envs.simulation.market.config import OfferConfig, WorkloadConfig
+    from spotweave.envs.market_data import MarketWorldConfig
+    from spotweave.envs.simulation.market.config import OfferConfig, WorkloadConfig
 
 
 def _bounds(given: list[float]) -> list[float]:
@@ -65,7 +65,7 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
         seed: of the training.
         number: of the round, >= 0.
     """
-    from envs.simulation.streams import Streams
+    from spotweave.envs.simulation.streams import Streams
 
     rng = Streams(np.random.SeedSequence(seed, spawn_key=(number,))).generator("markets")
     if number == 0 or rng.random() >= variety.share:
@@ -75,7 +75,7 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
 
 def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) -> MarketWorldConfig:
     """A market drawn at random, as `draw_market` says."""
-    from envs.market_data import market_data
+    from spotweave.envs.market_data import market_data
 
     offers = [offer for offer in market_data(config.market).offers if offer.market != "owned"]
     kept = offers if rng.random() < variety.every_offer else draw_offers(offers, rng)
@@ -144,7 +144,7 @@ def validation_markets(config: MarketWorldConfig, variety: Variety, seed: int) -
 
     Then each provider alone, and drawn offers that no training round plays, with load and jobs as configured.
     """
-    from envs.simulation.streams import Streams
+    from spotweave.envs.simulation.streams import Streams
 
     markets = [config]
     if len(config.market.providers) > 1:

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from envs.documents.workflows import workflow_of_instance
-from envs.market_data import ALWAYS, FREE, owned_offers, recorded_market
-from envs.simulation.availability import generate_availability
-from envs.simulation.market.config import MarketConfig, OfferConfig
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import REFERENCE_HETERO
-from envs.simulation.streams import SPLITS, Streams, episode_sequence
-from envs.simulation.workflows.checks import require_runnable
-from envs.simulation.workflows.episodes.case import WEEK_S, Case, Conditions, Quotes
-from envs.simulation.workflows.episodes.options import Reserve, on_demand_s
-from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
-from envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
-from envs.simulation.workflows.problem import problem_of
-from envs.simulation.world import EpisodeKey, WorldError, at_least, shares
+from spotweave.envs.documents.workflows import workflow_of_instance
+from spotweave.envs.market_data import ALWAYS, FREE, owned_offers, recorded_market
+from spotweave.envs.simulation.availability import generate_availability
+from spotweave.envs.simulation.market.config import MarketConfig, OfferConfig
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import REFERENCE_HETERO
+from spotweave.envs.simulation.streams import SPLITS, Streams, episode_sequence
+from spotweave.envs.simulation.workflows.checks import require_runnable
+from spotweave.envs.simulation.workflows.episodes.case import WEEK_S, Case, Conditions, Quotes
+from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_demand_s
+from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
+from spotweave.envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
+from spotweave.envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
+from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least, shares
 
 OWNED_REGIONS = ("us-east-1", "us-west-2")
 RUN_S, RATIO, FACTOR = (300.0, 1200.0), (0.005, 0.1), (1.5, 4.0)

@@ -13,28 +13,33 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from agents.flat_policy import FlatPolicy, Flattening
-from agents.named import RULE_NAMES, named_rule
-from agents.policy import Policy
-from agents.rules import make_rule
-from agents.settings import LibrarySettings
-from agents.stored import load_policy_state, policy_file, stored_policy
-from agents.value_policy import WeighedPolicy
-from envs.environments import ENVIRONMENTS
-from envs.environments import make as make_environment
-from envs.simulation.compile_cache import announce_compiling
-from envs.simulation.snapshot import Observation, take_rows
-from envs.simulation.world import EpisodeKey, WorldSpec
-from envs.single import WorldEnv
+from spotweave.agents.flat_policy import FlatPolicy, Flattening
+from spotweave.agents.named import RULE_NAMES, named_rule
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import LibrarySettings
+from spotweave.agents.stored import load_policy_state, policy_file, stored_policy
+from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.environments import make as make_environment
+from spotweave.envs.simulation.compile_cache import announce_compiling
+from spotweave.envs.simulation.snapshot import Observation, take_rows
+from spotweave.envs.simulation.world import EpisodeKey, WorldSpec
+from spotweave.envs.single import WorldEnv
 from spotweave.mistakes import EXIT_INTERRUPTED
-from training.adapters.flat_env import FlatWorldEnv, calibrate, nearest_valid
-from training.checkpoint import load_policy
-from training.config import UsageError, compose_values, plain, typed
-from training.evaluation.comparison import ComparisonSettings, measure, print_comparison, write_comparison
-from training.evaluation.playing import default_rules
-from training.evaluation.runs import Comparison
-from training.files import prepare_directory
-from training.trainers.command import start_or_resume
+from spotweave.training.adapters.flat_env import FlatWorldEnv, calibrate, nearest_valid
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import UsageError, compose_values, plain, typed
+from spotweave.training.evaluation.comparison import (
+    ComparisonSettings,
+    measure,
+    print_comparison,
+    write_comparison,
+)
+from spotweave.training.evaluation.playing import default_rules
+from spotweave.training.evaluation.runs import Comparison
+from spotweave.training.files import prepare_directory
+from spotweave.training.trainers.command import start_or_resume
 
 Chooses = Callable[[Any], Any]
 """From what an environment shows to the number of an action, or an array that holds it."""
@@ -83,7 +88,7 @@ def make(
     identity = ENVIRONMENTS[name].gymnasium or f"spotweave/{name}"
     made.spec = EnvSpec(
         identity,
-        "envs.environments:make",
+        "spotweave.envs.environments:make",
         kwargs={"environment": name, "config": config},
         disable_env_checker=True,
     )

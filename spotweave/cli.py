@@ -18,10 +18,10 @@ import click
 import typer
 from typer.core import TyperGroup
 
-import deploy.cli.commands
+import spotweave.deploy.cli.commands
 from spotweave.mistakes import EXIT_USER, one_line_errors, say
 from spotweave.tables import show
-from training import commands as training_commands
+from spotweave.training import commands as training_commands
 
 
 class Commands(TyperGroup):
@@ -74,7 +74,7 @@ def options(
 @app.command()
 def envs() -> None:
     """List the environments."""
-    from envs.environments import ENVIRONMENTS
+    from spotweave.envs.environments import ENVIRONMENTS
 
     rows = [(f"env={name}", entry.gymnasium or "", entry.title) for name, entry in ENVIRONMENTS.items()]
     show(("commands", "gymnasium.make", "what it is"), rows)
@@ -83,11 +83,11 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
-    from agents.bags.schedulers import SCHEDULER_SOURCES
-    from agents.named import QUESTION_RULES
-    from agents.registry import agents
-    from agents.rules import RULES
-    from agents.rules.registry import MARKET
+    from spotweave.agents.bags.schedulers import SCHEDULER_SOURCES
+    from spotweave.agents.named import QUESTION_RULES
+    from spotweave.agents.registry import agents
+    from spotweave.agents.rules import RULES
+    from spotweave.agents.rules.registry import MARKET
 
     rows = [
         (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
@@ -108,7 +108,7 @@ def run_training(command: str, words: list[str]) -> None:
     Raises:
         SystemExit: always, with the command's own exit code.
     """
-    from training.config import run_command
+    from spotweave.training.config import run_command
 
     module = importlib.import_module(f"training.{command}")
     sys.argv = [f"training/{command}.py", *words]
@@ -117,8 +117,8 @@ def run_training(command: str, words: list[str]) -> None:
 
 def traces(words: list[str]) -> None:
     """Run `envs.traces.command`. Raises SystemExit with its exit code."""
-    from envs.traces.command import main as run
-    from training.progress import still_busy
+    from spotweave.envs.traces.command import main as run
+    from spotweave.training.progress import still_busy
 
     with still_busy("spotweave traces"):
         sys.exit(run(words))
@@ -149,7 +149,7 @@ mount(
     "Import recorded markets and jobs, and show what they hold: spotweave traces show.",
     traces,
 )
-deploy.cli.commands.mount(app)
+spotweave.deploy.cli.commands.mount(app)
 
 
 def main() -> None:

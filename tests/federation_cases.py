@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
-from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
-from envs.simulation.federations.model import Federation
+from spotweave.envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
+from spotweave.envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
+from spotweave.envs.simulation.federations.model import Federation
 
 
 def quotas_kept(clouds: Clouds, used: list[VmType]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envs.simulation import columns as col
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 _NAMES = [name for name in vars(col) if name.isupper()]
 

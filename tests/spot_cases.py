@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.spot.belief import FEATURES, SET_FEATURES
-from agents.spot.model import Beliefs, SpotModel
-from envs.simulation import columns as col
-from envs.simulation.spot.lanes import Habits, SpotJob
-from envs.simulation.spot.world import SpotWorld
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.spot.belief import FEATURES, SET_FEATURES
+from spotweave.agents.spot.model import Beliefs, SpotModel
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.spot.lanes import Habits, SpotJob
+from spotweave.envs.simulation.spot.world import SpotWorld
+from spotweave.envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)
 

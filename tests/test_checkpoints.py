@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from agents.named import named_rule
-from agents.stored import digest_file, load_policy_state, part_of, released_names
-from envs.environments import ENVIRONMENTS
-from training.checkpoint import load_policy
-from training.config import typed
-from training.evaluation.episodes import find_suite, run_suite
+from spotweave.agents.named import named_rule
+from spotweave.agents.stored import digest_file, load_policy_state, part_of, released_names
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import typed
+from spotweave.training.evaluation.episodes import find_suite, run_suite
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "checkpoints"

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-import training.config
+import spotweave.training.config
 from spotweave import cli
-from training.config import CONFIG_DIRECTORY
+from spotweave.training.config import CONFIG_DIRECTORY
 
 RUNNER = CliRunner()
 
@@ -37,7 +37,7 @@ def test_everything_after_a_command_reaches_hydra_as_it_stands(
         seen.append((config_name, list(sys.argv)))
         sys.exit(130)
 
-    monkeypatch.setattr(training.config, "run_command", run_command)
+    monkeypatch.setattr(spotweave.training.config, "run_command", run_command)
     monkeypatch.setitem(sys.modules, f"training.{command}", body)
     monkeypatch.setattr(sys, "argv", ["spotweave"])
     words = ["+env=multicloud", "seed=3", "policies=[maf,eft]", "--help", "-m", "x='a b'"]

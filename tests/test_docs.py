@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from envs.environments import ENVIRONMENTS
 from spotweave import cli
+from spotweave.envs.environments import ENVIRONMENTS
 from tests.training.commands import Command, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""`import spotweave`: what it offers and loads, and what it says where a user's folder has our name."""
+"""`import spotweave`: what it offers and loads, also beside a user's folders of the same names as ours."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import spotweave
-from agents.rules import make_rule
+from spotweave.agents.rules import make_rule
+from spotweave.training.adapters.flat_env import FlatWorldEnv
 from tests.training.commands import ROOT
-from training.adapters.flat_env import FlatWorldEnv
 
 TINY: dict[str, Any] = {"n_jobs": 20, "window": 4}
 EXAMPLES = sorted((ROOT / "examples" / "library").iterdir())
@@ -54,9 +54,9 @@ def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
         "hydra",
         "rich",
         "pydantic",
-        "training",
-        "envs",
-        "agents",
+        "spotweave.training",
+        "spotweave.envs",
+        "spotweave.agents",
     ]
     done = python(f"import spotweave, sys; print([m for m in {heavy} if m in sys.modules])", tmp_path)
     assert done.stdout == "[]\n", done.stderr
@@ -73,7 +73,7 @@ def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
         "import gymnasium; env = gymnasium.make('spotweave:spotweave/MultiCluster-v0').spec",
         "import gymnasium, spotweave; env = gymnasium.spec('spotweave/MultiCluster-v0')",
         "import spotweave, gymnasium; env = gymnasium.spec('spotweave/MultiCluster-v0')",
-        "import envs, gymnasium; env = gymnasium.spec('spotweave/MultiCluster-v0')",
+        "import spotweave.envs, gymnasium; env = gymnasium.spec('spotweave/MultiCluster-v0')",
     ],
 )
 def test_gymnasium_knows_the_environments_in_whatever_order(source: str, tmp_path: Path) -> None:
@@ -81,28 +81,22 @@ def test_gymnasium_knows_the_environments_in_whatever_order(source: str, tmp_pat
     assert done.stdout == "spotweave/MultiCluster-v0\n", done.stderr
 
 
-@pytest.mark.parametrize("name", ["envs", "agents", "training", "deploy"])
-def test_a_package_of_the_user_s_that_hides_ours_is_named_with_the_remedy(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").touch()
-    done = python("import spotweave.files; print('imported'); spotweave.make", tmp_path)
-    assert done.stdout == "imported\n"
-    assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {tmp_path / name} hides {ROOT / name}, which Spotweave needs: both are the package "
-        f"{name!r}. Rename yours, or move it into a package of your own (my_project/{name}, imported as "
-        f"my_project.{name})"
+def test_a_project_with_folders_of_our_names_imports_its_own_and_uses_the_library(tmp_path: Path) -> None:
+    for name in ("envs", "agents", "training", "deploy", "configs", "checkpoints"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("mine = True\n")
+    done = python(
+        "import envs, agents, training, deploy, configs, checkpoints\n"
+        "import spotweave\n"
+        "assert envs.mine and agents.mine and training.mine and deploy.mine and configs.mine\n"
+        "env = spotweave.make('multicluster', n_jobs=20, window=4)\n"
+        "policy = spotweave.load('liu2022/rl_lsfc')\n"
+        "found = spotweave.compare(env, {'mine': lambda seen: int(seen['action_mask'].argmax())},"
+        " episodes=2, rules=['maf'])\n"
+        "print(policy.name, spotweave.Client.__name__, envs.mine)\n",
+        tmp_path,
     )
-
-
-def test_a_folder_of_the_user_s_that_ours_hides_is_named_too(tmp_path: Path) -> None:
-    (tmp_path / "envs").mkdir()
-    (tmp_path / "envs" / "mine.py").touch()
-    (tmp_path / "deploy").mkdir()  # holds no Python, so nothing is lost
-    done = python("import spotweave, envs; spotweave.Client; print(envs.__file__)", tmp_path)
-    assert done.stdout == f"{ROOT / 'envs' / '__init__.py'}\n"
-    warned = [line for line in done.stderr.splitlines() if "UserWarning" in line]
-    assert len(warned) == 1
-    assert f"{ROOT / 'envs'} hides {tmp_path / 'envs'}, which cannot be imported: both are" in warned[0]
+    assert done.stdout.splitlines()[-1:] == ["rl_lsfc Client True"], done.stderr
 
 
 def test_an_environment_is_made_by_name_or_id_with_settings() -> None:

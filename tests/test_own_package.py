@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import registry
+from spotweave.agents import registry
 from spotweave.plugins import PluginError, plugins
+from spotweave.training.config import register_schemas
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
-from training.config import register_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -104,14 +104,19 @@ def test_every_section_has_an_example() -> None:
         (
             "spotweave.rules",
             "maf2 = 'nothing.here'",
-            "import agents.rules",
+            "import spotweave.agents.rules",
             "'maf2' of spotweave.rules (nothing.here) cannot be loaded",
         ),
-        ("spotweave.environments", "multicloud = 'os:path'", "import envs.environments", "the name is taken"),
+        (
+            "spotweave.environments",
+            "multicloud = 'os:path'",
+            "import spotweave.envs.environments",
+            "the name is taken",
+        ),
         (
             "spotweave.traces",
             "csv = 'os:path'",
-            "from envs.traces.importers import market_importers as m; m()",
+            "from spotweave.envs.traces.importers import market_importers as m; m()",
             "the name is taken",
         ),
     ],

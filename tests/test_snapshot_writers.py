@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from deploy.model.instances import Offer
-from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
-from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import Application, Client, Market, Tariff
-from envs.simulation.federations.rounds.application import Offer as RoundOffer
-from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.market.config import OfferConfig
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.scheduler.needs import Need, Round
+from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.rounds.application import Application, Client, Market, Tariff
+from spotweave.envs.simulation.federations.rounds.application import Offer as RoundOffer
+from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.market.config import OfferConfig
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation
 from tests.deploy.scheduler.worlds import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story

@@ -18,8 +18,8 @@ TINY = (
     *("trainer.episodes=6", "trainer.validation_episodes=2", "trainer.test_episodes=2"),
 )
 LIBRARY = """
-import envs, spotweave
-print(envs.__file__)
+import spotweave.envs
+print(spotweave.envs.__file__)
 policy = spotweave.load("liu2022/rl_lsfc")
 observation, _ = spotweave.make("multicluster").reset(seed=1)
 print(policy.explain(observation)[0].taken)
@@ -47,9 +47,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The container's image is built of these.
     context = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"]
     for name in listed.stdout.splitlines():
-        if name.partition("/")[0] in context and (ROOT / name).is_file():
+        if name.partition("/")[0] in context and (ROOT / name).exists():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / "source" / name)
+            shutil.copy(ROOT / name, folder / "source" / name, follow_symlinks=False)
     build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ".")
     run(sys.executable, *build, folder=folder / "source")
     run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
@@ -78,4 +78,5 @@ def test_commands_and_library_work_from_an_installed_wheel(installed: Path, tmp_
     assert "spot_values is" in run(command, "compare", "+env=spot", *compared, folder=tmp_path)
     place, explained = run(installed / "python", "-c", LIBRARY, folder=tmp_path).splitlines()
     assert Path(place).is_relative_to(installed.parent)
+    assert Path(place).parts[-3:] == ("spotweave", "envs", "__init__.py")
     assert explained == "True"

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows import model
 from tests.envs.checks import put
 
 # Two private halves are summed where they lie, and joined at the centre.

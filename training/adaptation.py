@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.policy import Policy
-from agents.registry import agent_named
-from agents.settings import AgentSettings, MTDQNSettings
-from agents.stored import load_policy_state, part_of, policy_file
-from envs.simulation.world import BatchWorld, WorldSpec
-from training.checkpoint import load_policy, write_policy
-from training.config import UsageError, plain
-from training.evaluation.episodes import Suite, run_suite
-from training.evaluation.statistics import Paired, compare_paired
-from training.run_directory import RunDirectory
+from spotweave.agents.policy import Policy
+from spotweave.agents.registry import agent_named
+from spotweave.agents.settings import AgentSettings, MTDQNSettings
+from spotweave.agents.stored import load_policy_state, part_of, policy_file
+from spotweave.envs.simulation.world import BatchWorld, WorldSpec
+from spotweave.training.checkpoint import load_policy, write_policy
+from spotweave.training.config import UsageError, plain
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.evaluation.statistics import Paired, compare_paired
+from spotweave.training.run_directory import RunDirectory
 
 
 def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dict[str, Any]:

@@ -14,24 +14,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from agents.bags.planners import plan_bag
-from agents.bags.schedulers import POLICIES, SCHEDULERS, OnDemand, on_demand_plan, scheduler_named
-from agents.named import RULE_NAMES, named_rule
-from agents.policy import Policy
-from agents.stored import policy_file
-from envs.documents.bags import plan_document, read_environment, read_job, read_map
-from envs.simulation.bags.cases import Case
-from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.fleet import Outcome
-from envs.simulation.bags.model import SECONDS_PER_HOUR, BagError, Environment, Market, Vm
-from envs.simulation.bags.options import compute_d_spot
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.rented import Span, VmState
-from envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
-from envs.simulation.bags.world import BagWorld
-from envs.simulation.world import EpisodeKey
-from training.canvas import legend, save, single
-from training.files import write_json
+from spotweave.agents.bags.planners import plan_bag
+from spotweave.agents.bags.schedulers import POLICIES, SCHEDULERS, OnDemand, on_demand_plan, scheduler_named
+from spotweave.agents.named import RULE_NAMES, named_rule
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import policy_file
+from spotweave.envs.documents.bags import plan_document, read_environment, read_job, read_map
+from spotweave.envs.simulation.bags.cases import Case
+from spotweave.envs.simulation.bags.execution import Execution
+from spotweave.envs.simulation.bags.fleet import Outcome
+from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, BagError, Environment, Market, Vm
+from spotweave.envs.simulation.bags.options import compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.rented import Span, VmState
+from spotweave.envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
+from spotweave.envs.simulation.bags.world import BagWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.canvas import legend, save, single
+from spotweave.training.files import write_json
 
 COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
     "USD": (lambda outcome: outcome.cost_usd, ".4f"),
@@ -216,7 +216,7 @@ def policy_named(name: str, source: OnePlan) -> Policy:
     """One of `agents.bags.schedulers.POLICIES`. Raises CheckpointError if its file is damaged."""
     if name in RULE_NAMES:
         return named_rule(name)
-    from training.checkpoint import load_policy
+    from spotweave.training.checkpoint import load_policy
 
     return load_policy(policy_file(RELEASED), BagWorld(source, 1).spec)
 

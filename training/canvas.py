@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from envs.simulation.series import Floats
-from training.files import write_bytes
+from spotweave.envs.simulation.series import Floats
+from spotweave.training.files import write_bytes
 
 # Okabe and Ito (2008), which colour-blind readers can tell apart; the last two are Tol's wine and olive.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933")

@@ -13,14 +13,21 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from agents.flat_policy import FlatPolicy
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.policy import Policy
-from agents.spot.policy import SpotPolicy
-from agents.stored import FORMAT, CheckpointError, digest_file, load_policy_state, parsed_state, stored_policy
-from agents.value_policy import ValuePolicy
-from envs.simulation.world import WorldSpec
-from training.files import replacing, write_bytes, write_text
+from spotweave.agents.flat_policy import FlatPolicy
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.policy import Policy
+from spotweave.agents.spot.policy import SpotPolicy
+from spotweave.agents.stored import (
+    FORMAT,
+    CheckpointError,
+    digest_file,
+    load_policy_state,
+    parsed_state,
+    stored_policy,
+)
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.files import replacing, write_bytes, write_text
 
 TrainedPolicy = ValuePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy  # policies that a checkpoint may hold
 

@@ -18,7 +18,7 @@ class Busy(TyperGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
-        from training.progress import still_busy
+        from spotweave.training.progress import still_busy
 
         with still_busy(ctx.command_path):
             return super().invoke(ctx)
@@ -47,7 +47,7 @@ def simulate_fl(
     out: Annotated[Path | None, typer.Option(help="directory for tables and pictures")] = None,
 ) -> None:
     """Simulate a federated application: spotweave simulate fl SCENARIO.json [--policy NAME] [--out DIR]."""
-    from training.federated.simulate_fl import simulate
+    from spotweave.training.federated.simulate_fl import simulate
 
     report = simulate(scenario, tuple(policy or ()), seed, out)
     print(report.title)
@@ -70,8 +70,8 @@ def plan_fl(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Place the tasks of a federated application optimally: spotweave plan fl app.json clouds.json."""
-    from envs.simulation.federations.clouds import market_named
-    from training.federated import plan_fl as planning
+    from spotweave.envs.simulation.federations.clouds import market_named
+    from spotweave.training.federated import plan_fl as planning
 
     federation, found = planning.plan_fl(
         application,
@@ -116,7 +116,7 @@ def measure_fl(
     idle: Annotated[float, typer.Option(help="with --listen: end after this many seconds without one")] = 600,
 ) -> None:
     """Measure the slowdowns of this machine and its links: spotweave measure fl --into clouds.json ..."""
-    from training.federated.measuring.link import listen_until_done
+    from spotweave.training.federated.measuring.link import listen_until_done
 
     if listen is not None:
         if into or peer or baseline or application:
@@ -124,9 +124,9 @@ def measure_fl(
         listen_until_done(listen, idle)
         return
     # Only measuring needs torch, whose import takes seconds.
-    from training.federated import measure_fl as measuring
-    from training.federated.measuring.dummy import Workload
-    from training.progress import still_busy
+    from spotweave.training.federated import measure_fl as measuring
+    from spotweave.training.federated.measuring.dummy import Workload
+    from spotweave.training.progress import still_busy
 
     options = measuring.Options(
         into=into,
@@ -170,7 +170,7 @@ def simulate_async(
     out: Annotated[Path | None, typer.Option(help="directory for tables and the picture")] = None,
 ) -> None:
     """Train asynchronously in virtual time: spotweave simulate async scenario_b.yaml --seeds 5 --out DIR."""
-    from training.federated.asynchronous.outcomes import HEADINGS, simulate
+    from spotweave.training.federated.asynchronous.outcomes import HEADINGS, simulate
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     title, rows = simulate(scenario, names, seeds, data, out)
@@ -193,7 +193,7 @@ def plan_bag(
     seed: Annotated[int, typer.Option(help="of what ils and burst-hads draw")] = 0,
 ) -> None:
     """Plan a bag of tasks on spot VMs: spotweave plan bag job.json env.json --deadline 2100 -o map.json."""
-    from training import bags
+    from spotweave.training import bags
 
     found = bags.plan(job, environment, planner, deadline, seed)
     bags.write(found, planner, out, picture)
@@ -219,7 +219,7 @@ def simulate_bag(
     ] = None,
 ) -> None:
     """Execute a map on spot VMs that hibernate: spotweave simulate bag map.json --scenario sc_4."""
-    from training import bags
+    from spotweave.training import bags
 
     outcomes = bags.simulate(map_file, job, env, scenario, scheduler, seeds)
     if picture is not None:
@@ -242,7 +242,7 @@ def plan_workflow(
     seed: Annotated[int, typer.Option(help="of what annealing draws")] = 0,
 ) -> None:
     """Plan a workflow over several clusters: spotweave plan workflow gis.yaml --planner annealing."""
-    from training import workflows
+    from spotweave.training import workflows
 
     found = workflows.plan(file, planner, clusters, seed)
     workflows.write(found, planner, out, picture)
@@ -266,7 +266,7 @@ def split(
     ),
 ) -> None:
     """Divide steps among clusters, or combine them: spotweave plan split wordcount.yaml --clusters 3."""
-    from training import workflows
+    from spotweave.training import workflows
 
     found = workflows.split(file, clusters, block_mb, most_blocks, out)
     show(workflows.SPLIT_HEADINGS, workflows.split_rows(found))

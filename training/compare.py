@@ -15,23 +15,23 @@ import sys
 
 from omegaconf import DictConfig
 
-from training.config import UsageError, resolved, run_command
+from spotweave.training.config import UsageError, resolved, run_command
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
     if "trainings" in config:
         raise UsageError("this experiment lists trainings: run it with training/repeat.py experiment=...")
-    from training.engine import KEYS, engine_settings
+    from spotweave.training.engine import KEYS, engine_settings
 
     engine = engine_settings(resolved(config))
     if "experiment" in config:
-        from training.studies.command import run_experiment
+        from spotweave.training.studies.command import run_experiment
 
         words = [word for word in sys.argv[1:] if not word.startswith(("out=", *KEYS))]
         command = shlex.join(["python", "training/compare.py", *words])
         return run_experiment(resolved(config), command, engine)
-    from training.evaluation.comparison import command_values, compare
+    from spotweave.training.evaluation.comparison import command_values, compare
 
     return compare(command_values(config), config.out, engine)
 

@@ -17,7 +17,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from envs.environments import ENVIRONMENTS
+import spotweave
+from spotweave.envs.environments import ENVIRONMENTS
 
 MARKET = "multicloud"
 
@@ -32,8 +33,8 @@ def compiled_in_parallel(environment: str) -> Iterator[None]:
         yield
         return
     helper = subprocess.Popen(
-        [sys.executable, "-m", "training.compiling"],
-        cwd=Path(__file__).parents[1],
+        [sys.executable, "-m", "spotweave.training.compiling"],
+        cwd=Path(spotweave.__file__).parents[1],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -52,9 +53,9 @@ def compiled_in_parallel(environment: str) -> Iterator[None]:
 
 def ahead() -> None:
     """Compile the policies, while the training that needs them compiles the world."""
-    from agents.named import named_rule
-    from agents.registry import Shape, agent_named
-    from agents.settings import MTDQNSettings
+    from spotweave.agents.named import named_rule
+    from spotweave.agents.registry import Shape, agent_named
+    from spotweave.agents.settings import MTDQNSettings
 
     entry = ENVIRONMENTS[MARKET]
     world = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1)

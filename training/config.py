@@ -34,13 +34,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
-from agents.named import require_policy, require_rule
-from agents.registry import OURS, agent_named, agents
-from agents.settings import AgentSettings
-from agents.stored import policy_file
-from envs.environments import ENVIRONMENTS
+from spotweave.agents.named import require_policy, require_rule
+from spotweave.agents.registry import OURS, agent_named, agents
+from spotweave.agents.settings import AgentSettings
+from spotweave.agents.stored import policy_file
+from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.mistakes import EXIT_USER, one_line_errors
-from training.settings import RunSettings, TrainerSettings, require_library
+from spotweave.training.settings import RunSettings, TrainerSettings, require_library
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
 GROUPS = ("env=", "agent=", "trainer=", "experiment=")
@@ -246,8 +246,8 @@ def _help(config_name: str, about: str) -> str:
 def _run(config_name: str, body: Callable[[DictConfig], int], config: DictConfig) -> int:
     if config_name not in COMPILING:
         return body(config)
-    from envs.simulation.compile_cache import announce_compiling
-    from training.compiling import compiled_in_parallel
+    from spotweave.envs.simulation.compile_cache import announce_compiling
+    from spotweave.training.compiling import compiled_in_parallel
 
     announce_compiling()
     with compiled_in_parallel(str(config.get("env", {}).get("name"))):

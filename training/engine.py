@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from training.config import UsageError, typed
+from spotweave.training.config import UsageError, typed
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from training.config import resolved, run_command
+from spotweave.training.config import resolved, run_command
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
-    from training.engine import engine_settings
-    from training.evaluation.comparison import command_values, evaluate
+    from spotweave.training.engine import engine_settings
+    from spotweave.training.evaluation.comparison import command_values, evaluate
 
     return evaluate(command_values(config), config.out, engine_settings(resolved(config)))
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from spotweave.mistakes import EXIT_FAILED
-from training.config import run_command
+from spotweave.training.config import run_command
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
-    from training.studies.command import DOCS, RESULTS
-    from training.studies.page import differing, publish
+    from spotweave.training.studies.command import DOCS, RESULTS
+    from spotweave.training.studies.page import differing, publish
 
     page = DOCS / f"{config.study}.md"
     if config.check:

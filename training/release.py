@@ -13,7 +13,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from training.config import UsageError, run_command
+from spotweave.training.config import UsageError, run_command
 
 
 def main(config: DictConfig) -> int:
@@ -24,7 +24,7 @@ def main(config: DictConfig) -> int:
             raise UsageError(
                 f"{key}= is missing: python training/release.py run=DIR name=NAME table='what was measured'"
             )
-    from training.releases import join, release
+    from spotweave.training.releases import join, release
 
     if source == "policies":
         given = [config.policies] if isinstance(config.policies, str) else list(config.policies)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from agents.registry import agent_named
-from agents.stored import FORMAT, RELEASED, load_policy_state, policy_file
-from training.checkpoint import write_policy
-from training.config import UsageError
-from training.evaluation.tables import number
-from training.files import file_hash, prepare_directory, write_text
+from spotweave.agents.registry import agent_named
+from spotweave.agents.stored import FORMAT, RELEASED, load_policy_state, policy_file
+from spotweave.training.checkpoint import write_policy
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.tables import number
+from spotweave.training.files import file_hash, prepare_directory, write_text
 
 MAX_BYTES = 8_000_000
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from training.config import UsageError, resolved, run_command
+from spotweave.training.config import UsageError, resolved, run_command
 
 
 def main(config: DictConfig) -> int:
@@ -21,7 +21,7 @@ def main(config: DictConfig) -> int:
         raise UsageError("this experiment compares: run it with training/compare.py experiment=...")
     if not values["trainings"]:
         raise UsageError("nothing to train: give experiment=STUDY/trainings, e.g. liu2022/trainings")
-    from training.studies.command import repeat
+    from spotweave.training.studies.command import repeat
 
     return repeat(values)
 

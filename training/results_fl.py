@@ -20,12 +20,12 @@ from omegaconf import DictConfig
 from pydantic import Field
 
 from spotweave.mistakes import EXIT_FAILED
-from training.config import UsageError, provenance, resolved, run_command, typed
-from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
-from training.progress import play_progress
-from training.studies.evaluations import Keeper
-from training.studies.federated import brum, sinha
-from training.studies.federated.markdown import (
+from spotweave.training.config import UsageError, provenance, resolved, run_command, typed
+from spotweave.training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
+from spotweave.training.progress import play_progress
+from spotweave.training.studies.evaluations import Keeper
+from spotweave.training.studies.federated import brum, sinha
+from spotweave.training.studies.federated.markdown import (
     COSTS,
     STATES,
     figures_body,
@@ -37,8 +37,8 @@ from training.studies.federated.markdown import (
     table_one_body,
     zones_body,
 )
-from training.studies.federated.playing import METRICS, Study, find_learned
-from training.studies.page import Page, Section
+from spotweave.training.studies.federated.playing import METRICS, Study, find_learned
+from spotweave.training.studies.page import Page, Section
 
 DOCS = Path("docs") / "results"
 KEPT = Path("results") / "federated"

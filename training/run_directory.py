@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from training.checkpoint import load_state, save_state
-from training.config import UsageError, provenance, to_yaml
-from training.files import file_hash, prepare_directory, write_csv, write_json, write_text
+from spotweave.training.checkpoint import load_state, save_state
+from spotweave.training.config import UsageError, provenance, to_yaml
+from spotweave.training.files import file_hash, prepare_directory, write_csv, write_json, write_text
 
 
 @dataclass(frozen=True)

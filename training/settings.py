@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from envs.variety import Variety
+from spotweave.envs.variety import Variety
 
 Count = Annotated[int, Field(ge=1)]
 Tracking = Literal["mlflow", "wandb"]

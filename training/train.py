@@ -15,12 +15,12 @@ import sys
 
 from omegaconf import DictConfig
 
-from training.config import resolved, run_command
+from spotweave.training.config import resolved, run_command
 
 
 def main(config: DictConfig) -> int:
     """Start or resume; returns the exit code."""
-    from training.trainers.command import start_or_resume
+    from spotweave.training.trainers.command import start_or_resume
 
     return start_or_resume(resolved(config), " ".join(["python", *sys.argv]))[0]
 

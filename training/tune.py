@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from training.config import UsageError, resolved, run_command
+from spotweave.training.config import UsageError, resolved, run_command
 
 
 def main(config: DictConfig) -> int:
@@ -19,7 +19,7 @@ def main(config: DictConfig) -> int:
     values = resolved(config)
     if not values["searches"]:
         raise UsageError("nothing to search: give experiment=comparators/multicluster, or multicloud")
-    from training.studies.command import tune
+    from spotweave.training.studies.command import tune
 
     return tune(values)
 

@@ -9,11 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from agents.workflows.planners import plan_workflow
-from agents.workflows.split import SplitSettings, transform
-from envs.documents.workflows import is_instance, workflow_document, workflow_of, workflow_of_instance
-from envs.simulation.workflows.checks import private_files, require_runnable
-from envs.simulation.workflows.model import (
+from spotweave.agents.workflows.planners import plan_workflow
+from spotweave.agents.workflows.split import SplitSettings, transform
+from spotweave.documents import load
+from spotweave.envs.documents.workflows import (
+    is_instance,
+    workflow_document,
+    workflow_of,
+    workflow_of_instance,
+)
+from spotweave.envs.simulation.workflows.checks import private_files, require_runnable
+from spotweave.envs.simulation.workflows.model import (
     Platform,
     Workflow,
     WorkflowError,
@@ -21,10 +27,9 @@ from envs.simulation.workflows.model import (
     input_gb,
     occupied,
 )
-from envs.simulation.workflows.plan import Placement, Plan, plan_document
-from spotweave.documents import load
-from training.canvas import legend, save, single
-from training.files import write_json
+from spotweave.envs.simulation.workflows.plan import Placement, Plan, plan_document
+from spotweave.training.canvas import legend, save, single
+from spotweave.training.files import write_json
 
 # Workflow files and WfCommons instances from disk.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.bags.cost import BagParameters, Choices, weigh
-from agents.policy import Question, bounded
-from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, Observation
+from spotweave.agents.bags.cost import BagParameters, Choices, weigh
+from spotweave.agents.policy import Question, bounded
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
 
 TASK_FEATURES = (
     "start",

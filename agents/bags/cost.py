@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 _HOUR_S = 3600.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
-from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm
+from spotweave.envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
+from spotweave.envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm
 
 # How often a task on a spot VM saves its state (Teylo 2021, section 6.1.2).
 

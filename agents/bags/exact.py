@@ -18,15 +18,15 @@ from contextlib import suppress
 
 import numpy as np
 
-from agents.bags.draft import Draft
-from agents.bags.heuristics import plan_min_min
-from agents.bags.ils import plan_by_search
-from agents.linear_program import LinearProgram, UnsolvedError
-from envs.simulation.bags.fleet import fitness_scales
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, BagError, Environment, Market
-from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.plan import Plan
-from envs.simulation.series import Ints
+from spotweave.agents.bags.draft import Draft
+from spotweave.agents.bags.heuristics import plan_min_min
+from spotweave.agents.bags.ils import plan_by_search
+from spotweave.agents.linear_program import LinearProgram, UnsolvedError
+from spotweave.envs.simulation.bags.fleet import fitness_scales
+from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, BagError, Environment, Market
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.series import Ints
 
 MAX_VARIABLES = 500_000
 

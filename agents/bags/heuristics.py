@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from agents.bags.draft import Draft
-from envs.simulation.bags.model import Bag, Environment, Market, Task, Vm, VmType
-from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.plan import Plan
-from envs.simulation.series import Floats
+from spotweave.agents.bags.draft import Draft
+from spotweave.envs.simulation.bags.model import Bag, Environment, Market, Task, Vm, VmType
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.series import Floats
 
 
 def plan_min_min(bag: Bag, environment: Environment, deadline_s: float, d_spot_s: float) -> Plan:

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from agents.bags.draft import Draft
-from agents.bags.heuristics import by_memory, plan_primarily
-from envs.simulation.bags.fleet import fitness_scales
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
-from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats, Ints
-from envs.simulation.streams import Streams
+from spotweave.agents.bags.draft import Draft
+from spotweave.agents.bags.heuristics import by_memory, plan_primarily
+from spotweave.envs.simulation.bags.fleet import fitness_scales
+from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
+from spotweave.envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan, PlannedTask
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.streams import Streams
 
 # The inner loop of the local search: tasks move to one VM, the best plan on the way is kept. Compiled.
 

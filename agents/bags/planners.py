@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.bags.exact import plan_exactly
-from agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min, plan_primarily
-from agents.bags.ils import plan_by_search, plan_with_bursts
-from envs.simulation.bags.model import Bag, BagError, Environment
-from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.plan import Plan, require_possible
+from spotweave.agents.bags.exact import plan_exactly
+from spotweave.agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min, plan_primarily
+from spotweave.agents.bags.ils import plan_by_search, plan_with_bursts
+from spotweave.envs.simulation.bags.model import Bag, BagError, Environment
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan, require_possible
 
 _Heuristic = Callable[[Bag, Environment, float, float], Plan]
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from envs.simulation.bags.execution import Answer, BagScheduler, Cause, Move, Question, Rent, Wait
-from envs.simulation.bags.fleet import Fleet
-from envs.simulation.bags.model import BagError, Market, Mode, Vm, VmType
-from envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
-from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import (
+from spotweave.envs.simulation.bags.execution import Answer, BagScheduler, Cause, Move, Question, Rent, Wait
+from spotweave.envs.simulation.bags.fleet import Fleet
+from spotweave.envs.simulation.bags.model import BagError, Market, Mode, Vm, VmType
+from spotweave.envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
+from spotweave.envs.simulation.bags.rented import RentedVm, VmState
+from spotweave.envs.simulation.bags.rescue import (
     busy_vms,
     check_migration,
     idle_vms,

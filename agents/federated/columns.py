@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.federated.cost import Choices, RoundParameters, weigh
-from agents.policy import BOUND, Question, bounded
-from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, Observation
+from spotweave.agents.federated.cost import Choices, RoundParameters, weigh
+from spotweave.agents.policy import BOUND, Question, bounded
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
 
 TASK_FEATURES = (
     "owes",

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.compiled import linked
-from envs.simulation.round_estimates import slack_s
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import FloatArray, Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.round_estimates import slack_s
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
 
 LARGE = 1e6  # USD of a choice that is not valid
 BEGIN_S, FINISH_S, EARLY_S, LATE_S, START_S = range(5)

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.networks.base import NetworkInput
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
+from spotweave.agents.networks.base import NetworkInput
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 
 class Replay:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.networks.base import NetworkInput, ValueNetwork
-from agents.policy import Policy
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import Observation, take_rows
+from spotweave.agents.networks.base import NetworkInput, ValueNetwork
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import Observation, take_rows
 
 
 class ValueRegression:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.mtdqn.forward import Sizes, n_columns
-from envs.simulation.compiled import linked
+from spotweave.agents.mtdqn.forward import Sizes, n_columns
+from spotweave.envs.simulation.compiled import linked
 
 GREEDY, GUIDED, RANDOM = 0, 1, 2
 """What the alternative to the largest value is (Liu 2022, eq. 4.3): none, the guide's choice, or drawn."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
-from envs.simulation.compiled import entry, linked
-from envs.simulation.snapshot import HISTORY_STEPS
+from spotweave.agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
+from spotweave.envs.simulation.compiled import entry, linked
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS
 
 HALF_NEED = 0.5  # need at which the second part of the mutual value reaches half of its most
 CLIP = 5.0  # bound of columns that are scaled

@@ -12,11 +12,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rules.choice import is_valid
-from agents.rules.expectation import AWS, interruption_rate
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.rules.choice import is_valid
+from spotweave.agents.rules.expectation import AWS, interruption_rate
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 N_STATE = 27  # features that are the same for all choices of a decision
 N_CHOICE = 36

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from agents.mtdqn.decide import GREEDY, Acting, Choices, Exploring, Label, pick, room_for
-from agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
-from agents.mtdqn.market_columns import (
+from spotweave.agents.mtdqn.decide import GREEDY, Acting, Choices, Exploring, Label, pick, room_for
+from spotweave.agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
+from spotweave.agents.mtdqn.market_columns import (
     N_CHOICE,
     N_STATE,
     PROGRESS,
@@ -22,13 +22,13 @@ from agents.mtdqn.market_columns import (
     describe_choice,
     describe_state,
 )
-from agents.mtdqn.view import View
-from agents.rules import expected_cost
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
-from agents.rules.expectation import OWNED_POWER, ExpectedCostParameters, expected_parts, total_usd
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner, linked
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.mtdqn.view import View
+from spotweave.agents.rules import expected_cost
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
+from spotweave.agents.rules.expectation import OWNED_POWER, ExpectedCostParameters, expected_parts, total_usd
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner, linked
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 OWN_MISSES, DELAY, MONEY, OWNED, MUTUAL = 0, 1, 2, 3, 4
 """Values of a choice: own misses, hours of delay, USD, owned hours, and what it does to all others."""

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes, mean_at, occupation_at
-from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
+from spotweave.agents.mtdqn.forward import CLIP, HALF_NEED, Sizes, mean_at, occupation_at
+from spotweave.agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 
 LEAST_SPREAD = 0.05
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.mtdqn.decide import Acting, Exploring, Label, empty_label, greedy
-from agents.mtdqn.forward import network_size
-from agents.mtdqn.view import View
-from agents.rules.choice import NO_ACTION
-from agents.value_policy import WeighedPolicy, checked_weights
-from envs.simulation.snapshot import Observation, arrays_of
+from spotweave.agents.mtdqn.decide import Acting, Exploring, Label, empty_label, greedy
+from spotweave.agents.mtdqn.forward import network_size
+from spotweave.agents.mtdqn.view import View
+from spotweave.agents.rules.choice import NO_ACTION
+from spotweave.agents.value_policy import WeighedPolicy, checked_weights
+from spotweave.envs.simulation.snapshot import Observation, arrays_of
 
 
 class Weights:

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.bags import columns as bags
-from agents.federated import columns as federated
-from agents.mtdqn.decide import GUIDED, RANDOM, Acting, Exploring, Label
-from agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
-from agents.mtdqn.view import Batch, View
-from agents.policy import Question
-from agents.rules.choice import NO_ACTION
-from agents.rules.kernels import from_python
-from agents.workflows.online import columns as workflows
-from envs.simulation.snapshot import Observation
+from spotweave.agents.bags import columns as bags
+from spotweave.agents.federated import columns as federated
+from spotweave.agents.mtdqn.decide import GUIDED, RANDOM, Acting, Exploring, Label
+from spotweave.agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
+from spotweave.agents.mtdqn.view import Batch, View
+from spotweave.agents.policy import Question
+from spotweave.agents.rules.choice import NO_ACTION
+from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.workflows.online import columns as workflows
+from spotweave.envs.simulation.snapshot import Observation
 
 OWN, MUTUAL = 0, 1
 """Values of a choice: minus what its rule expects it to cost, and what it comes to beyond that."""

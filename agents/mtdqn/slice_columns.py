@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
 
 # Of the job, and of all clusters as it meets them (the same for each of its clusters).
 STREAMING = 0

@@ -8,9 +8,9 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.mtdqn.decide import GREEDY, GUIDED, Acting, Choices, Exploring, Label, pick, room_for
-from agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
-from agents.mtdqn.slice_columns import (
+from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, Acting, Choices, Exploring, Label, pick, room_for
+from spotweave.agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
+from spotweave.agents.mtdqn.slice_columns import (
     N_COMMITTED_COLUMNS,
     N_JOB_COLUMNS,
     N_PLACE_COLUMNS,
@@ -18,13 +18,13 @@ from agents.mtdqn.slice_columns import (
     describe_clusters,
     describe_job,
 )
-from agents.mtdqn.view import View
-from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
-from agents.rules.committed import CommittedParameters, committed_cost
-from agents.rules.tuned import TunedParameters, tuned_cost
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner, linked
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.mtdqn.view import View
+from spotweave.agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
+from spotweave.agents.rules.committed import CommittedParameters, committed_cost
+from spotweave.agents.rules.tuned import TunedParameters, tuned_cost
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner, linked
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 OWN_MISSES, DELAY, MUTUAL = 0, 1, 2
 """Values of a choice: its own job's misses and delay, and what it does to all other jobs."""

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.mtdqn.decide import Acting, Exploring, Label
-from agents.mtdqn.forward import Sizes
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.mtdqn.decide import Acting, Exploring, Label
+from spotweave.agents.mtdqn.forward import Sizes
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 Batch = ObservationArrays  # arrays with a leading axis
 DecideRows = Callable[

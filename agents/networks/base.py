@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from envs.simulation import columns as col
+from spotweave.envs.simulation import columns as col
 
 CLUSTER_COLUMNS_TABLE_5_1 = (
     col.SEQUENCE,

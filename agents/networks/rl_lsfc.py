@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.networks.base import (
+from spotweave.agents.networks.base import (
     CLUSTER_COLUMNS_TABLE_4_1,
     CLUSTER_COLUMNS_TABLE_5_1,
     JOB_COLUMNS_TABLE_4_1,
@@ -15,8 +15,8 @@ from agents.networks.base import (
     ValueNetwork,
     request_distribution,
 )
-from envs.simulation import columns as col
-from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_PAIR_FIELDS
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_PAIR_FIELDS
 
 FEATURES = ("table_5_1", "table_4_1", "all")
 # Columns of a cluster, of a job, and of a job on a cluster (ten request slots, then times).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.rules.registry import RULES, Rule, RuleParameters, load_plugins, make_rule, register
+from spotweave.agents.rules.registry import RULES, Rule, RuleParameters, load_plugins, make_rule, register
 
 __all__ = ["RULES", "Rule", "RuleParameters", "make_rule", "register"]
 

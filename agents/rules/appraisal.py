@@ -7,12 +7,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from agents.rules import expected_cost
-from agents.rules.choice import row_of
-from agents.rules.expectation import ExpectedCostParameters, interruption_rate
-from envs.simulation import columns as col
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation, ObservationArrays, arrays_of
+from spotweave.agents.rules import expected_cost
+from spotweave.agents.rules.choice import row_of
+from spotweave.agents.rules.expectation import ExpectedCostParameters, interruption_rate
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import (
+    FloatArray,
+    MaskArray,
+    Observation,
+    ObservationArrays,
+    arrays_of,
+)
 
 MOST = 1.0e4  # bound on an appraised cost
 

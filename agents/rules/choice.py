@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import entry, inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import entry, inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 NO_ACTION = -1
 MEMORY_SIZE = 2  # length of a lane's memory: state of the random stream, round-robin pointer

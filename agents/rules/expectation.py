@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.rules.registry import RuleParameters
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.rules.registry import RuleParameters
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 (
     MISS,

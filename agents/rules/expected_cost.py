@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.expectation import (
+from spotweave.agents.federated.cost import N_TIMES, RoundParameters, weigh_task
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from spotweave.agents.rules.expectation import (
     ASK,
     MARGIN,
     MOVE,
@@ -26,11 +26,11 @@ from agents.rules.expectation import (
     return_time,
     saved_usd_hour,
 )
-from agents.rules.registry import MARKET, Rule, register
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner, linked
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.rules.registry import MARKET, Rule, register
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner, linked
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 _ROUNDS = RoundParameters()
 

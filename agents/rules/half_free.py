@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.rules.choice import NO_ACTION, is_open, mean_available, mean_request
-from agents.rules.kernels import scored
-from agents.rules.registry import Rule, RuleParameters, register
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import NO_ACTION, is_open, mean_available, mean_request
+from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.registry import Rule, RuleParameters, register
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, keep_idle, stays
-from envs.simulation.compiled import OPTIONS, Kernel, inner
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import FloatArray, MaskArray, ObservationArrays
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, keep_idle, stays
+from spotweave.envs.simulation.compiled import OPTIONS, Kernel, inner
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import FloatArray, MaskArray, ObservationArrays
 
 
 def scored(pick_job: Kernel, score: Kernel, worst: float | tuple[float, ...] = -np.inf) -> Kernel:

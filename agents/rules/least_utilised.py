@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agents.rules.choice import largest_job, smallest_job
-from agents.rules.kernels import scored
-from agents.rules.registry import LIU_4, Rule, register
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import largest_job, smallest_job
+from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.registry import LIU_4, Rule, register
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @inner

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.rules.choice import flat_action, is_valid, stays
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.rules.choice import flat_action, is_valid, stays
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 OPPORTUNISTIC = 1
 SAFE = 2

@@ -5,12 +5,12 @@ The reference that spot savings are usually given against ("Can't Be Late", NSDI
 
 from __future__ import annotations
 
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.offers import SAFE, any_offer, cheapest_offer
-from agents.rules.registry import MARKET, Rule, register
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from spotweave.agents.rules.offers import SAFE, any_offer, cheapest_offer
+from spotweave.agents.rules.registry import MARKET, Rule, register
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @inner

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.policy import Policy
-from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
-from agents.rules.kernels import answers
-from agents.rules.registry import RuleParameters
-from envs.simulation.compiled import Kernel
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import Observation, contiguous
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
+from spotweave.agents.rules.kernels import answers
+from spotweave.agents.rules.registry import RuleParameters
+from spotweave.envs.simulation.compiled import Kernel
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation, contiguous
 
 _SEED_BITS = (1 << 63) - 1
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agents.rules.choice import NO_ACTION, draw, flat_action, is_open, is_valid, stays
-from agents.rules.registry import LIU_4, Rule, register
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import NO_ACTION, draw, flat_action, is_open, is_valid, stays
+from spotweave.agents.rules.registry import LIU_4, Rule, register
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @inner

@@ -18,9 +18,9 @@ import numpy as np
 from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
-    from agents.rules.policy import RulePolicy
-    from envs.simulation.compiled import Kernel
-    from envs.simulation.series import Floats
+    from spotweave.agents.rules.policy import RulePolicy
+    from spotweave.envs.simulation.compiled import Kernel
+    from spotweave.envs.simulation.series import Floats
 
 GROUP = "spotweave.rules"
 
@@ -113,7 +113,7 @@ _rules: dict[str, Rule] = {}
 class _Rules(Mapping[str, Rule]):
     def __getitem__(self, name: str) -> Rule:
         if name in MODULES and name not in _rules:
-            import_module(f"agents.rules.{MODULES[name]}")
+            import_module(f"spotweave.agents.rules.{MODULES[name]}")
         return _rules[name]
 
     def __contains__(self, name: object) -> bool:
@@ -159,6 +159,6 @@ def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RuleP
         chosen = rule.parameters.changed(parameters or {})
     except ValueError as error:
         raise ValueError(f"rule {name}: {error}") from None
-    from agents.rules.policy import RulePolicy
+    from spotweave.agents.rules.policy import RulePolicy
 
     return RulePolicy(name, rule.choose, chosen, rule.keeps_idle)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agents.rules.choice import M_POINTER, NO_ACTION, flat_action, is_valid, smallest_job, stays
-from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import M_POINTER, NO_ACTION, flat_action, is_valid, smallest_job, stays
+from spotweave.agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @inner

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.rules.choice import NO_ACTION, urgent_job
-from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
-from agents.rules.registry import MARKET, Rule, RuleParameters, register
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import ObservationArrays
+from spotweave.agents.rules.choice import NO_ACTION, urgent_job
+from spotweave.agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
+from spotweave.agents.rules.registry import MARKET, Rule, RuleParameters, register
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import ObservationArrays
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from agents.rules.offers import (
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from spotweave.agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
     any_offer,
@@ -35,11 +35,11 @@ from agents.rules.offers import (
     no_dearer,
     place_of,
 )
-from agents.rules.registry import MARKET, Rule, RuleParameters, register
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.agents.rules.registry import MARKET, Rule, RuleParameters, register
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
 
 MEMORY = 8
 UP = 0  # 1 if the zone has spot now; in the last row, how many zones have

@@ -10,10 +10,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.spot.belief import PRICE, UP, bucket, dot, logistic, set_features, zone_features
-from envs.simulation.compiled import inner
-from envs.simulation.series import Floats
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, is_guaranteed, is_spot_safe
+from spotweave.agents.spot.belief import PRICE, UP, bucket, dot, logistic, set_features, zone_features
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, is_guaranteed, is_spot_safe
 
 
 @inner

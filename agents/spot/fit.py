@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from agents.settings import SpotSettings
-from agents.spot.belief import (
+from spotweave.agents.settings import SpotSettings
+from spotweave.agents.spot.belief import (
     FEATURES,
     MEMORY,
     PRICE,
@@ -19,10 +19,10 @@ from agents.spot.belief import (
     set_features,
     zone_features,
 )
-from agents.spot.decide import best_zone, state_of
-from agents.spot.model import Beliefs, SpotModel
-from agents.spot.plan import plan
-from envs.simulation.series import Bools, Floats, Ints
+from spotweave.agents.spot.decide import best_zone, state_of
+from spotweave.agents.spot.model import Beliefs, SpotModel
+from spotweave.agents.spot.plan import plan
+from spotweave.envs.simulation.series import Bools, Floats, Ints
 
 PENALTY = 1.0  # ridge penalty of the regressions
 NEWTON_STEPS = 12

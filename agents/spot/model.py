@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.series import Floats, Ints
 
 
 @dataclass(frozen=True)

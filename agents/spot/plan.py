@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
 
 
 @njit(cache=True, error_model="numpy")

@@ -6,14 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.policy import Policy
-from agents.spot.belief import FEATURES, MEMORY, TICKS, remember
-from agents.spot.decide import best_zone, proposal_of, state_of
-from agents.spot.model import SpotModel
-from envs.simulation import columns as col
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import FloatArray, Observation
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
+from spotweave.agents.policy import Policy
+from spotweave.agents.spot.belief import FEATURES, MEMORY, TICKS, remember
+from spotweave.agents.spot.decide import best_zone, proposal_of, state_of
+from spotweave.agents.spot.model import SpotModel
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT
 
 
 class SpotPolicy(Policy):

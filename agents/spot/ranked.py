@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.policy import Policy
-from agents.rules import make_rule
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import Observation, take_rows
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules import make_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation, take_rows
 
 NEUTRAL = 0.5  # success rate of a zone that was never probed
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import FloatArray, Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
 
 MARGIN_USD_HOUR = 0.5
 MARGIN_SHARE = 0.05  # another option must beat the present one by this many USD/h plus this share of V

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from agents.workflows.lists import least_tail_s, plan_by_cpop, plan_by_heft, plans_on_fewer
-from agents.workflows.solution import (
+from spotweave.agents.workflows.lists import least_tail_s, plan_by_cpop, plan_by_heft, plans_on_fewer
+from spotweave.agents.workflows.solution import (
     DRAWS,
     Graph,
     Solution,
@@ -19,10 +19,10 @@ from agents.workflows.solution import (
     followers,
     graph_of,
 )
-from envs.simulation.series import Floats, Ints
-from envs.simulation.streams import Streams
-from envs.simulation.workflows.plan import work_space
-from envs.simulation.workflows.problem import Problem, arrival_s, occupy
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.workflows.plan import work_space
+from spotweave.envs.simulation.workflows.problem import Problem, arrival_s, occupy
 
 # The greedy initial plan: GreedySolution() of Liu 2022, Algorithm 2, lines 3 to 33.
 

@@ -10,12 +10,12 @@ import itertools
 
 import numpy as np
 
-from agents.linear_program import LinearProgram, UnsolvedError
-from agents.workflows.annealing import plan_by_annealing
-from agents.workflows.solution import Solution, by_start, finish_s
-from envs.simulation.series import Bools, Floats
-from envs.simulation.workflows.model import WorkflowError
-from envs.simulation.workflows.problem import Problem
+from spotweave.agents.linear_program import LinearProgram, UnsolvedError
+from spotweave.agents.workflows.annealing import plan_by_annealing
+from spotweave.agents.workflows.solution import Solution, by_start, finish_s
+from spotweave.envs.simulation.series import Bools, Floats
+from spotweave.envs.simulation.workflows.model import WorkflowError
+from spotweave.envs.simulation.workflows.problem import Problem
 
 MAX_STEPS = 12
 MAX_CLUSTERS = 4

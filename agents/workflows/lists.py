@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from agents.workflows.solution import Solution, by_start, followers
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats, Ints
-from envs.simulation.workflows.problem import Problem, arrival_s
+from spotweave.agents.workflows.solution import Solution, by_start, followers
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.workflows.problem import Problem, arrival_s
 
 
 def plan_by_heft(problem: Problem) -> Solution:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agents.workflows.annealing import plan_by_annealing, plan_fairly, plan_greedily
-from agents.workflows.exact import plan_exactly
-from agents.workflows.lists import plan_by_cpop, plan_by_heft
-from agents.workflows.solution import Solution
-from envs.simulation.workflows.checks import require_runnable, require_sound
-from envs.simulation.workflows.model import Platform, Workflow, WorkflowError
-from envs.simulation.workflows.plan import Plan, plan_of, require_possible
-from envs.simulation.workflows.problem import Problem, problem_of
+from spotweave.agents.workflows.annealing import plan_by_annealing, plan_fairly, plan_greedily
+from spotweave.agents.workflows.exact import plan_exactly
+from spotweave.agents.workflows.lists import plan_by_cpop, plan_by_heft
+from spotweave.agents.workflows.solution import Solution
+from spotweave.envs.simulation.workflows.checks import require_runnable, require_sound
+from spotweave.envs.simulation.workflows.model import Platform, Workflow, WorkflowError
+from spotweave.envs.simulation.workflows.plan import Plan, plan_of, require_possible
+from spotweave.envs.simulation.workflows.problem import Problem, problem_of
 
 
 def _unseeded(plan: Callable[[Problem], Solution]) -> Callable[[Problem, int], Solution]:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats, Ints
-from envs.simulation.workflows.plan import work_space
-from envs.simulation.workflows.problem import Problem, arrival_s, simulate
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.workflows.plan import work_space
+from spotweave.envs.simulation.workflows.problem import Problem, arrival_s, simulate
 
 
 class Solution(NamedTuple):

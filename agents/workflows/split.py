@@ -6,8 +6,16 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from envs.simulation.workflows.checks import fits, require_sound, writers
-from envs.simulation.workflows.model import File, Platform, Profile, Step, Workflow, files_by_name, input_gb
+from spotweave.envs.simulation.workflows.checks import fits, require_sound, writers
+from spotweave.envs.simulation.workflows.model import (
+    File,
+    Platform,
+    Profile,
+    Step,
+    Workflow,
+    files_by_name,
+    input_gb,
+)
 
 
 @dataclass(frozen=True)

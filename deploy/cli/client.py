@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import httpx
 
-from deploy.jobfile import read_files, read_job
-from deploy.security.keys import require_private
-from deploy.security.tls import is_loopback
-from deploy.security.untrusted import is_plain_path
+from spotweave.deploy.jobfile import read_files, read_job
+from spotweave.deploy.security.keys import require_private
+from spotweave.deploy.security.tls import is_loopback
+from spotweave.deploy.security.untrusted import is_plain_path
 from spotweave.mistakes import say
 
 DEFAULT_SERVER = "http://127.0.0.1:8421"

@@ -13,19 +13,26 @@ from typing import Any
 
 import typer
 
-from deploy.cli.client import Client
-from deploy.cli.queries import print_json
-from deploy.cli.tables import ago, gpus, show, usd
-from deploy.clouds import count_offers, findings, line, open_providers, policy_scope, require_all_rented
-from deploy.config import DeploymentConfig
-from deploy.model.gpus import is_model
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.base import PartialError, Provider, ProviderError
-from deploy.scheduler.placing import kept_for_moves
-from deploy.service import open_store
-from deploy.store.database import Database
-from deploy.store.errors import StoreError
-from deploy.store.store import Store
+from spotweave.deploy.cli.client import Client
+from spotweave.deploy.cli.queries import print_json
+from spotweave.deploy.cli.tables import ago, gpus, show, usd
+from spotweave.deploy.clouds import (
+    count_offers,
+    findings,
+    line,
+    open_providers,
+    policy_scope,
+    require_all_rented,
+)
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.model.gpus import is_model
+from spotweave.deploy.model.instances import InstanceReport, InstanceState
+from spotweave.deploy.providers.base import PartialError, Provider, ProviderError
+from spotweave.deploy.scheduler.placing import kept_for_moves
+from spotweave.deploy.service import open_store
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import StoreError
+from spotweave.deploy.store.store import Store
 from spotweave.mistakes import EXIT_USER, say
 
 _ROLES = ("scheduler", "operator", "node")
@@ -55,7 +62,7 @@ def policy(path: Path, role: str, account: str | None) -> None:
 
     Raises ValueError (one line) if there is no such role, or the deployment's file cannot be used.
     """
-    from deploy.providers.aws import policies
+    from spotweave.deploy.providers.aws import policies
 
     if role not in _ROLES:
         raise ValueError(f"a policy for the role {role!r}: expected {', '.join(_ROLES)}")

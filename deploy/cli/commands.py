@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from deploy.cli.client import Client
+    from spotweave.deploy.cli.client import Client
 
 Server = Annotated[
     str | None, typer.Option(help="URL of the service; else SPOTWEAVE_SERVER, or http://127.0.0.1:8421")
@@ -38,7 +38,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def _client(server: str | None, token_file: Path | None) -> Client:
-    from deploy.cli.client import connect
+    from spotweave.deploy.cli.client import connect
 
     return connect(server, token_file)
 
@@ -53,7 +53,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit jobs with the files that they name: spotweave submit examples/wordcount.yaml."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.submit(client, files, wait=wait, as_json=as_json)
@@ -70,7 +70,7 @@ def jobs(
     as_json: Json = False,
 ) -> None:
     """List the latest jobs."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.jobs(client, state or [], limit, as_json=as_json)
@@ -78,7 +78,7 @@ def jobs(
 
 def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """List what can be rented: prices, quotas, and what is not available and why."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.clusters(client, as_json=as_json)
@@ -95,7 +95,7 @@ def offers(
     as_json: Json = False,
 ) -> None:
     """List what could be rented now: prices, how often it was there, scores, what speaks against it."""
-    from deploy.cli import clouds
+    from spotweave.deploy.cli import clouds
 
     if config is not None and server is not None:
         raise ValueError("--config asks the clouds themselves, --server a service: give one of them")
@@ -115,7 +115,7 @@ def instances(
     as_json: Json = False,
 ) -> None:
     """List what is rented, and for which task."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.instances(client, job, ended=ended, as_json=as_json)
@@ -128,7 +128,7 @@ def costs(
     as_json: Json = False,
 ) -> None:
     """Show what was paid, and what the same would have cost on demand."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.costs(client, by, as_json=as_json)
@@ -143,7 +143,7 @@ def events(
     as_json: Json = False,
 ) -> None:
     """Show what happened, the latest last; with --json a line for each."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.events(client, job, limit, follow=follow, as_json=as_json)
@@ -151,7 +151,7 @@ def events(
 
 def explain(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Tell why a job is where it is: every decision with its candidates, values and reasons."""
-    from deploy.cli import explaining, queries
+    from spotweave.deploy.cli import explaining, queries
 
     with _client(server, token_file) as client:
         found = client.explain(job)
@@ -163,7 +163,7 @@ def explain(job: JobId, server: Server = None, token_file: TokenFile = None, as_
 
 def status(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Show how a job is: state, where, attempts, deadline, cost, the latest decision."""
-    from deploy.cli import explaining, queries
+    from spotweave.deploy.cli import explaining, queries
 
     with _client(server, token_file) as client:
         if as_json:
@@ -188,7 +188,7 @@ def logs(
     token_file: TokenFile = None,
 ) -> None:
     """Print what a job prints."""
-    from deploy.cli import explaining
+    from spotweave.deploy.cli import explaining
 
     with _client(server, token_file) as client:
         explaining.logs(client, job, task, attempt, tail, follow=follow)
@@ -196,7 +196,7 @@ def logs(
 
 def retry(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Submit a job that has ended once more; prints the new job's id."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         made = client.retry(job)
@@ -215,7 +215,7 @@ def download(
     token_file: TokenFile = None,
 ) -> None:
     """Fetch the files that a job has left in its folder, its logs too."""
-    from deploy.cli import explaining
+    from spotweave.deploy.cli import explaining
 
     with _client(server, token_file) as client:
         explaining.download(client, job, folder)
@@ -228,7 +228,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End jobs that wait or run."""
-    from deploy.cli import queries
+    from spotweave.deploy.cli import queries
 
     with _client(server, token_file) as client:
         queries.cancel(client, job, as_json=as_json)
@@ -285,7 +285,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="two Spark jobs, in about two minutes")] = False,
 ) -> None:
     """Watch Spark and Flower jobs on instances of this machine, some of them interrupted."""
-    from deploy import demo as demonstration
+    from spotweave.deploy import demo as demonstration
 
     chosen = jobs or (demonstration.QUICK_JOBS if quick else demonstration.JOBS)
     raise typer.Exit(demonstration.main(config or demonstration.CONFIG, within, chosen, faster=quick))
@@ -298,14 +298,14 @@ def serve(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
     """Run a deployment: the scheduler and its HTTP service, until SIGINT or SIGTERM."""
-    from deploy.cli import serve as serving
+    from spotweave.deploy.cli import serve as serving
 
     serving.serve(config, dry_run=dry_run, log_format=log_format, log_level=log_level)
 
 
 def check(config: Config) -> None:
     """See whether a deployment can be served: configuration, policies, store, TLS, Java. Starts nothing."""
-    from deploy.cli import serve as serving
+    from spotweave.deploy.cli import serve as serving
 
     serving.check(config)
 
@@ -314,7 +314,7 @@ def backup(
     config: Config, to: Annotated[Path, typer.Option(help="file to write; it must not exist")]
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.backup(config, to)
 
@@ -323,7 +323,7 @@ def restore(
     config: Config, source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")]
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.restore(config, source)
 
@@ -334,7 +334,7 @@ def record(
     since: Annotated[str | None, typer.Option(help="only from this time on, ISO 8601 (UTC)")] = None,
 ) -> None:
     """Write what a deployment saw of prices, refusals and interruptions as market traces to train on."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.record_market(config, out, since)
 
@@ -347,7 +347,7 @@ def create_token(
     days: Annotated[float | None, typer.Option(help="until it expires; never if left out")] = None,
 ) -> None:
     """Make an access token and print it, once: keep it where only its user can read it."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.create_token(config, role, name, days)
 
@@ -357,7 +357,7 @@ def list_tokens(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 ) -> None:
     """List all access tokens, without their secrets."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.list_tokens(config, as_json=as_json)
 
@@ -367,7 +367,7 @@ def revoke_token(
     config: Config, token_id: Annotated[str, typer.Argument(help="see spotweave token list")]
 ) -> None:
     """Make an access token invalid for ever."""
-    from deploy.cli import upkeep
+    from spotweave.deploy.cli import upkeep
 
     upkeep.revoke_token(config, token_id)
 
@@ -375,7 +375,7 @@ def revoke_token(
 @CLOUDS.command("check")
 def check_clouds(config: Config) -> None:
     """See what is right and what is missing: credentials, rights, images, network, quotas. Rents nothing."""
-    from deploy.cli import clouds
+    from spotweave.deploy.cli import clouds
 
     clouds.check(config)
 
@@ -389,7 +389,7 @@ def print_policy(
     ] = None,
 ) -> None:
     """Print what AWS's IAM must allow a role, for this deployment's regions, types, images and tags alone."""
-    from deploy.cli import clouds
+    from spotweave.deploy.cli import clouds
 
     clouds.policy(config, role, account)
 
@@ -401,7 +401,7 @@ def sweep_clouds(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, a line for each")] = False,
 ) -> None:
     """Find instances of a deployment that no job needs, while it is not served; end them with --yes."""
-    from deploy.cli import clouds
+    from spotweave.deploy.cli import clouds
 
     clouds.sweep(config, yes=yes, as_json=as_json)
 
@@ -416,6 +416,6 @@ def emulate(
     """Emulate a cloud on this machine until SIGINT or SIGTERM, for tests and rehearsals."""
     if importlib.util.find_spec("moto") is None:
         raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
-    from deploy.emulator.server import serve as serve_cloud
+    from spotweave.deploy.emulator.server import serve as serve_cloud
 
     serve_cloud(cloud, config, port if port is not None else 5556 if cloud == "gcp" else 5555)

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from deploy.cli.client import Client
-from deploy.cli.tables import ago, clock, console, line, span, table, usd
+from spotweave.deploy.cli.client import Client
+from spotweave.deploy.cli.tables import ago, clock, console, line, span, table, usd
 from spotweave.mistakes import harmless, say
 
 _SHOWN = 10  # tasks and instances on the one screen of `spotweave status`

@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from deploy.cli.client import Client, Job, ServiceError, UnreachableError
-from deploy.cli.explaining import deadline, particulars, state
-from deploy.cli.tables import clock, console, gpus, line, share, show, span, usd
+from spotweave.deploy.cli.client import Client, Job, ServiceError, UnreachableError
+from spotweave.deploy.cli.explaining import deadline, particulars, state
+from spotweave.deploy.cli.tables import clock, console, gpus, line, share, show, span, usd
 from spotweave.mistakes import EXIT_FAILED, EXIT_USER, say
 
 _EVENT_WIDTH = 20

@@ -14,23 +14,23 @@ from types import FrameType
 import typer
 from sqlalchemy import inspect
 
-from agents.mtdqn.policy import MTDQNPolicy
-from deploy import logs
-from deploy.clouds import count_offers, require_all_rented
-from deploy.config import DeploymentConfig
-from deploy.runners.spark.settings import find_spark
-from deploy.scheduler.policies import load_market_policy
-from deploy.security.sandbox import Mode as SandboxMode
-from deploy.security.tls import is_loopback, listen_allowed, load_tls
-from deploy.security.trial import trial
-from deploy.server.connections import FILES_KEPT, files_allowed
-from deploy.server.deciding import Deciders
-from deploy.service import load_policies, open_sandbox
-from deploy.serving import Serving
-from deploy.store import migrate
-from deploy.store.database import Database
-from deploy.store.store import Store
-from deploy.yamlfile import ConfigError
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.deploy import logs
+from spotweave.deploy.clouds import count_offers, require_all_rented
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.runners.spark.settings import find_spark
+from spotweave.deploy.scheduler.policies import load_market_policy
+from spotweave.deploy.security.sandbox import Mode as SandboxMode
+from spotweave.deploy.security.tls import is_loopback, listen_allowed, load_tls
+from spotweave.deploy.security.trial import trial
+from spotweave.deploy.server.connections import FILES_KEPT, files_allowed
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.service import load_policies, open_sandbox
+from spotweave.deploy.serving import Serving
+from spotweave.deploy.store import migrate
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.mistakes import EXIT_INTERRUPTED, EXIT_USER, say
 
 _LOOK_S = 1.0

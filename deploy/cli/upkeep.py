@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from deploy.cli.clouds import require_served
-from deploy.cli.queries import print_json
-from deploy.cli.tables import ago, clock, show
-from deploy.config import DeploymentConfig
-from deploy.providers.config import Place
-from deploy.recording import Recording, RecordingError, record, write
-from deploy.security.tokens import AccessTokens, Role, TokenRecord
-from deploy.service import open_store
-from deploy.store import backup as copying
-from deploy.store.database import Database
-from deploy.store.errors import StoreError
-from deploy.store.store import Store
+from spotweave.deploy.cli.clouds import require_served
+from spotweave.deploy.cli.queries import print_json
+from spotweave.deploy.cli.tables import ago, clock, show
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.recording import Recording, RecordingError, record, write
+from spotweave.deploy.security.tokens import AccessTokens, Role, TokenRecord
+from spotweave.deploy.service import open_store
+from spotweave.deploy.store import backup as copying
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import StoreError
+from spotweave.deploy.store.store import Store
 from spotweave.mistakes import say
 
 # `spotweave record`: what a deployment saw of its market, as traces to train on.

@@ -12,15 +12,15 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
-from deploy.billing import Bill
-from deploy.model.instances import Market
-from deploy.model.jobs import JobState
-from deploy.model.tasks import Phase
-from deploy.model.workflows import Workflow
-from deploy.security.tokens import Role
-from deploy.server.access import Caller
-from deploy.server.context import Context, SchedulerView
-from deploy.server.views import (
+from spotweave.deploy.billing import Bill
+from spotweave.deploy.model.instances import Market
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.context import Context, SchedulerView
+from spotweave.deploy.server.views import (
     ERRORS,
     CostView,
     EventView,
@@ -32,11 +32,11 @@ from deploy.server.views import (
     hidden_text,
     reason_for,
 )
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.gantt import Sums
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.gantt import Sums
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 MAX_TEXT = 300  # longer messages are cut here; the job's explanation has all of them
 
@@ -371,7 +371,7 @@ def router(
     # A default, not an annotation: those are read where local names are not known.
     viewer: Any = Depends(context.access.require(Role.VIEWER))
     routes = APIRouter(responses=ERRORS)
-    for file in files("deploy.dashboard").joinpath("page").iterdir():
+    for file in files("spotweave.deploy.dashboard").joinpath("page").iterdir():
         kind = KINDS.get("." + file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/dashboard/{file.name}"

@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from deploy.emulator.faults import FaultConfig
-from deploy.yamlfile import Part, YamlFile
-from envs.traces.importers import region_of
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.yamlfile import Part, YamlFile
+from spotweave.envs.traces.importers import region_of
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 NotNegative = Annotated[FiniteFloat, Field(ge=0)]

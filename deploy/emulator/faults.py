@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
-from deploy.yamlfile import Part
+from spotweave.deploy.yamlfile import Part
 
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
 

@@ -1,4 +1,4 @@
-"""`python -m deploy.emulator.machine FOLDER`: one instance from inside.
+"""`python -m spotweave.deploy.emulator.machine FOLDER`: one instance from inside.
 
 Its metadata service answers on its own address; then it boots: user data as cloud-init would do it. It ends
 when the emulator ends it, or when there is no emulator any more.
@@ -23,12 +23,12 @@ from typing import Any
 
 import yaml
 
-from deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
-from deploy.node import procfs
-from deploy.node.metadata import FLAVOR, ROOT, VARIABLES
-from deploy.node.server import Listener, QuietHandler
-from deploy.providers.local.machine import MetadataServer
-from deploy.providers.local.records import Fate
+from spotweave.deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.metadata import FLAVOR, ROOT, VARIABLES
+from spotweave.deploy.node.server import Listener, QuietHandler
+from spotweave.deploy.providers.local.machine import MetadataServer
+from spotweave.deploy.providers.local.records import Fate
 
 _BOOTED_FILE = ".booted"
 _UNITS = "/etc/systemd/system"

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from deploy.emulator.config import EmulatorConfig
-from deploy.node import procfs
-from deploy.providers.local.records import StateError, StateFolder, loopback_address
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.emulator.config import EmulatorConfig
+from spotweave.deploy.node import procfs
+from spotweave.deploy.providers.local.records import StateError, StateFolder, loopback_address
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 if TYPE_CHECKING:
-    from deploy.emulator.world import Instance
+    from spotweave.deploy.emulator.world import Instance
 
 HARDWARE_FILE = "hardware.json"
 FATE_FILE = "fate.json"
@@ -88,7 +88,7 @@ class Processes(Machines):
         log = os.open(folder / "console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             self._children[instance.instance_id] = subprocess.Popen(
-                [sys.executable, "-m", "deploy.emulator.machine", str(folder)],
+                [sys.executable, "-m", "spotweave.deploy.emulator.machine", str(folder)],
                 env=self._state.environment(instance.instance_id, folder / "root"),
                 cwd="/",
                 stdin=subprocess.DEVNULL,

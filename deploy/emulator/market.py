@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from deploy.emulator.config import EmulatorConfig, PoolConfig
-from deploy.providers.local.traces import RecordedMarket, constant, load_recording
-from deploy.yamlfile import ConfigError
-from envs.traces.storage import TraceError
+from spotweave.deploy.emulator.config import EmulatorConfig, PoolConfig
+from spotweave.deploy.providers.local.traces import RecordedMarket, constant, load_recording
+from spotweave.deploy.yamlfile import ConfigError
+from spotweave.envs.traces.storage import TraceError
 
 
 @dataclass

@@ -20,11 +20,11 @@ from pydantic import Field, FiniteFloat, ValidationError
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
-from deploy.emulator.ledger import Entry, entry, total_usd
-from deploy.emulator.world import World
-from deploy.yamlfile import ConfigError, Part, terse_mistake
+from spotweave.deploy.emulator.config import EmulatorConfig
+from spotweave.deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
+from spotweave.deploy.emulator.ledger import Entry, entry, total_usd
+from spotweave.deploy.emulator.world import World
+from spotweave.deploy.yamlfile import ConfigError, Part, terse_mistake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -103,13 +103,13 @@ def load(cloud: str, path: Path) -> Emulator:
     if importlib.util.find_spec("werkzeug") is None:
         raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
     if cloud == "aws":
-        from deploy.emulator.aws.config import AwsEmulatorConfig
-        from deploy.emulator.aws.emulator import AwsEmulator
+        from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+        from spotweave.deploy.emulator.aws.emulator import AwsEmulator
 
         return AwsEmulator(AwsEmulatorConfig.load(path))
     if cloud == "gcp":
-        from deploy.emulator.gcp.config import GcpEmulatorConfig
-        from deploy.emulator.gcp.emulator import GcpEmulator
+        from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+        from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
 
         return GcpEmulator(GcpEmulatorConfig.load(path))
     raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")

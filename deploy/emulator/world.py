@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.faults import Failure, Faults
-from deploy.emulator.machines import Machines, Processes
-from deploy.emulator.market import Market, Pool
-from deploy.model.clock import Clock, SystemClock, VirtualClock
-from deploy.providers.local.records import Fate
+from spotweave.deploy.emulator.config import EmulatorConfig
+from spotweave.deploy.emulator.faults import Failure, Faults
+from spotweave.deploy.emulator.machines import Machines, Processes
+from spotweave.deploy.emulator.market import Market, Pool
+from spotweave.deploy.model.clock import Clock, SystemClock, VirtualClock
+from spotweave.deploy.providers.local.records import Fate
 
 Behaviour = Literal["terminate", "stop"]
 

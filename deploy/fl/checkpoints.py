@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
-from deploy.fl.brokers.messages import Place
-from deploy.model.strategies import FedAvg, Strategy
-from deploy.statefile import StateFile
+from spotweave.deploy.fl.brokers.messages import Place
+from spotweave.deploy.model.strategies import FedAvg, Strategy
+from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private
 
 _NAME = re.compile(r"round-([0-9]{6,9})\.npz")

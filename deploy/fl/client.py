@@ -13,11 +13,11 @@ from flwr.clientapp import ClientApp
 # Not in the public modules of 1.41, though it is the type of a public argument.
 from flwr.clientapp.typing import ClientAppCallable
 
-from deploy.fl import checkpoints
-from deploy.fl.asynchronous.updates import send_update
-from deploy.fl.checkpoints import Checkpoint
-from deploy.fl.epoch import state_folder, with_share
-from deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.asynchronous.updates import send_update
+from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.fl.epoch import state_folder, with_share
+from spotweave.deploy.fl.records import from_record, to_record
 
 QUERY = "query.checkpoint"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.traces.images import DIGITS_TRAINING as TRAINING
-from envs.traces.images import load_digits
+from spotweave.envs.traces.images import DIGITS_TRAINING as TRAINING
+from spotweave.envs.traces.images import load_digits
 
 __all__ = ["TRAINING", "load_digits", "share"]
 

@@ -15,10 +15,10 @@ from typing import Annotated
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from pydantic import Field
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import STATE_KEY, Checkpoint, Count
-from deploy.fl.records import from_record, to_record
-from deploy.statefile import StateFile
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import STATE_KEY, Checkpoint, Count
+from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private
 
 WEIGHTS, SAVED = "epoch.npz", "epoch.json"

@@ -14,9 +14,9 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from deploy.fl.checkpoints import LINK_LOST, Participation, Setup, Status, one_line
-from deploy.fl.epoch import share_of
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.deploy.fl.checkpoints import LINK_LOST, Participation, Setup, Status, one_line
+from spotweave.deploy.fl.epoch import share_of
 
 T = TypeVar("T")
 _OWN_FAULT = (

@@ -19,14 +19,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from deploy.fl.asynchronous.training import Asynchronous
-from deploy.fl.asynchronous.updates import Arrays, require_alike
-from deploy.fl.records import from_record, to_record
-from deploy.fl.round import Round, SafeGrid
-from deploy.fl.training import Evaluate, Training, Value, read_setup
-from deploy.model.strategies import MOST_SAMPLES
-from deploy.model.strategies import FedAvg as FedAvgSettings
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.deploy.fl.asynchronous.training import Asynchronous
+from spotweave.deploy.fl.asynchronous.updates import Arrays, require_alike
+from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.round import Round, SafeGrid
+from spotweave.deploy.fl.training import Evaluate, Training, Value, read_setup
+from spotweave.deploy.model.strategies import MOST_SAMPLES
+from spotweave.deploy.model.strategies import FedAvg as FedAvgSettings
 
 Array = NDArray[np.generic]
 _POLL_S = 1.0

@@ -13,11 +13,18 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import HISTORY_ROUNDS, SETUP_VARIABLE, Checkpoint, Setup, Status, one_line
-from deploy.fl.client import QUERY
-from deploy.fl.records import from_record, to_record
-from deploy.fl.round import SafeGrid, SuperLinkLost
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import (
+    HISTORY_ROUNDS,
+    SETUP_VARIABLE,
+    Checkpoint,
+    Setup,
+    Status,
+    one_line,
+)
+from spotweave.deploy.fl.client import QUERY
+from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.round import SafeGrid, SuperLinkLost
 
 Evaluate = Callable[[int, ArrayRecord], Mapping[str, float]]
 """Maps a round's number and its weights to metrics; runs next to the ServerApp."""

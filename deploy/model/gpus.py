@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 
-from deploy.model.fields import Text
+from spotweave.deploy.model.fields import Text
 from spotweave.documents import StrictModel
 
 MOST_GPUS = 64

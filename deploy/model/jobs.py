@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
-from deploy.model import strategies
-from deploy.model.fields import (
+from spotweave.deploy.model import strategies
+from spotweave.deploy.model.fields import (
     MAX_ARGUMENTS,
     MAX_CLIENTS,
     MOST_SECONDS,
@@ -29,9 +29,9 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
-from deploy.model.gpus import GpuAsk
-from deploy.model.instances import Offer
-from deploy.model.workflows import SparkProgram, Workflow
+from spotweave.deploy.model.gpus import GpuAsk
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.workflows import SparkProgram, Workflow
 from spotweave.documents import StrictModel
 
 # Bags of tasks: commands that need nothing of each other, with one deadline for all of them.

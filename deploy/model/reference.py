@@ -1,6 +1,6 @@
 """The reference of the job file, from the models that read it.
 
-`python -m deploy.model.reference > docs/job-file.md`
+`python -m spotweave.deploy.model.reference > docs/job-file.md`
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.model.jobs import JobSpec
+from spotweave.deploy.model.jobs import JobSpec
 
 Schema = Mapping[str, Any]
 INTRODUCTION = """\
@@ -31,7 +31,7 @@ PLAIN = ("text", "list of text", "number")
 """Values that a key's name and meaning tell."""
 TOLD = (*PLAIN, "whole number", "true or false")
 """Values that a default tells."""
-END = "Made by `python -m deploy.model.reference > docs/job-file.md`."
+END = "Made by `python -m spotweave.deploy.model.reference > docs/job-file.md`."
 MOST_TOLD = 100
 """Larger limits only stop mistakes; the refusal names them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.simulation.snapshot import REFERENCE_HETERO
+from spotweave.envs.simulation.snapshot import REFERENCE_HETERO
 
 ZETA = 10.0
 """A sensitivity of 1 lets speeds count within so much of a task's reference."""

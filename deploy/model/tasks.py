@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
 
 
 class Phase(StrEnum):

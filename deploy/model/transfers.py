@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.billing import CHARGES_PER_USD
 
 
 class Move(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
-from deploy.model.fields import (
+from spotweave.deploy.model.fields import (
     MAX_ARGUMENTS,
     MOST_SECONDS,
     MOST_TEXT_BYTES,
@@ -23,7 +23,7 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
-from deploy.model.gpus import GpuAsk
+from spotweave.deploy.model.gpus import GpuAsk
 from spotweave.documents import StrictModel
 
 # The description of a Spark application: a job of its own, or a step of a workflow.

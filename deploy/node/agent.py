@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from deploy.node import procfs
-from deploy.node.api import NodeStatus
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig
-from deploy.node.gpus import VISIBLE, GpuWatch, Seen
-from deploy.node.metadata import Watcher, service
-from deploy.node.processes import Processes
-from deploy.node.server import AgentServer, tls_context
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.api import NodeStatus
+from spotweave.deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig
+from spotweave.deploy.node.gpus import VISIBLE, GpuWatch, Seen
+from spotweave.deploy.node.metadata import Watcher, service
+from spotweave.deploy.node.processes import Processes
+from spotweave.deploy.node.server import AgentServer, tls_context
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

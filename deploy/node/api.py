@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from deploy.model.gpus import MOST_GPUS
+from spotweave.deploy.model.gpus import MOST_GPUS
 
 Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
 MOST_PROCESSES = 1000  # most processes that a node knows, ended ones included

@@ -16,7 +16,14 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, ProcessStatus, Signal, SignalRequest
+from spotweave.deploy.node.api import (
+    DrainRequest,
+    NodeStatus,
+    ProcessSpec,
+    ProcessStatus,
+    Signal,
+    SignalRequest,
+)
 
 _CONNECT_S = 2.0
 _BLOCK = 1 << 16

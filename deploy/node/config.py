@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, ValidationError
 
-from deploy.yamlfile import ConfigError, Part, terse_mistake
+from spotweave.deploy.yamlfile import ConfigError, Part, terse_mistake
 
 STATE_FOLDER = ".agent"  # inside the working folder; not reachable through the files endpoint
 STATUS_FILE = "status.json"

@@ -6,8 +6,8 @@ import os
 from io import BufferedIOBase
 from pathlib import Path
 
-from deploy.node.api import RefusalError
-from deploy.node.config import STATE_FOLDER
+from spotweave.deploy.node.api import RefusalError
+from spotweave.deploy.node.config import STATE_FOLDER
 from spotweave.files import replacing
 
 _PIECE = 1 << 20

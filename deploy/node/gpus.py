@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.model.gpus import told
-from deploy.node.api import GpuStatus
+from spotweave.deploy.model.gpus import told
+from spotweave.deploy.node.api import GpuStatus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEV = Path("/dev")

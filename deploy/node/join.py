@@ -14,9 +14,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, PrivateFile
-from deploy.node.metadata import MetadataError, service, url_of
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, PrivateFile
+from spotweave.deploy.node.metadata import MetadataError, service, url_of
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 PATIENCE_S = 900.0
@@ -97,7 +97,7 @@ def _pair(path: Path) -> _Pair:
     if path.exists():
         return _Pair.model_validate_json(path.read_bytes())
     # Only here: it takes longer to load than all the rest.
-    from deploy.security.tls import node_pair
+    from spotweave.deploy.security.tls import node_pair
 
     made = node_pair()
     pair = _Pair(certificate=made.certificate, key=made.key)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.message import Message
 
-from deploy.node.config import MetadataKind
+from spotweave.deploy.node.config import MetadataKind
 
 _TOKEN_TTL_S = 21600
 _TIMEOUT_S = 2.0

@@ -20,9 +20,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from deploy.node import procfs
-from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, RefusalError, Signal
-from deploy.node.files import Logs
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, RefusalError, Signal
+from spotweave.deploy.node.files import Logs
 from spotweave.files import write_private
 
 

@@ -22,14 +22,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from deploy.node.api import DrainRequest, ProcessSpec, RefusalError, SignalRequest
-from deploy.node.files import inside, receive
-from deploy.security.untrusted import open_beneath
-from deploy.yamlfile import terse_mistake
+from spotweave.deploy.node.api import DrainRequest, ProcessSpec, RefusalError, SignalRequest
+from spotweave.deploy.node.files import inside, receive
+from spotweave.deploy.security.untrusted import open_beneath
+from spotweave.deploy.yamlfile import terse_mistake
 from spotweave.files import write_private
 
 if TYPE_CHECKING:
-    from deploy.node.agent import Agent
+    from spotweave.deploy.node.agent import Agent
 
 # An HTTP server for a handful of clients: bounded, and quick to start.
 #

@@ -10,10 +10,10 @@ from google.api_core import exceptions as api
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
-from deploy.providers.base import ProviderError
-from deploy.providers.config import Finding, granted
-from deploy.providers.gcp.clients import STORAGE_REMEDY, Clients, gcp_errors
+from spotweave.deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.config import Finding, granted
+from spotweave.deploy.providers.gcp.clients import STORAGE_REMEDY, Clients, gcp_errors
 
 _RETRY = DEFAULT_RETRY.with_timeout(60.0)
 """Google's own, with waits that double from a second. A write has a precondition and names are written once,

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
-from deploy.providers.aws.check import simulated
-from deploy.providers.aws.clients import REMEDY, Clients, aws_errors, cause_code
-from deploy.providers.base import ProviderError
-from deploy.providers.config import Finding, granted
+from spotweave.deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
+from spotweave.deploy.providers.aws.check import simulated
+from spotweave.deploy.providers.aws.clients import REMEDY, Clients, aws_errors, cause_code
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.config import Finding, granted
 
 REGION = "us-east-1"  # region that is asked first; S3 answers with the bucket's region and the SDK follows
 _EXISTS = "PreconditionFailed"

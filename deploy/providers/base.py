@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from deploy.model.instances import InstanceReport, LaunchRequest, Offer
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Offer
 
 
 class ProviderError(Exception):

@@ -13,11 +13,11 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import structlog
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
-from deploy.providers.cloudconfig import CloudConfig
-from deploy.providers.config import Place
-from deploy.providers.offers import Availability, Hardware
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from spotweave.deploy.providers.cloudconfig import CloudConfig
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.offers import Availability, Hardware
 
 log = structlog.get_logger("providers")
 LOOK_S = 20.0  # for what runs and for prices: pages of them, also for a machine that is busy

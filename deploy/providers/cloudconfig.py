@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt
 
-from deploy.providers.config import Place, ProviderConfig
-from deploy.providers.userdata import NodeConfig
-from deploy.security.tls import is_loopback
-from deploy.yamlfile import ConfigError, Part
+from spotweave.deploy.providers.config import Place, ProviderConfig
+from spotweave.deploy.providers.userdata import NodeConfig
+from spotweave.deploy.security.tls import is_loopback
+from spotweave.deploy.yamlfile import ConfigError, Part
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 CloudMarket = Literal["spot", "on_demand"]

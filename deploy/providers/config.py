@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import IPvAnyAddress
 
-from deploy.model.instances import Market, Offer
-from deploy.model.transfers import Transfers
-from deploy.providers.base import Provider
-from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import ConfigError, YamlFile
+from spotweave.deploy.model.instances import Market, Offer
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.providers.base import Provider
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.yamlfile import ConfigError, YamlFile
 
 GROUP = "spotweave.providers"
 
@@ -110,7 +110,7 @@ class ProviderConfig(YamlFile):
 def _ours() -> dict[str, str]:
     """Module and class of each provider in this folder, by its name."""
     found = (path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
-    return {name: f"deploy.providers.{name}.config:{name.capitalize()}Config" for name in found}
+    return {name: f"spotweave.deploy.providers.{name}.config:{name.capitalize()}Config" for name in found}
 
 
 def provider_class(name: str) -> type[ProviderConfig]:

@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
-from deploy.providers.base import ProviderError
-from deploy.yamlfile import ConfigError, Part, terse_mistake
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.yamlfile import ConfigError, Part, terse_mistake
 from spotweave.files import write_private
 
 Price = Annotated[FiniteFloat, Field(gt=0)]

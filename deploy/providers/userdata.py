@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
-from deploy.model.instances import LaunchRequest
-from deploy.node.config import MetadataKind
-from deploy.security.tokens import join_token
-from deploy.yamlfile import ConfigError, Part
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.node.config import MetadataKind
+from spotweave.deploy.security.tokens import join_token
+from spotweave.deploy.yamlfile import ConfigError, Part
 
 JOIN_FILE = "/etc/spotweave/join.json"
 _UNIT_FILE = "/etc/systemd/system/spotweave-node.service"
@@ -30,7 +30,7 @@ After=network-online.target
 
 [Service]
 User={user}
-ExecStart={python} -m deploy.node --join {join_file}
+ExecStart={python} -m spotweave.deploy.node --join {join_file}
 Restart=on-failure
 RestartSec=5
 # What runs on the node outlives its agent, and does not take it along when memory is short.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from deploy.model.jobs import JobSpec
-from deploy.model.tasks import Assignment, TaskReport
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.model.tasks import Assignment, TaskReport
 
 
 class RunnerError(Exception):

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.node import procfs
-from deploy.runners import launcher
-from deploy.runners.base import RunnerError
-from deploy.security import untrusted
-from deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners import launcher
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.security import untrusted
+from spotweave.deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
 from spotweave.files import write_private
 
 TAG = "SPOTWEAVE_DETACHED"  # in the environment of everything that the command starts: the folder

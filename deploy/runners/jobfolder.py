@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.model.tasks import Assignment
-from deploy.runners.base import Printed, RunnerError
-from deploy.security.untrusted import UnsafePathError, open_beneath, part
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.security.untrusted import UnsafePathError, open_beneath, part
 from spotweave.files import read_at_most
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

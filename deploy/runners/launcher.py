@@ -28,10 +28,10 @@ from typing import Any
 
 if __name__ == "__main__":
     # At the end: nothing of ours takes the place of the standard library.
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    sys.path.append(str(Path(__file__).parents[3]))
 
-from deploy.node import procfs
-from deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
+from spotweave.deploy.node import procfs
+from spotweave.deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
 from spotweave.files import write_private
 
 ALREADY_RUNNING = 75

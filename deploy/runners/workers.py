@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.model.tasks import Assignment, Node
-from deploy.node.api import ProcessStatus, Signal
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown
-from deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.model.tasks import Assignment, Node
+from spotweave.deploy.node.api import ProcessStatus, Signal
+from spotweave.deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown
+from spotweave.deploy.runners.base import Printed, RunnerError
 
 _LOG_WITHIN_S = 3.0
 _PIECE_BYTES = 1 << 20  # that an agent sends of a log at once

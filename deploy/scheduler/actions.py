@@ -9,22 +9,22 @@ from typing import Any
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from deploy.billing import usd
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Assignment, Phase
-from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
-from deploy.runners.base import Runner, RunnerError, StartingError
-from deploy.scheduler.observer import assignment_of
-from deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
-from deploy.scheduler.retries import Retries, attempt_id, end, requeue
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.errors import UNUSABLE
-from deploy.store.instances import Instance
-from deploy.store.intents import Intent, IntentKind
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.billing import usd
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase
+from spotweave.deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
+from spotweave.deploy.runners.base import Runner, RunnerError, StartingError
+from spotweave.deploy.scheduler.observer import assignment_of
+from spotweave.deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
+from spotweave.deploy.scheduler.retries import Retries, attempt_id, end, requeue
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.errors import UNUSABLE
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import Intent, IntentKind
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 log = structlog.get_logger("scheduler")
 MOST_SKEW_S = 60.0  # tolerated difference between a provider's clock and ours

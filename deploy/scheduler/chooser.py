@@ -10,26 +10,26 @@ from dataclasses import dataclass, replace
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.decider import Decider, Decision, appraised_usd
-from deploy.scheduler.guards import Budgets, Guards, Outcome, leave, pays_nowhere, starts_nowhere
-from deploy.scheduler.needs import Need
-from deploy.scheduler.placing import cancel_move, intend_move, place
-from deploy.scheduler.plans import Plans
-from deploy.scheduler.records import Records, Watched
-from deploy.scheduler.retries import Cooldowns, Quarantine, end_job, requeue
-from deploy.scheduler.roster import Asked, Roster
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot import Occupancy, View, observe
-from deploy.store.decisions import Mode
-from deploy.store.errors import UNUSABLE
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
-from envs.simulation.guards.safety import likely_to_end, spare_s
-from envs.simulation.snapshot import FloatArray
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.scheduler.decider import Decider, Decision, appraised_usd
+from spotweave.deploy.scheduler.guards import Budgets, Guards, Outcome, leave, pays_nowhere, starts_nowhere
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.placing import cancel_move, intend_move, place
+from spotweave.deploy.scheduler.plans import Plans
+from spotweave.deploy.scheduler.records import Records, Watched
+from spotweave.deploy.scheduler.retries import Cooldowns, Quarantine, end_job, requeue
+from spotweave.deploy.scheduler.roster import Asked, Roster
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.scheduler.snapshot import Occupancy, View, observe
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.errors import UNUSABLE
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation.guards.safety import likely_to_end, spare_s
+from spotweave.envs.simulation.snapshot import FloatArray
 
 log = structlog.get_logger("scheduler")
 _TRANSACTION_S = 0.25

@@ -11,17 +11,17 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import named_rule
-from agents.policy import ByKind, Policy
-from agents.rules.appraisal import appraise
-from agents.value_policy import WeighedPolicy
-from deploy.model.instances import Offer
-from deploy.scheduler.needs import Need
-from deploy.scheduler.snapshot import Occupancy, Row, View, observe, snapshot_of
-from envs.simulation import columns as col
-from envs.simulation.guards.rules import GuardRules, GuardsConfig
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.named import named_rule
+from spotweave.agents.policy import ByKind, Policy
+from spotweave.agents.rules.appraisal import appraise
+from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.snapshot import Occupancy, Row, View, observe, snapshot_of
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.guards.rules import GuardRules, GuardsConfig
+from spotweave.envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode
 
 # A policy's answer, looked at before anything follows from it.
 #

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploy.billing import CHARGES_PER_USD, micro_usd_hour, usd
-from deploy.model.instances import Offer
-from deploy.model.jobs import SERVER, Flower
-from deploy.model.tasks import Phase
-from deploy.scheduler.needs import Need
-from deploy.scheduler.placing import to_come
-from deploy.scheduler.retries import attempt_id, take_off
-from deploy.scheduler.rounds import client_of
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot import Row
-from deploy.store.instances import Instance
-from deploy.store.intents import IntentKind
-from deploy.store.jobs import Job
-from deploy.store.prices import Prices, Quote
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
-from envs.simulation import columns as col
-from envs.simulation.guards.rules import Facts, GuardsConfig, move_usd
-from envs.simulation.guards.safety import guarded, safety_net
+from spotweave.deploy.billing import CHARGES_PER_USD, micro_usd_hour, usd
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import SERVER, Flower
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.placing import to_come
+from spotweave.deploy.scheduler.retries import attempt_id, take_off
+from spotweave.deploy.scheduler.rounds import client_of
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.scheduler.snapshot import Row
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.prices import Prices, Quote
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.guards.rules import Facts, GuardsConfig, move_usd
+from spotweave.envs.simulation.guards.safety import guarded, safety_net
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from deploy.model.clock import Clock
-from deploy.providers.base import Provider
-from deploy.runners.base import Runner
-from deploy.scheduler.actions import Actions
-from deploy.scheduler.chooser import Chooser, Policies
-from deploy.scheduler.guards import Budgets
-from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.observer import Nodes, Observer
-from deploy.scheduler.retries import Cooldowns, Quarantine, Retries
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.settling import Ending
-from deploy.store.errors import UNUSABLE
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.providers.base import Provider
+from spotweave.deploy.runners.base import Runner
+from spotweave.deploy.scheduler.actions import Actions
+from spotweave.deploy.scheduler.chooser import Chooser, Policies
+from spotweave.deploy.scheduler.guards import Budgets
+from spotweave.deploy.scheduler.metrics import SchedulerMetrics
+from spotweave.deploy.scheduler.observer import Nodes, Observer
+from spotweave.deploy.scheduler.retries import Cooldowns, Quarantine, Retries
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.scheduler.settling import Ending
+from spotweave.deploy.store.errors import UNUSABLE
+from spotweave.deploy.store.store import Store
 
 log = structlog.get_logger("scheduler")
 PRUNE_S = 3600.0  # interval of pruning expired rows: little at a time

@@ -38,13 +38,13 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from deploy.billing import usd
-from deploy.model.jobs import JobState, SparkStreaming
-from deploy.scheduler.decider import Decider
-from deploy.store.errors import NotFoundError
-from deploy.store.events import Event
-from deploy.store.intents import IntentKind
-from deploy.store.store import Store
+from spotweave.deploy.billing import usd
+from spotweave.deploy.model.jobs import JobState, SparkStreaming
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.store.errors import NotFoundError
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.store import Store
 
 _PASS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MONEY_S = 30.0

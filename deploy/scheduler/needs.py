@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from deploy.model.instances import SHORTEST_MONTH_S, Offer
-from deploy.model.jobs import (
+from spotweave.deploy.model.instances import SHORTEST_MONTH_S, Offer
+from spotweave.deploy.model.jobs import (
     SERVER,
     Bag,
     Flower,
@@ -22,18 +22,18 @@ from deploy.model.jobs import (
     TaskKey,
     ban,
 )
-from deploy.model.speeds import slowness
-from deploy.model.tasks import Phase
-from deploy.model.transfers import Move
-from deploy.model.workflows import Workflow
-from deploy.scheduler.placing import loads
-from deploy.scheduler.rounds import Membership
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.store.tasks import Task
-from envs.simulation.snapshot import Category
+from spotweave.deploy.model.speeds import slowness
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.transfers import Move
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.scheduler.placing import loads
+from spotweave.deploy.scheduler.rounds import Membership
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
 

@@ -10,21 +10,21 @@ from typing import Protocol
 
 import structlog
 
-from deploy.model.fields import MOST_COUNT, MOST_SECONDS
-from deploy.model.instances import InstanceReport, InstanceState, Offer
-from deploy.model.jobs import Flower, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.base import PartialError, Provider, ProviderError
-from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.retries import Quarantine, attempt_id, end
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.errors import UNUSABLE
-from deploy.store.instances import Instance
-from deploy.store.intents import IntentKind
-from deploy.store.jobs import Job
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.model.fields import MOST_COUNT, MOST_SECONDS
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offer
+from spotweave.deploy.model.jobs import Flower, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.providers.base import PartialError, Provider, ProviderError
+from spotweave.deploy.runners.base import Runner, RunnerError
+from spotweave.deploy.scheduler.retries import Quarantine, attempt_id, end
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.errors import UNUSABLE
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 # What runners report of attempts, within bounds: processes of jobs are behind it, and may say anything.
 

@@ -11,16 +11,16 @@ import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from deploy.billing import CHARGES_PER_USD
-from deploy.model.instances import InstanceState, Offer
-from deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
-from deploy.model.transfers import Transfers
-from deploy.model.workflows import Workflow
-from deploy.scheduler.retries import attempt_id, requeue
-from deploy.store.intents import Intent, IntentKind
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.model.instances import InstanceState, Offer
+from spotweave.deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.scheduler.retries import attempt_id, requeue
+from spotweave.deploy.store.intents import Intent, IntentKind
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 
 def place(

@@ -7,19 +7,19 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
-from agents.workflows.planners import PLANNERS, checked_plan
-from agents.workflows.solution import Solution
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, ban
-from deploy.model.speeds import slowness
-from deploy.model.tasks import Phase
-from deploy.model.transfers import Transfers
-from deploy.model.workflows import Workflow
-from deploy.store.instances import Instance, all_have_notice
-from deploy.store.tasks import Task
-from envs.simulation.workflows import model
-from envs.simulation.workflows.problem import Problem
+from spotweave.agents.workflows.annealing import AnnealingSettings, plan_by_annealing
+from spotweave.agents.workflows.planners import PLANNERS, checked_plan
+from spotweave.agents.workflows.solution import Solution
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec, ban
+from spotweave.deploy.model.speeds import slowness
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.store.instances import Instance, all_have_notice
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.problem import Problem
 
 BRIEF = AnnealingSettings(iterations=20_000, runs=2_000_000)
 """The loop waits for a plan: a few hundredths of a second for tens of steps, 0.2 s for 200."""

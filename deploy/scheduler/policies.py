@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.named import RULE_NAMES, named_rule, question_rules
-from agents.policy import ByKind, Policy
-from agents.stored import CheckpointError, load_policy_state, policy_file, stored_policy
-from agents.value_policy import ValuePolicy
-from deploy.scheduler.decider import WINDOW
-from envs.simulation.world import WorldSpec
+from spotweave.agents.named import RULE_NAMES, named_rule, question_rules
+from spotweave.agents.policy import ByKind, Policy
+from spotweave.agents.stored import CheckpointError, load_policy_state, policy_file, stored_policy
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.deploy.scheduler.decider import WINDOW
+from spotweave.envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 FEDERATED_COMPONENTS = ("delay", "cost")

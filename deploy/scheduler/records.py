@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from deploy.model.jobs import TaskKey
-from deploy.scheduler.decider import Candidate, Decision
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.schema import Json
-from deploy.store.store import Store
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.scheduler.decider import Candidate, Decision
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
 
 INVALID_S = 3600.0
 """A policy's invalid answers of one kind are told of once in this time; `times` counts them."""

@@ -9,15 +9,15 @@ from types import TracebackType
 
 import structlog
 
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.errors import UNUSABLE
-from deploy.store.instances import Instance
-from deploy.store.intents import IntentKind
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.errors import UNUSABLE
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 # Offers that are left alone for a while: for everyone, or for a task that failed to start there.
 

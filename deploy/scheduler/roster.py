@@ -11,25 +11,25 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import NamedTuple
 
-from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, SparkStreaming, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.model.workflows import Workflow
-from deploy.scheduler.guards import Budgets, Standing, standing_of
-from deploy.scheduler.needs import DEFAULT_STANDARD_S, Lateness, Learned, Need, missed, need_of
-from deploy.scheduler.placing import moves, regions_of
-from deploy.scheduler.plans import Plans, stands_of
-from deploy.scheduler.retries import Cooldowns, Quarantine
-from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Memberships, Pass
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.instances import Instance, all_have_notice
-from deploy.store.intents import Intent
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.store.tasks import Task, Waiting
-from envs.simulation.guards.rules import reconsidered
-from envs.simulation.guards.safety import spare_s
-from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import Flower, SparkStreaming, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.scheduler.guards import Budgets, Standing, standing_of
+from spotweave.deploy.scheduler.needs import DEFAULT_STANDARD_S, Lateness, Learned, Need, missed, need_of
+from spotweave.deploy.scheduler.placing import moves, regions_of
+from spotweave.deploy.scheduler.plans import Plans, stands_of
+from spotweave.deploy.scheduler.retries import Cooldowns, Quarantine
+from spotweave.deploy.scheduler.rounds import DEFAULT_EPOCH_S, Memberships, Pass
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.instances import Instance, all_have_notice
+from spotweave.deploy.store.intents import Intent
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task, Waiting
+from spotweave.envs.simulation.guards.rules import reconsidered
+from spotweave.envs.simulation.guards.safety import spare_s
+from spotweave.envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 
 class Questions:

@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from deploy.billing import usd
-from deploy.model.instances import Offer
-from deploy.model.jobs import SERVER, Flower, FlowerClient, TaskKey, ban
-from deploy.model.tasks import Phase, TaskReport
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.store.tasks import Task
-from envs.simulation.round_estimates import (
+from spotweave.deploy.billing import usd
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import SERVER, Flower, FlowerClient, TaskKey, ban
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation.round_estimates import (
     ASK_AGAIN_MOST_S,
     ERROR_WEIGHT,
     RoundEstimates,

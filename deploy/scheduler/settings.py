@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deploy.model.transfers import Transfers
-from envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.envs.simulation.guards.rules import GuardsConfig
 
 
 @dataclass(frozen=True)

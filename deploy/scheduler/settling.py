@@ -5,21 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import Flower, JobState
-from deploy.model.tasks import Phase
-from deploy.model.workflows import Workflow
-from deploy.scheduler.guards import Budgets, leave_the_spent, too_few
-from deploy.scheduler.observer import Nodes
-from deploy.scheduler.placing import kept_for_moves
-from deploy.scheduler.retries import Quarantine, Retries, attempt_id, end, end_job, requeue, take_off
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.instances import Instance
-from deploy.store.intents import IntentKind
-from deploy.store.jobs import Job
-from deploy.store.schema import Json
-from deploy.store.store import Store
-from deploy.store.tasks import Task
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import Flower, JobState
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.scheduler.guards import Budgets, leave_the_spent, too_few
+from spotweave.deploy.scheduler.observer import Nodes
+from spotweave.deploy.scheduler.placing import kept_for_moves
+from spotweave.deploy.scheduler.retries import (
+    Quarantine,
+    Retries,
+    attempt_id,
+    end,
+    end_job,
+    requeue,
+    take_off,
+)
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.store.tasks import Task
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
 """States of lost instances. A stopped one is ended, so that its disk costs no more."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deploy.model.instances import Offer
-from deploy.model.speeds import hetero_of
-from deploy.scheduler.needs import Need
-from envs.simulation import columns as col
-from envs.simulation.guards.rules import GuardRules
-from envs.simulation.guards.safety import hide_lost_deadline, soonest_s
-from envs.simulation.snapshot import (
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.speeds import hetero_of
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.guards.rules import GuardRules
+from spotweave.envs.simulation.guards.safety import hide_lost_deadline, soonest_s
+from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,

@@ -23,9 +23,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import deploy
-from deploy.node import procfs
-from deploy.security.untrusted import anonymous_file, give, remove_tree
+import spotweave
+from spotweave.deploy.node import procfs
+from spotweave.deploy.security.untrusted import anonymous_file, give, remove_tree
 from spotweave.files import write_private
 
 # Numbers of users and groups that no account has, lent to jobs: one for each name until it is given back.
@@ -367,7 +367,7 @@ def _code() -> set[Path]:
     """Folders of the programs that jobs run with; they may lie inside somebody's home."""
     packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     java = os.environ.get("JAVA_HOME") or shutil.which("java")
-    found = {sys.prefix, sys.base_prefix, str(Path(deploy.__file__).parents[1]), *packages}
+    found = {sys.prefix, sys.base_prefix, str(Path(spotweave.__file__).parents[1]), *packages}
     if java is not None:
         place = Path(java).resolve()
         found.add(str(place.parents[1] if place.is_file() else place))

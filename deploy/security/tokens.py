@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from deploy.security.keys import SecurityError
+from spotweave.deploy.security.keys import SecurityError
 
 if TYPE_CHECKING:
     # The store imports this module.
-    from deploy.store.store import Store
+    from spotweave.deploy.store.store import Store
 
 # Roles, and the tokens that carry them, as the store keeps them.
 

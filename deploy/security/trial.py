@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.node import procfs
-from deploy.security.sandbox import (
+from spotweave.deploy.node import procfs
+from spotweave.deploy.security.sandbox import (
     METADATA_ADDRESS,
     Box,
     IdentitiesError,

@@ -13,10 +13,10 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from deploy.model.clock import Clock
-from deploy.security.tls import is_loopback
-from deploy.security.tokens import AccessTokens, Role, TokenError
-from deploy.server.errors import Refusal
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.security.tls import is_loopback
+from spotweave.deploy.security.tokens import AccessTokens, Role, TokenError
+from spotweave.deploy.server.errors import Refusal
 
 _BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from deploy.config import QuotasConfig
-from deploy.model.instances import Offer
-from deploy.model.jobs import Bag, JobSpec, SparkBatch, SparkStreaming, TaskKey
-from deploy.model.workflows import Workflow
-from deploy.scheduler.needs import Need
-from deploy.server.errors import Refusal
-from deploy.store.folders import Held
+from spotweave.deploy.config import QuotasConfig
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import Bag, JobSpec, SparkBatch, SparkStreaming, TaskKey
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.store.folders import Held
 
 
 class AdmissionError(ValueError):

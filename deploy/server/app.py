@@ -12,19 +12,19 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import BaseModel
 
-from deploy.model.clock import Clock, SystemClock
-from deploy.security.tokens import AccessTokens, Role
-from deploy.server import bodies, errors
-from deploy.server.access import Access
-from deploy.server.context import Context, SchedulerView, ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.server.errors import Refusal
-from deploy.server.middleware import Metrics, Observed
-from deploy.server.routes import decisions, events, files, jobs
-from deploy.server.schemas import DecisionRequest
-from deploy.server.views import ERRORS, Health, Readiness
-from deploy.store.errors import StoreError
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import Clock, SystemClock
+from spotweave.deploy.security.tokens import AccessTokens, Role
+from spotweave.deploy.server import bodies, errors
+from spotweave.deploy.server.access import Access
+from spotweave.deploy.server.context import Context, SchedulerView, ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.middleware import Metrics, Observed
+from spotweave.deploy.server.routes import decisions, events, files, jobs
+from spotweave.deploy.server.schemas import DecisionRequest
+from spotweave.deploy.server.views import ERRORS, Health, Readiness
+from spotweave.deploy.store.errors import StoreError
+from spotweave.deploy.store.store import Store
 
 
 def health_router(context: Context) -> APIRouter:

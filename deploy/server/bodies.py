@@ -23,10 +23,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.requests import ClientDisconnect
 
-from deploy.model.jobs import Flower, JobSpec
-from deploy.model.workflows import SparkProgram
-from deploy.security.untrusted import is_plain_path, part
-from deploy.server.errors import Refusal, explain
+from spotweave.deploy.model.jobs import Flower, JobSpec
+from spotweave.deploy.model.workflows import SparkProgram
+from spotweave.deploy.security.untrusted import is_plain_path, part
+from spotweave.deploy.server.errors import Refusal, explain
 from spotweave.files import sync
 
 REFERENCE = "#/components/schemas/{model}"

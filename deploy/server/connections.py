@@ -26,7 +26,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from deploy.server.middleware import Metrics
+from spotweave.deploy.server.middleware import Metrics
 
 _LEAST_TAKEN = 16 << 10
 

@@ -10,18 +10,18 @@ from typing import Protocol
 
 from anyio import CapacityLimiter
 
-from deploy.model.clock import Clock
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec
-from deploy.runners.base import Printed
-from deploy.server.access import Access
-from deploy.server.admission import MIB, Quotas
-from deploy.server.connections import ConnectionLimits
-from deploy.server.deciding import Deciders
-from deploy.server.middleware import Metrics
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.runners.base import Printed
+from spotweave.deploy.server.access import Access
+from spotweave.deploy.server.admission import MIB, Quotas
+from spotweave.deploy.server.connections import ConnectionLimits
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.middleware import Metrics
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.envs.simulation.guards.rules import GuardsConfig
 
 
 @dataclass(frozen=True)

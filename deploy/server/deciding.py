@@ -9,14 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.value_policy import WeighedPolicy
-from deploy.model.instances import Offer
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.guards import Guards, Standing
-from deploy.scheduler.needs import Need
-from deploy.scheduler.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
-from deploy.scheduler.snapshot import Occupancy, snapshot_of
-from deploy.server.schemas import (
+from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.guards import Guards, Standing
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.policies import (
+    Loaded,
+    knows_rounds,
+    load_federated_policy,
+    load_market_policy,
+)
+from spotweave.deploy.scheduler.snapshot import Occupancy, snapshot_of
+from spotweave.deploy.server.schemas import (
     DECISION_EXAMPLE,
     TASK_EXAMPLE,
     CandidateAnswer,
@@ -27,7 +32,7 @@ from deploy.server.schemas import (
     TaskName,
     Window,
 )
-from envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards.rules import GuardsConfig
 
 ROUND_WINDOW = 1  # policies for rounds decide one task at a time
 ANY_NUMBER = 0  # number of offers of policies that do not depend on it, as requests bring their own offers

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from deploy.store.errors import NotFoundError, StoreError, StoreUnavailableError
+from spotweave.deploy.store.errors import NotFoundError, StoreError, StoreUnavailableError
 
 MAX_LENGTH = 600
 

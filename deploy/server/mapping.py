@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.federated.mapping.initial import map_initially
-from deploy.model.instances import Offer
-from deploy.model.jobs import SERVER, Flower, JobSpec, ban
-from deploy.scheduler.rounds import DEFAULT_EPOCH_S
-from deploy.store.schema import Json
-from envs.simulation.federations.application import (
+from spotweave.agents.federated.mapping.initial import map_initially
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import SERVER, Flower, JobSpec, ban
+from spotweave.deploy.scheduler.rounds import DEFAULT_EPOCH_S
+from spotweave.deploy.store.schema import Json
+from spotweave.envs.simulation.federations.application import (
     Aggregation,
     Client,
     FederationError,
     FlApplication,
     Messages,
 )
-from envs.simulation.federations.clouds import Clouds, Market, Provider, Region, VmType
-from envs.simulation.federations.model import Federation
-from envs.simulation.series import Floats
+from spotweave.envs.simulation.federations.clouds import Clouds, Market, Provider, Region, VmType
+from spotweave.envs.simulation.federations.model import Federation
+from spotweave.envs.simulation.series import Floats
 
 _WITHIN_S = 2.0
 """The submitter waits for it; what is not proved by then is told with its gap."""

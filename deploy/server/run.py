@@ -1,7 +1,7 @@
 """Listening: where it is allowed, with TLS where there is a certificate.
 
-`python -m deploy.server.run` is a service of its own: a policy server, and with --database one that takes
-jobs for a scheduler that works with the same database.
+`python -m spotweave.deploy.server.run` is a service of its own: a policy server, and with --database one that
+takes jobs for a scheduler that works with the same database.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from deploy import logs
-from deploy.model.clock import SystemClock
-from deploy.security.keys import SecurityError
-from deploy.security.tls import TlsFiles, listen_allowed, load_tls
-from deploy.security.tokens import AccessTokens
-from deploy.server.app import create_app
-from deploy.server.connections import FILES_KEPT, Connections, Server, allow_files
-from deploy.server.context import Context, ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.store.store import Store
+from spotweave.deploy import logs
+from spotweave.deploy.model.clock import SystemClock
+from spotweave.deploy.security.keys import SecurityError
+from spotweave.deploy.security.tls import TlsFiles, listen_allowed, load_tls
+from spotweave.deploy.security.tokens import AccessTokens
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.connections import FILES_KEPT, Connections, Server, allow_files
+from spotweave.deploy.server.context import Context, ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.store import Store
 
 log = structlog.get_logger("server")
 
@@ -158,7 +158,7 @@ class HttpListener:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m deploy.server.run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m spotweave.deploy.server.run", description=__doc__)
     parser.add_argument(
         "--host", default="127.0.0.1", help="where to listen; beyond loopback needs tokens and TLS"
     )

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from deploy.model.gpus import MOST_GPUS
-from deploy.model.instances import Market, Offer
-from deploy.model.jobs import Places, Resources, TaskKey
-from deploy.scheduler.needs import Kind, Need, Round
-from envs.simulation.snapshot import HISTORY_STEPS
+from spotweave.deploy.model.gpus import MOST_GPUS
+from spotweave.deploy.model.instances import Market, Offer
+from spotweave.deploy.model.jobs import Places, Resources, TaskKey
+from spotweave.deploy.scheduler.needs import Kind, Need, Round
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS
 
 MAX_OFFERS = 500
 MAX_TASKS = 200

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
-from deploy.billing import Bill, usd
-from deploy.model.instances import InstanceState, Market, Offer
-from deploy.model.jobs import Bag, Flower, JobSpec, JobState
-from deploy.model.tasks import Phase
-from deploy.model.workflows import Workflow
-from deploy.server.access import Caller
-from deploy.server.schemas import ErrorBody
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.events import Event
-from deploy.store.gantt import Sums
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.tasks import Task
+from spotweave.deploy.billing import Bill, usd
+from spotweave.deploy.model.instances import InstanceState, Market, Offer
+from spotweave.deploy.model.jobs import Bag, Flower, JobSpec, JobState
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.workflows import Workflow
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.schemas import ErrorBody
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.gantt import Sums
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.tasks import Task
 
 # What of a job only its submitter and admins see: what it was given, and what its own code says.
 #

@@ -8,10 +8,10 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from deploy.security.keys import SecurityError
-from deploy.store.database import Database
-from deploy.store.errors import StoreError
-from deploy.store.store import Store
+from spotweave.deploy.security.keys import SecurityError
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import StoreError
+from spotweave.deploy.store.store import Store
 from spotweave.files import replacing, sync
 
 _PAGES = 1_000

@@ -9,12 +9,12 @@ from enum import StrEnum
 
 from sqlalchemy import func, insert, literal, select, union_all
 
-from deploy.billing import Bill, bill, bill_by_day
-from deploy.model.jobs import TaskKey
-from deploy.store.database import Database
-from deploy.store.instances import LIVE, Instance
-from deploy.store.prices import rented, zone_of
-from deploy.store.schema import charges, egress, instances, jobs, portions
+from spotweave.deploy.billing import Bill, bill, bill_by_day
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.instances import LIVE, Instance
+from spotweave.deploy.store.prices import rented, zone_of
+from spotweave.deploy.store.schema import charges, egress, instances, jobs, portions
 
 _KEYS = ("instance_id", "job_id", "day", "zone", "market")
 _NOTHING = literal(0)

@@ -37,8 +37,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import exc as sa
 
-from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
-from deploy.store.locks import FileLock, SessionLock
+from spotweave.deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
+from spotweave.deploy.store.locks import FileLock, SessionLock
 
 # Reads that a thread keeps until this process writes to the same tables.
 

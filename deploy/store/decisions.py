@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select
 
-from deploy.model.jobs import TaskKey
-from deploy.store.database import Database
-from deploy.store.errors import NotFoundError
-from deploy.store.schema import decisions, plain
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import NotFoundError
+from spotweave.deploy.store.schema import decisions, plain
 
 
 class Mode(StrEnum):

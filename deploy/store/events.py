@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Row, func, insert, select
 
-from deploy.model.jobs import TaskKey
-from deploy.store.database import Database
-from deploy.store.schema import Json, events, jobs
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.schema import Json, events, jobs
 
 
 @dataclass(frozen=True)

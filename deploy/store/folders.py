@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Delete, delete, func, insert, or_, select, tuple_
 
-from deploy.store.database import Database
-from deploy.store.jobs import LIVE
-from deploy.store.schema import decisions, events, folders, intents, jobs, prices
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.jobs import LIVE
+from spotweave.deploy.store.schema import decisions, events, folders, intents, jobs, prices
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, select
 
-from deploy.model.instances import Market
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase
-from deploy.store.database import Database
-from deploy.store.jobs import Job, job_of
-from deploy.store.schema import instances, jobs, tasks
-from deploy.store.tasks import Task, task_of
+from spotweave.deploy.model.instances import Market
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.jobs import Job, job_of
+from spotweave.deploy.store.schema import instances, jobs, tasks
+from spotweave.deploy.store.tasks import Task, task_of
 
 
 @dataclass(frozen=True)

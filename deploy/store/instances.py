@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, select, update
 
-from deploy.billing import Stop, micro_usd_hour, micro_usd_month
-from deploy.model.instances import InstanceReport, InstanceState, Offer
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Node
-from deploy.security.keys import DeploymentKey
-from deploy.store.database import Database, Decoded
-from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.prices import forget_charges, open_segments, write_charges
-from deploy.store.schema import instances, portions
+from spotweave.deploy.billing import Stop, micro_usd_hour, micro_usd_month
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offer
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Node
+from spotweave.deploy.security.keys import DeploymentKey
+from spotweave.deploy.store.database import Database, Decoded
+from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.prices import forget_charges, open_segments, write_charges
+from spotweave.deploy.store.schema import instances, portions
 
 _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value

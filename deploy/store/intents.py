@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Row, func, insert, select, update
 
-from deploy.store.database import Database
-from deploy.store.errors import NotFoundError
-from deploy.store.schema import Json, intents, plain
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import NotFoundError
+from spotweave.deploy.store.schema import Json, intents, plain
 
 
 class IntentKind(StrEnum):

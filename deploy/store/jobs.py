@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
-from deploy.model.jobs import JobSpec, JobState
-from deploy.store.database import Database, Decoded
-from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.schema import jobs, plain, portions, tasks
+from spotweave.deploy.model.jobs import JobSpec, JobState
+from spotweave.deploy.store.database import Database, Decoded
+from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.schema import jobs, plain, portions, tasks
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)

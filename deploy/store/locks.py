@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from deploy.store.errors import StoreError
+from spotweave.deploy.store.errors import StoreError
 
 _SESSION = text("SELECT pg_backend_pid()")
 

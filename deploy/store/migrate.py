@@ -12,8 +12,8 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 
-from deploy.store.errors import StoreDamagedError
-from deploy.store.schema import VERSION_TABLE, metadata
+from spotweave.deploy.store.errors import StoreDamagedError
+from spotweave.deploy.store.schema import VERSION_TABLE, metadata
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Text, bindparam, cast, delete, insert, select
 
-from deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
-from deploy.model.instances import Offer
-from deploy.store.database import Database
-from deploy.store.schema import charges, instances, price_segments, prices
+from spotweave.deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.schema import charges, instances, price_segments, prices
 
 _MINIMUM_MOST_S = 3600.0  # no provider bills more for a start
 _BILLED = (

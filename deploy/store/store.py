@@ -12,23 +12,23 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from deploy.security.keys import DeploymentKey
-from deploy.store import migrate
-from deploy.store.costs import Costs, Egress
-from deploy.store.database import Database, Lock
-from deploy.store.decisions import Decisions
-from deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
-from deploy.store.events import Events
-from deploy.store.folders import Folders, Retention, prune
-from deploy.store.gantt import Gantt
-from deploy.store.instances import Instances
-from deploy.store.intents import Intents
-from deploy.store.jobs import Jobs
-from deploy.store.locks import FileLock
-from deploy.store.prices import Prices
-from deploy.store.schema import deployment, lease
-from deploy.store.tasks import Tasks
-from deploy.store.tokens import Tokens
+from spotweave.deploy.security.keys import DeploymentKey
+from spotweave.deploy.store import migrate
+from spotweave.deploy.store.costs import Costs, Egress
+from spotweave.deploy.store.database import Database, Lock
+from spotweave.deploy.store.decisions import Decisions
+from spotweave.deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
+from spotweave.deploy.store.events import Events
+from spotweave.deploy.store.folders import Folders, Retention, prune
+from spotweave.deploy.store.gantt import Gantt
+from spotweave.deploy.store.instances import Instances
+from spotweave.deploy.store.intents import Intents
+from spotweave.deploy.store.jobs import Jobs
+from spotweave.deploy.store.locks import FileLock
+from spotweave.deploy.store.prices import Prices
+from spotweave.deploy.store.schema import deployment, lease
+from spotweave.deploy.store.tasks import Tasks
+from spotweave.deploy.store.tokens import Tokens
 
 
 class Store:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, select, update
 
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.store.database import WRITES, Database, Decoded
-from deploy.store.errors import NotFoundError
-from deploy.store.jobs import LIVE
-from deploy.store.schema import jobs, plain, portions, tasks
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.store.database import WRITES, Database, Decoded
+from spotweave.deploy.store.errors import NotFoundError
+from spotweave.deploy.store.jobs import LIVE
+from spotweave.deploy.store.schema import jobs, plain, portions, tasks
 
 
 @dataclass(frozen=True)

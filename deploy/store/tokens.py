@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from deploy.security.tokens import Role, TokenRecord
-from deploy.store.database import Database
-from deploy.store.errors import StoreUnavailableError
-from deploy.store.schema import tokens
+from spotweave.deploy.security.tokens import Role, TokenRecord
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import StoreUnavailableError
+from spotweave.deploy.store.schema import tokens
 
 
 def _record(row: Row[Any]) -> TokenRecord:

@@ -25,9 +25,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from envs.simulation.bags.model import KNOWN, Bag, BagError, Environment, Market, Mode, Task, Vm, VmType
-from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm, require_possible
 from spotweave.documents import Number, Positive, StrictModel, checked, load
+from spotweave.envs.simulation.bags.model import (
+    KNOWN,
+    Bag,
+    BagError,
+    Environment,
+    Market,
+    Mode,
+    Task,
+    Vm,
+    VmType,
+)
+from spotweave.envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm, require_possible
 
 YesNo = Literal["yes", "no"]
 

@@ -43,15 +43,22 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.simulation.federations.application import (
+from spotweave.documents import StrictModel, checked, load
+from spotweave.envs.simulation.federations.application import (
     Aggregation,
     Client,
     FederationError,
     FlApplication,
     Messages,
 )
-from envs.simulation.federations.clouds import Clouds, Measured, Measurement, Provider, Region, VmType
-from spotweave.documents import StrictModel, checked, load
+from spotweave.envs.simulation.federations.clouds import (
+    Clouds,
+    Measured,
+    Measurement,
+    Provider,
+    Region,
+    VmType,
+)
 
 Pair = tuple[str, str]
 

@@ -22,10 +22,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from envs.simulation.workflows import model
-from envs.simulation.workflows.checks import require_runnable, require_sound
-from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow, WorkflowError
 from spotweave.documents import Number, Positive, StrictModel, checked
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.checks import require_runnable, require_sound
+from spotweave.envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow, WorkflowError
 
 Some = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]

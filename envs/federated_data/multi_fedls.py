@@ -28,14 +28,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from envs.documents.federations import read_application, read_clouds
-from envs.federated_data.rounds_scenarios import ScenarioError, made_of
-from envs.simulation.federations.application import FederationError, FlApplication
-from envs.simulation.federations.clouds import Clouds
-from envs.simulation.federations.model import Placement
-from envs.simulation.federations.rounds.application import Application, Checkpoints, Degradation, Market
-from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
 from spotweave.documents import Number, Positive, StrictModel, checked
+from spotweave.envs.documents.federations import read_application, read_clouds
+from spotweave.envs.federated_data.rounds_scenarios import ScenarioError, made_of
+from spotweave.envs.simulation.federations.application import FederationError, FlApplication
+from spotweave.envs.simulation.federations.clouds import Clouds
+from spotweave.envs.simulation.federations.model import Placement
+from spotweave.envs.simulation.federations.rounds.application import (
+    Application,
+    Checkpoints,
+    Degradation,
+    Market,
+)
+from spotweave.envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
 
 DIRECTORY = Path(__file__).parent
 

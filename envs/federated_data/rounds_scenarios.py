@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from envs.simulation.federations.rounds.application import (
+from spotweave.documents import Number, Positive, StrictModel, checked, load
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Interruption,
@@ -32,8 +33,7 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from envs.simulation.series import StepSeries
-from spotweave.documents import Number, Positive, StrictModel, checked, load
+from spotweave.envs.simulation.series import StepSeries
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

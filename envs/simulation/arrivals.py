@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.simulation.series import Ints
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.world import WorldError
 
 PATTERNS = ("uniform", "bernoulli", "beta", "poisson", "trace")
 _BERNOULLI_JOBS_MEAN = 1.5

@@ -21,8 +21,8 @@ from typing import Protocol
 
 import numpy as np
 
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.simulation.streams import exp
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.simulation.streams import exp
 
 
 class SpellLaw(Protocol):

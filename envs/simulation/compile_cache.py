@@ -41,7 +41,7 @@ COMPILED_FOLDERS = (
 KEPT_S = 7 * 86_400
 """Folders of other versions are removed when unused for this long."""
 _LOCATORS = (
-    "envs.simulation.compile_cache.SharedCacheLocator",
+    "spotweave.envs.simulation.compile_cache.SharedCacheLocator",
     "UserProvidedCacheLocator",
     "InTreeCacheLocator",
     "UserWideCacheLocator",

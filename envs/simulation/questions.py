@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import empty_observation
-from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import empty_observation
+from spotweave.envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 NO_TASK = -1
 """Number of what is asked or decided where that is no task."""

@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from envs.simulation.compiled import entry
-from envs.simulation.series import Floats
+from spotweave.envs.simulation.compiled import entry
+from spotweave.envs.simulation.series import Floats
 
 Times = Floats
 

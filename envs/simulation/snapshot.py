@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Ints
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Ints
 
 FloatArray = NDArray[np.float32]
 MaskArray = NDArray[np.int8]

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from envs.simulation.series import Floats
+from spotweave.envs.simulation.series import Floats
 
 StreamName = Literal[
     "arrivals",

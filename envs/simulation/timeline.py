@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.simulation.series import StepSeries
+from spotweave.envs.simulation.series import StepSeries
 
 
 @dataclass(frozen=True)

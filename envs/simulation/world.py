@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import Observation
-from envs.simulation.streams import Split
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.streams import Split
 
 
 class WorldError(ValueError):

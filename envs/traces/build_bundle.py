@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from envs.traces.storage import TraceError, write_file
+from spotweave.envs.traces.storage import TraceError, write_file
 
 FORMAT_VERSION = 1
 CLOCK_START = pd.Timestamp("2023-02-15T22:08:16Z")

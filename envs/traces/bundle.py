@@ -13,9 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from envs.simulation.availability import LognormalComponent, LognormalMixture, OnOff, SpellParameters
-from envs.simulation.series import OfferTrace, StepSeries
-from envs.traces.storage import TraceError
+from spotweave.envs.simulation.availability import (
+    LognormalComponent,
+    LognormalMixture,
+    OnOff,
+    SpellParameters,
+)
+from spotweave.envs.simulation.series import OfferTrace, StepSeries
+from spotweave.envs.traces.storage import TraceError
 
 DATA_DIR = Path(__file__).parent / "data"
 FORMAT_VERSION = 1

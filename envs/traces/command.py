@@ -10,8 +10,8 @@ from typing import NoReturn, get_args
 
 import numpy as np
 
-from envs.traces.bundle import DATA_DIR, DAY_S, FITTED_PATH, TraceBundle, load_bundle
-from envs.traces.format import (
+from spotweave.envs.traces.bundle import DATA_DIR, DAY_S, FITTED_PATH, TraceBundle, load_bundle
+from spotweave.envs.traces.format import (
     JOB_FORMAT,
     Market,
     MarketTrace,
@@ -21,7 +21,7 @@ from envs.traces.format import (
     merged,
     trace_files,
 )
-from envs.traces.importers import (
+from spotweave.envs.traces.importers import (
     ImportOptions,
     OnDemandPrices,
     SpotPrice,
@@ -31,7 +31,7 @@ from envs.traces.importers import (
     with_on_demand,
     with_spot_price,
 )
-from envs.traces.storage import TraceError, read_json, write_directory
+from spotweave.envs.traces.storage import TraceError, read_json, write_directory
 from spotweave.mistakes import one_line_errors
 
 
@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "build":
         # Only these two need pandas and scipy, which take a second to import.
-        from envs.traces.build_bundle import build_bundle
+        from spotweave.envs.traces.build_bundle import build_bundle
 
         build_bundle(options.source, options.out)
     elif options.command == "fit":
-        from envs.traces.fit import fit
+        from spotweave.envs.traces.fit import fit
 
         fit(options.source, options.out)
     elif options.command == "import":

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from envs.simulation.availability import (
+from spotweave.envs.simulation.availability import (
     LognormalComponent,
     LognormalMixture,
     OnOff,
     SpellParameters,
     generate_availability,
 )
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
-from envs.traces.storage import TraceError, write_file
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
+from spotweave.envs.traces.storage import TraceError, write_file
 
 GANG_SIZES = (1, 2, 4, 8)
 DURATION_RANGE_S = (600.0, 86_400.0)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, PositiveInt
 
-from envs.simulation.series import Bools, Floats, Ints, OfferTrace, Polarity, StepSeries
-from envs.traces.storage import TraceError, conform, read_csv, read_json
 from spotweave.documents import StrictModel
+from spotweave.envs.simulation.series import Bools, Floats, Ints, OfferTrace, Polarity, StepSeries
+from spotweave.envs.traces.storage import TraceError, conform, read_csv, read_json
 
 FORMAT = "spotweave-market-trace"
 JOB_FORMAT = "spotweave-job-trace"

@@ -1,7 +1,8 @@
 """Labelled images for federated work: those that come with the package, or files of MNIST or CIFAR-10.
 
-`python -m envs.traces.images IMAGES.gz LABELS.gz` cuts those of the package out of the test set of MNIST,
-t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of https://github.com/fgnt/mnist, commit ae608a0.
+`python -m spotweave.envs.traces.images IMAGES.gz LABELS.gz` cuts those of the package out of the test set of
+MNIST, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of
+https://github.com/fgnt/mnist, commit ae608a0.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.series import Ints
+from spotweave.envs.simulation.series import Ints
 
 DIGITS_PATH = Path(__file__).parent / "data" / "digits.npz"
 DIGITS = 2000

@@ -18,9 +18,10 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt
 
-from envs.simulation.series import Polarity
-from envs.traces.bundle import TraceBundle
-from envs.traces.format import (
+from spotweave.documents import Number
+from spotweave.envs.simulation.series import Polarity
+from spotweave.envs.traces.bundle import TraceBundle
+from spotweave.envs.traces.format import (
     JobTrace,
     Market,
     MarketMeta,
@@ -32,8 +33,7 @@ from envs.traces.format import (
     parse_utc,
     trace_of,
 )
-from envs.traces.storage import TraceError, conform, read_csv, read_json, read_text
-from spotweave.documents import Number
+from spotweave.envs.traces.storage import TraceError, conform, read_csv, read_json, read_text
 from spotweave.plugins import plugins
 
 GROUP = "spotweave.traces"

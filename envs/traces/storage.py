@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from envs.simulation.world import WorldError
 from spotweave.documents import DocumentError, checked
+from spotweave.envs.simulation.world import WorldError
 from spotweave.files import read_at_most, replacing
 
 M = TypeVar("M", bound=BaseModel)

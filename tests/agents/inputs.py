@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.networks.base import NetworkInput, ValueNetwork
-from agents.policy import Policy
-from agents.registry import Shape, agent_named
-from agents.settings import AgentSettings
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation, empty_observation, take_rows
-from envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.agents.networks.base import NetworkInput, ValueNetwork
+from spotweave.agents.policy import Policy
+from spotweave.agents.registry import Shape, agent_named
+from spotweave.agents.settings import AgentSettings
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Observation, empty_observation, take_rows
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 
 
 def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observation:

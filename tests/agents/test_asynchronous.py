@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest
 
-from agents.federated.asynchronous.aggregator import Aggregator, Update, UpdateError, UpdateId
-from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
-from agents.federated.asynchronous.brokers import Broker, HaleFed, confirm
-from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
-from agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
-from agents.federated.asynchronous.shards import (
+from spotweave.agents.federated.asynchronous.aggregator import Aggregator, Update, UpdateError, UpdateId
+from spotweave.agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from spotweave.agents.federated.asynchronous.brokers import Broker, HaleFed, confirm
+from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
+from spotweave.agents.federated.asynchronous.shards import (
     FRACTION_BITS,
     LARGEST_VALUE,
     LARGEST_WEIGHT,

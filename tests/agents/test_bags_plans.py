@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.bags.cost import BagCost, BagParameters, weigh
-from agents.bags.draft import Draft, checkpoint_count, checkpoint_interval_s
-from agents.bags.exact import objective, plan_exactly
-from agents.bags.heuristics import (
+from spotweave.agents.bags.cost import BagCost, BagParameters, weigh
+from spotweave.agents.bags.draft import Draft, checkpoint_count, checkpoint_interval_s
+from spotweave.agents.bags.exact import objective, plan_exactly
+from spotweave.agents.bags.heuristics import (
     WeightedRoundRobin,
     plan_greedily,
     plan_max_min,
     plan_min_min,
     plan_primarily,
 )
-from agents.bags.ils import Fleet, allocate_bursts, end_s, fitness, plan_by_search, walk
-from agents.bags.planners import PLANNERS, plan_bag
-from envs.simulation.bags.cases import published_job, uniform_job
-from envs.simulation.bags.execution import Cause
-from envs.simulation.bags.model import (
+from spotweave.agents.bags.ils import Fleet, allocate_bursts, end_s, fitness, plan_by_search, walk
+from spotweave.agents.bags.planners import PLANNERS, plan_bag
+from spotweave.envs.simulation.bags.cases import published_job, uniform_job
+from spotweave.envs.simulation.bags.execution import Cause
+from spotweave.envs.simulation.bags.model import (
     TABLE_7_1,
     TABLE_9_1,
     Bag,
@@ -41,10 +41,17 @@ from envs.simulation.bags.model import (
     Vm,
     VmType,
 )
-from envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
-from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, Occupancy, Plan, PlannedTask, PlannedVm, violations
-from envs.simulation.bags.scenarios import Scenario
-from envs.simulation.bags.world import BagWorld
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError, compute_d_spot
+from spotweave.envs.simulation.bags.plan import (
+    MEMORY_TOLERANCE_MB,
+    Occupancy,
+    Plan,
+    PlannedTask,
+    PlannedVm,
+    violations,
+)
+from spotweave.envs.simulation.bags.scenarios import Scenario
+from spotweave.envs.simulation.bags.world import BagWorld
 from tests.envs.bag_cases import (
     FAST,
     ONE_CORE,

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.mapping.initial import InfeasibleMappingError, map_initially
-from agents.federated.mapping.limits import quota_shortfalls
-from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
-from agents.federated.mapping.quotas import QuotaProgram
-from agents.federated.mapping.search import Search
-from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
-from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.clouds import Clouds
-from envs.simulation.federations.model import Federation, Outcome, Placement
+from spotweave.agents.federated.mapping.initial import InfeasibleMappingError, map_initially
+from spotweave.agents.federated.mapping.limits import quota_shortfalls
+from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
+from spotweave.agents.federated.mapping.quotas import QuotaProgram
+from spotweave.agents.federated.mapping.search import Search
+from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
+from spotweave.envs.simulation.federations.application import FederationError
+from spotweave.envs.simulation.federations.clouds import Clouds
+from spotweave.envs.simulation.federations.model import Federation, Outcome, Placement
 from tests.federation_cases import quotas_kept, random_federation
 from tests.oracles.mapping import enumerate_placements
 

@@ -10,28 +10,28 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
-from agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
-from agents.mtdqn.market_columns import N_CHOICE, N_STATE, PROGRESS, STANDARD, STREAMING
-from agents.mtdqn.markets import DELAY, MONEY, OWN_MISSES, OWNED, MarketView
-from agents.mtdqn.network import MTDQNNetwork
-from agents.mtdqn.policy import MTDQNPolicy, Weights
-from agents.mtdqn.questions import KINDS, QuestionView
-from agents.mtdqn.slices import NEED_UNIT, SliceView
-from agents.named import named_rule, question_rules
-from agents.rules import make_rule
-from agents.rules.kernels import from_python
-from envs.bags_episodes import BagsConfig, build_bags
-from envs.federated_episodes import FederatedConfig, build_federated
-from envs.market_data import build_market
-from envs.simulation import columns as col
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation, take_rows
-from envs.simulation.world import BatchWorld, EpisodeKey
-from envs.workflows_episodes import WorkflowsConfig, build_workflows
+from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
+from spotweave.agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
+from spotweave.agents.mtdqn.market_columns import N_CHOICE, N_STATE, PROGRESS, STANDARD, STREAMING
+from spotweave.agents.mtdqn.markets import DELAY, MONEY, OWN_MISSES, OWNED, MarketView
+from spotweave.agents.mtdqn.network import MTDQNNetwork
+from spotweave.agents.mtdqn.policy import MTDQNPolicy, Weights
+from spotweave.agents.mtdqn.questions import KINDS, QuestionView
+from spotweave.agents.mtdqn.slices import NEED_UNIT, SliceView
+from spotweave.agents.named import named_rule, question_rules
+from spotweave.agents.rules import make_rule
+from spotweave.agents.rules.kernels import from_python
+from spotweave.envs.bags_episodes import BagsConfig, build_bags
+from spotweave.envs.federated_episodes import FederatedConfig, build_federated
+from spotweave.envs.market_data import build_market
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import Observation, take_rows
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.agents.inputs import copied, played
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, networks=2, mutual=5, scaled=0)

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.mapping.initial import InfeasibleMappingError
-from agents.federated.rules.dynamic_scheduler import DynamicScheduler
-from agents.federated.schedulers.multi_fedls import MultiFedLS
-from agents.federated.schedulers.observing import moved, select_instance
-from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.simulation import columns as col
-from envs.simulation.federations.model import Federation, Placement
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.federated.mapping.initial import InfeasibleMappingError
+from spotweave.agents.federated.rules.dynamic_scheduler import DynamicScheduler
+from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.agents.federated.schedulers.observing import moved, select_instance
+from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.model import Federation, Placement
+from spotweave.envs.simulation.federations.rounds.application import (
     SERVER,
     Checkpoints,
     Degradation,
     Interruption,
     Market,
 )
-from envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.snapshot import Category, Observation, empty_observation
+from spotweave.envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.snapshot import Category, Observation, empty_observation
 from tests.federation_cases import quotas_kept, random_federation
 
 

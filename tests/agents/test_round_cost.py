@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.columns import describe
-from agents.federated.cost import LARGE, RoundCost, RoundParameters, weigh
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.named import named_rule
-from agents.rules import RULES, make_rule
-from agents.rules.appraisal import appraise
-from envs.federated_data.rounds_scenarios import bundled_scenarios, parse_rounds, read_json, scenario_path
-from envs.federated_episodes import FederatedConfig, build_federated
-from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.federated.columns import describe
+from spotweave.agents.federated.cost import LARGE, RoundCost, RoundParameters, weigh
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.named import named_rule
+from spotweave.agents.rules import RULES, make_rule
+from spotweave.agents.rules.appraisal import appraise
+from spotweave.envs.federated_data.rounds_scenarios import (
+    bundled_scenarios,
+    parse_rounds,
+    read_json,
+    scenario_path,
+)
+from spotweave.envs.federated_episodes import FederatedConfig, build_federated
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Interruption,
@@ -27,13 +32,13 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from envs.simulation.federations.rounds.decisions import State
-from envs.simulation.federations.rounds.history import Exclusion, Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.market import columns as at
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.federations.rounds.decisions import State
+from spotweave.envs.simulation.federations.rounds.history import Exclusion, Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Observation
 from tests.agents.inputs import copied, played
 from tests.envs.federated_cases import FAST, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients
 from tests.envs.market_cases import HOUR, OWNED, federated_story

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from agents.rules import RULES, make_rule
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, Observation, derive_into, empty_observation
+from spotweave.agents.rules import RULES, make_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Category, Observation, derive_into, empty_observation
 
 Row = Mapping[str, float]
 

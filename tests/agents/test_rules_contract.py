@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.named import RULE_NAMES, named_rule, playable, rules_of
-from agents.policy import Policy
-from agents.rules import RULES, make_rule, register, registry
-from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
-from agents.rules.kernels import from_python
-from envs.environments import ENVIRONMENTS
-from envs.market_data import build_market
-from envs.simulation import columns as col
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import (
+from spotweave.agents.named import RULE_NAMES, named_rule, playable, rules_of
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules import RULES, make_rule, register, registry
+from spotweave.agents.rules.choice import MEMORY_SIZE, begin_memory, draw
+from spotweave.agents.rules.kernels import from_python
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.market_data import build_market
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
@@ -29,10 +29,10 @@ from envs.simulation.snapshot import (
     derive_into,
     empty_observation,
 )
-from envs.simulation.world import WorldSpec
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.config import compose_values, world_config
+from spotweave.training.evaluation.episodes import EpisodeResult, Suite, run_suite
 from tests.agents.test_rules import ASK, GENERAL, OWNED, observe
-from training.config import compose_values, world_config
-from training.evaluation.episodes import EpisodeResult, Suite, run_suite
 
 FLAGS = {
     "clusters": (col.IS_SPOT, col.AVAILABLE, col.QUEUES),

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents.rules.expectation import ExpectedCostParameters, down_time, expected_usd, free_s, late_batches
-from agents.rules.kernels import from_python
-from envs.simulation.snapshot import Category, Observation, arrays_of
+from spotweave.agents.rules.expectation import (
+    ExpectedCostParameters,
+    down_time,
+    expected_usd,
+    free_s,
+    late_batches,
+)
+from spotweave.agents.rules.kernels import from_python
+from spotweave.envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
 
 SPOT: Row = {

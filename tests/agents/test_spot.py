@@ -10,16 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.policy import Policy
-from agents.rules.kernels import from_python
-from agents.spot.belief import LONG, MEMORY, PRICE, SEEN, SPELL_S, TICKS, UP, remember
-from agents.spot.fit import SpotTicks, chain, fit
-from agents.spot.model import SpotModel
-from agents.spot.plan import plan
-from agents.spot.policy import SpotPolicy
-from agents.spot.ranked import VARIANTS, RankedUniformProgress
-from agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
-from envs.simulation.spot.lanes import Habits, SpotJob
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.spot.belief import LONG, MEMORY, PRICE, SEEN, SPELL_S, TICKS, UP, remember
+from spotweave.agents.spot.fit import SpotTicks, chain, fit
+from spotweave.agents.spot.model import SpotModel
+from spotweave.agents.spot.plan import plan
+from spotweave.agents.spot.policy import SpotPolicy
+from spotweave.agents.spot.ranked import VARIANTS, RankedUniformProgress
+from spotweave.agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
+from spotweave.envs.simulation.spot.lanes import Habits, SpotJob
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 LANE = np.zeros(1, np.int64)

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.networks.base import (
+from spotweave.agents.networks.base import (
     CLUSTER_COLUMNS_TABLE_5_1,
     FeatureScaler,
     NetworkInput,
     ValueNetwork,
     request_distribution,
 )
-from agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
-from agents.value_policy import ValuePolicy
-from envs.simulation import columns as col
-from envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
+from spotweave.agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
 from tests.agents.inputs import TableNetwork, random_batch, random_input, small_network
 
 # The value networks: shapes of the thesis, the occupation traverse, scaling, and what must not matter.

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.replay import DecisionReplay
-from agents.learning.value_regression import GuidedExploration, ValueRegression
-from agents.policy import Policy
-from envs.simulation.snapshot import (
+from spotweave.agents.learning.replay import DecisionReplay
+from spotweave.agents.learning.value_regression import GuidedExploration, ValueRegression
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,

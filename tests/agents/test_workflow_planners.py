@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from agents.named import named_rule, question_rules
-from agents.policy import Policy
-from agents.workflows.annealing import (
+from spotweave.agents.named import named_rule, question_rules
+from spotweave.agents.policy import Policy
+from spotweave.agents.workflows.annealing import (
     AnnealingSettings,
     anneal,
     critical_steps,
@@ -20,8 +20,8 @@ from agents.workflows.annealing import (
     plan_fairly,
     plan_greedily,
 )
-from agents.workflows.exact import plan_exactly
-from agents.workflows.lists import (
+from spotweave.agents.workflows.exact import plan_exactly
+from spotweave.agents.workflows.lists import (
     downward_rank_s,
     least_tail_s,
     plan_by_cpop,
@@ -29,13 +29,13 @@ from agents.workflows.lists import (
     plans_on_fewer,
     upward_rank_s,
 )
-from agents.workflows.online.cost import WorkflowCost, WorkflowParameters, seen, weigh
-from agents.workflows.planners import PLANNERS, plan_workflow
-from agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
-from agents.workflows.split import SplitSettings, transform
-from envs.simulation import columns as col
-from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.workflows.model import (
+from spotweave.agents.workflows.online.cost import WorkflowCost, WorkflowParameters, seen, weigh
+from spotweave.agents.workflows.planners import PLANNERS, plan_workflow
+from spotweave.agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
+from spotweave.agents.workflows.split import SplitSettings, transform
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
+from spotweave.envs.simulation.workflows.model import (
     Cluster,
     Divisible,
     File,
@@ -51,8 +51,8 @@ from envs.simulation.workflows.model import (
     input_gb,
     run_s,
 )
-from envs.simulation.workflows.plan import violations, work_space
-from envs.simulation.workflows.problem import Problem, problem_of
+from spotweave.envs.simulation.workflows.plan import violations, work_space
+from spotweave.envs.simulation.workflows.problem import Problem, problem_of
 from tests.envs.checks import answer
 from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case

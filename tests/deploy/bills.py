@@ -6,11 +6,11 @@ from collections import defaultdict
 
 from sqlalchemy import select
 
-from deploy.billing import Bill, bill, bill_by_day
-from deploy.model.instances import InstanceState
-from deploy.store.prices import rented
-from deploy.store.schema import charges, instances
-from deploy.store.store import Store
+from spotweave.deploy.billing import Bill, bill, bill_by_day
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.store.prices import rented
+from spotweave.deploy.store.schema import charges, instances
+from spotweave.deploy.store.store import Store
 
 
 def bill_of(store: Store, instance_id: str, now_s: float) -> Bill:

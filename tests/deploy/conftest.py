@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from deploy.scheduler import actions, chooser, loop, observer, retries
-from deploy.server.deciding import Deciders
-from deploy.store.store import Store
+from spotweave.deploy.scheduler import actions, chooser, loop, observer, retries
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.store import Store
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ import botocore.session
 import pytest
 import yaml
 
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.aws.wire import group_of, subnet_of
-from deploy.emulator.server import Server
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.aws.wire import group_of, subnet_of
+from spotweave.deploy.emulator.server import Server
 from tests.deploy.cli.commands import deployment
 
 IMAGE = "ami-0123456789abcdef0"

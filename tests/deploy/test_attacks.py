@@ -19,24 +19,24 @@ from typing import Any
 
 import pytest
 
-from deploy import jobfile
-from deploy.model.jobs import JobSpec
-from deploy.objects.location import ObjectsError
-from deploy.runners.bag.runner import check as check_bag
-from deploy.runners.bag.task import packed
-from deploy.runners.flower.app import check as check_app
-from deploy.runners.flower.checkpoint_sync import read_status
-from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.spark.driver import check_job
-from deploy.runners.spark.streaming import BatchLog
-from deploy.runners.workflow.application import check as check_workflow
-from deploy.runners.workflow.files import digest_of
-from deploy.security import untrusted
-from deploy.security.tokens import Role
-from deploy.server.admission import Quotas
-from deploy.server.deciding import Deciders
-from deploy.store.store import Store
+from spotweave.deploy import jobfile
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.objects.location import ObjectsError
+from spotweave.deploy.runners.bag.runner import check as check_bag
+from spotweave.deploy.runners.bag.task import packed
+from spotweave.deploy.runners.flower.app import check as check_app
+from spotweave.deploy.runners.flower.checkpoint_sync import read_status
+from spotweave.deploy.runners.flower.inspecting import Inspector
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.spark.driver import check_job
+from spotweave.deploy.runners.spark.streaming import BatchLog
+from spotweave.deploy.runners.workflow.application import check as check_workflow
+from spotweave.deploy.runners.workflow.files import digest_of
+from spotweave.deploy.security import untrusted
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.store import Store
 from tests.deploy.hostile import dig
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.billing import (
+from spotweave.deploy.billing import (
     CHARGES_PER_USD,
     Bill,
     PriceSegment,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import jobfile
-from deploy.config import CheckpointsConfig, DeploymentConfig
-from deploy.jobfile import MAX_BYTES, read_files, read_job
-from deploy.model.jobs import JobSpec, SparkBatch
-from deploy.server.context import ServerSettings
-from deploy.store.decisions import Mode
-from deploy.yamlfile import ConfigError
+from spotweave.deploy import jobfile
+from spotweave.deploy.config import CheckpointsConfig, DeploymentConfig
+from spotweave.deploy.jobfile import MAX_BYTES, read_files, read_job
+from spotweave.deploy.model.jobs import JobSpec, SparkBatch
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.yamlfile import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[..., DeploymentConfig]

@@ -14,24 +14,24 @@ import psutil
 import pytest
 import yaml
 
-from deploy import demo
-from deploy.clouds import missing, transfers_of
-from deploy.config import DeploymentConfig
-from deploy.demo import JOBS, DemoConfig, paced
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.gcp.compute import _ROUTES
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.jobfile import read_job
-from deploy.model.jobs import Flower
-from deploy.objects.gcs import check_bucket
-from deploy.objects.location import Bucket, parse
-from deploy.providers.aws.catalogue import load_catalogue
-from deploy.providers.gcp.check import check
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.prices import load_prices
-from deploy.providers.local.config import LocalConfig
+from spotweave.deploy import demo
+from spotweave.deploy.clouds import missing, transfers_of
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.demo import JOBS, DemoConfig, paced
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.gcp.compute import _ROUTES
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.jobfile import read_job
+from spotweave.deploy.model.jobs import Flower
+from spotweave.deploy.objects.gcs import check_bucket
+from spotweave.deploy.objects.location import Bucket, parse
+from spotweave.deploy.providers.aws.catalogue import load_catalogue
+from spotweave.deploy.providers.gcp.check import check
+from spotweave.deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.providers.gcp.prices import load_prices
+from spotweave.deploy.providers.local.config import LocalConfig
 from tests.deploy.cli.commands import refusal, spotweave
 from tests.deploy.emulator.transport import InProcess, in_process
 
@@ -110,7 +110,7 @@ def _listed_usd_hour(name: str) -> dict[str, float | None]:
 def test_nothing_is_missing_in_the_emulated_account_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     config = AwsEmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
     session = in_process(AwsEmulator(config))
-    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
+    monkeypatch.setattr("spotweave.deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
     assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from deploy import heartbeats
-from deploy.heartbeats import Heartbeats
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceState, Offer
-from deploy.node.api import GpuStatus
-from deploy.node.gpus import Nvml
-from deploy.store.instances import Instance
-from deploy.store.store import Store
+from spotweave.deploy import heartbeats
+from spotweave.deploy.heartbeats import Heartbeats
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import InstanceState, Offer
+from spotweave.deploy.node.api import GpuStatus
+from spotweave.deploy.node.gpus import Nvml
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.store import Store
 from tests.deploy.fake_nvml import FakeNvml
 from tests.deploy.node.agents import wait_until
 from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, rent, request

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
-from deploy import logs
+from spotweave.deploy import logs
 
 
 @pytest.fixture

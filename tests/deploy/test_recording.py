@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.config import DeploymentConfig
-from deploy.model.instances import InstanceState
-from deploy.providers.config import Place
-from deploy.recording import Happenings, record, series, write
-from deploy.service import open_store
-from deploy.store.prices import Quote
-from deploy.store.store import Store
-from envs.traces.format import load_traces
-from envs.traces.storage import TraceError
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.recording import Happenings, record, series, write
+from spotweave.deploy.service import open_store
+from spotweave.deploy.store.prices import Quote
+from spotweave.deploy.store.store import Store
+from spotweave.envs.traces.format import load_traces
+from spotweave.envs.traces.storage import TraceError
 from tests.deploy.cli.commands import deployment, refusal, spotweave
 from tests.deploy.store.cases import SPOT, add_job, report, request
 from tests.deploy.store.conftest import NOW

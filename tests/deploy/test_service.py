@@ -15,29 +15,29 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from deploy import pruning
-from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
-from deploy.model.clock import VirtualClock
-from deploy.model.jobs import JobState, TaskKey
-from deploy.objects.location import FolderObjects
-from deploy.pruning import Pruning
-from deploy.runners.bag.task import BagSettings
-from deploy.runners.flower.runner import FlowerSettings
-from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.workflow.application import WorkflowSettings
-from deploy.scheduler.placing import place
-from deploy.security.tls import node_pair
-from deploy.security.tokens import join_token
-from deploy.server.admission import Quotas
-from deploy.server.connections import ConnectionLimits
-from deploy.server.run import HttpListener as Listening
-from deploy.service import Service, make_runners, open_store
-from deploy.serving import Serving, application
-from deploy.store.errors import LeaseLostError, StoreUnavailableError
-from deploy.store.folders import Retention
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from deploy.yamlfile import ConfigError
+from spotweave.deploy import pruning
+from spotweave.deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.objects.location import FolderObjects
+from spotweave.deploy.pruning import Pruning
+from spotweave.deploy.runners.bag.task import BagSettings
+from spotweave.deploy.runners.flower.runner import FlowerSettings
+from spotweave.deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.runners.workflow.application import WorkflowSettings
+from spotweave.deploy.scheduler.placing import place
+from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.tokens import join_token
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.connections import ConnectionLimits
+from spotweave.deploy.server.run import HttpListener as Listening
+from spotweave.deploy.service import Service, make_runners, open_store
+from spotweave.deploy.serving import Serving, application
+from spotweave.deploy.store.errors import LeaseLostError, StoreUnavailableError
+from spotweave.deploy.store.folders import Retention
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import Make, emulating
 from tests.deploy.hostile import dig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from deploy.model.jobs import JobSpec
+from spotweave.deploy.model.jobs import JobSpec
 
 
 def step(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.simulation.world import BatchWorld
+from spotweave.envs.simulation.world import BatchWorld
 
 
 def check(metrics: Mapping[str, float], **expected: float) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Interruption,
@@ -19,9 +19,16 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Leave, Placement, Question
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.federations.rounds.decisions import (
+    NEVER,
+    Answer,
+    Cause,
+    Leave,
+    Placement,
+    Question,
+)
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)
 SPOT, ON_DEMAND, NONE = 0, 1, 2

@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.availability import LognormalComponent, LognormalMixture
-from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.market.config import (
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.availability import LognormalComponent, LognormalMixture
+from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.market.config import (
     ApplicationsConfig,
     MarketConfig,
     MarketWorldConfig,
     OfferConfig,
     WorkloadConfig,
 )
-from envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
-from envs.simulation.market.source import MarketData
-from envs.simulation.market.workload import JobLaw
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
+from spotweave.envs.simulation.market.source import MarketData
+from spotweave.envs.simulation.market.workload import JobLaw
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
 
 HOUR = 3600
 UNGUARDED = GuardsConfig(safety_net=False, gain_test=False)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.simulation.market.config import Market, OfferConfig
-from envs.simulation.series import StepSeries
-from envs.simulation.workflows import model
-from envs.simulation.workflows.episodes.case import Case, Conditions, Quotes
-from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.workflows.problem import problem_of
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.market.config import Market, OfferConfig
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.episodes.case import Case, Conditions, Quotes
+from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
+from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)
 OWNED, SPOT_A, DEMAND_A, SPOT_B, DEMAND_B, NONE = range(6)

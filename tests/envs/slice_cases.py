@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig
-from envs.simulation.slices.workload import Workload
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig
+from spotweave.envs.simulation.slices.workload import Workload
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import Category
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.documents.bags import (
+from spotweave.envs.documents.bags import (
     plan_document,
     read_environment,
     read_job,
     read_map,
 )
-from envs.simulation.bags import model
-from envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
-from envs.simulation.bags.plan import Occupancy, Plan, PlannedTask, PlannedVm, require_possible, violations
+from spotweave.envs.simulation.bags import model
+from spotweave.envs.simulation.bags.cases import TABLE_7_2, published_job, uniform_job
+from spotweave.envs.simulation.bags.plan import (
+    Occupancy,
+    Plan,
+    PlannedTask,
+    PlannedVm,
+    require_possible,
+    violations,
+)
 from tests.envs.bag_cases import SLOW, SMALL_BURST, bag_of
 from tests.envs.checks import put, refused
 from tests.envs.traces_cases import write

@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from agents.bags.heuristics import plan_primarily
-from agents.bags.schedulers import BurstHads, Hads
-from envs.simulation import columns as col
-from envs.simulation.bags import execution as decisions
-from envs.simulation.bags.cases import Case, uniform_job
-from envs.simulation.bags.execution import Execution
-from envs.simulation.bags.fleet import Fleet, Outcome
-from envs.simulation.bags.model import TABLE_9_1, Environment, Market, Mode, Task, VmType
-from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.rented import Span, VmState
-from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn, scenario_named
-from envs.simulation.bags.world import BagWorld
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.bags.heuristics import plan_primarily
+from spotweave.agents.bags.schedulers import BurstHads, Hads
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.bags import execution as decisions
+from spotweave.envs.simulation.bags.cases import Case, uniform_job
+from spotweave.envs.simulation.bags.execution import Execution
+from spotweave.envs.simulation.bags.fleet import Fleet, Outcome
+from spotweave.envs.simulation.bags.model import TABLE_9_1, Environment, Market, Mode, Task, VmType
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.rented import Span, VmState
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn, scenario_named
+from spotweave.envs.simulation.bags.world import BagWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.studies.bags.chapter_9 import plans_of
 from tests.agents.test_bag_schedulers import has_twins
 from tests.envs.bag_cases import (
     BURST,
@@ -39,7 +40,6 @@ from tests.envs.bag_cases import (
     tasks_of,
 )
 from tests.envs.checks import answer, check, valid
-from training.studies.bags.chapter_9 import plans_of
 
 KEY = EpisodeKey(0, "test", 0)
 

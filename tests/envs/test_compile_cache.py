@@ -17,9 +17,9 @@ import pytest
 from numba import njit
 from numba.core import caching
 
-from agents.rules.choice import draw
-from agents.rules.kernels import from_python
-from envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
+from spotweave.agents.rules.choice import draw
+from spotweave.agents.rules.kernels import from_python
+from spotweave.envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
 
 COMPILED = re.compile(r"njit|inner|linked|entry")
 
@@ -32,7 +32,7 @@ class Listener(event.Listener):
     def on_end(self, event):
         pass
 event.register("numba:compile", Listener())
-from envs.simulation.spot.ticks import settle
+from spotweave.envs.simulation.spot.ticks import settle
 settle(1, 2, 3, 4)
 print(len(compiled))
 """
@@ -75,9 +75,9 @@ def decorators(function: ast.FunctionDef) -> str:
 def test_python_calls_nothing_that_is_compiled_as_a_part_of_others() -> None:
     tops = ("envs", "agents", "training", "deploy", "spotweave", "benchmarks", "tests")
     texts = {path: path.read_text("utf-8") for top in tops for path in (ROOT / top).rglob("*.py")}
-    uses = re.compile(rf"from ({'|'.join(COMPILED_FOLDERS)})\b".replace("/", "[.]"))
+    uses = re.compile(rf"from spotweave[.]({'|'.join(COMPILED_FOLDERS)})\b".replace("/", "[.]"))
     trees = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(text)
+        ".".join(("spotweave", *path.relative_to(ROOT).with_suffix("").parts)): ast.parse(text)
         for path, text in texts.items()
         # The templates in kernels.py are compiled when they are filled in.
         if uses.search(text) and path != ROOT / "agents/rules/kernels.py"
@@ -100,7 +100,9 @@ def test_python_calls_nothing_that_is_compiled_as_a_part_of_others() -> None:
             first = called.value if isinstance(called, ast.Attribute) else called
             whole = names.get(first.id, "") if isinstance(first, ast.Name) else ""
             whole += f".{called.attr}" if isinstance(called, ast.Attribute) else ""
-            assert whole not in parts or whole == "agents.rules.choice.draw", f"{module} calls {whole}"
+            assert whole not in parts or whole == "spotweave.agents.rules.choice.draw", (
+                f"{module} calls {whole}"
+            )
 
 
 @pytest.mark.real
@@ -108,6 +110,8 @@ def test_another_copy_of_the_sources_compiles_nothing_again(tmp_path: Path) -> N
     counts = []
     for name in ("one", "two"):
         shutil.copytree(ROOT / "envs" / "simulation", tmp_path / name / "envs" / "simulation")
+        (tmp_path / name / "spotweave").mkdir()
+        (tmp_path / name / "spotweave" / "envs").symlink_to("../envs")
         env = {"PYTHONPATH": str(tmp_path / name), "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
         command = [sys.executable, "-c", COMPILE]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.federated.cost import RoundCost, RoundParameters
-from agents.federated.rules.always_on import AlwaysOn
-from agents.named import named_rule, question_rules
-from agents.policy import Policy
-from envs.federated_episodes import FederatedConfig, build_federated, federated_source
-from envs.simulation import columns as col
-from envs.simulation.federations.episodes import picture
-from envs.simulation.federations.episodes.world import FederatedWorld
-from envs.simulation.federations.rounds.application import SERVER, Application, Market, Tariff
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Observation
-from envs.simulation.streams import episode_sequence
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.federated.cost import RoundCost, RoundParameters
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.named import named_rule, question_rules
+from spotweave.agents.policy import Policy
+from spotweave.envs.federated_episodes import FederatedConfig, build_federated, federated_source
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.episodes import picture
+from spotweave.envs.simulation.federations.episodes.world import FederatedWorld
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Market, Tariff
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import (
     FAST,
     KEY,

@@ -7,13 +7,20 @@ import dataclasses
 import numpy as np
 import pytest
 
-from envs.simulation import columns as col
-from envs.simulation.federations.episodes import world as federated_world
-from envs.simulation.federations.episodes.world import reference_of
-from envs.simulation.federations.rounds.application import SERVER, Application, Client, Market, Offer, Tariff
-from envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.episodes import world as federated_world
+from spotweave.envs.simulation.federations.episodes.world import reference_of
+from spotweave.envs.simulation.federations.rounds.application import (
+    SERVER,
+    Application,
+    Client,
+    Market,
+    Offer,
+    Tariff,
+)
+from spotweave.envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
 from tests.envs.checks import check
 from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients, world_of
 from tests.envs.test_rounds_server import FAR, NEAR, federated

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from envs.documents.federations import (
+from spotweave.envs.documents.federations import (
     application_of,
     clouds_of,
     read_application,
     read_clouds,
 )
-from envs.federated_data.multi_fedls import (
+from spotweave.envs.federated_data.multi_fedls import (
     application_names,
     clouds_names,
     load_application,
@@ -24,15 +24,15 @@ from envs.federated_data.multi_fedls import (
     measured_times,
     published_placements,
 )
-from envs.simulation.federations.application import (
+from spotweave.envs.simulation.federations.application import (
     Aggregation,
     Client,
     FederationError,
     FlApplication,
     Messages,
 )
-from envs.simulation.federations.clouds import Market, Region, VmType
-from envs.simulation.federations.model import Federation, Outcome
+from spotweave.envs.simulation.federations.clouds import Market, Region, VmType
+from spotweave.envs.simulation.federations.model import Federation, Outcome
 from tests.envs.checks import put, refused
 
 SETUPS: list[dict[str, Any]] = published_placements()["tables_7_8_to_7_10"]

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.simulation import columns as col
-from envs.simulation.market import columns as at
-from envs.simulation.market.episodes import Tasks
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.episodes import Tasks
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
 from tests.envs.checks import check
 from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, federated_story, one_job, series, story
 from tests.envs.test_market_stories import decide, now, pair, seen, shown, told, until

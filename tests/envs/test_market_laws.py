@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.rules import RULES, make_rule
-from envs.simulation import columns as col
-from envs.simulation.market import columns as at
-from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.source import draw_episode
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.rules import RULES, make_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.config import MarketWorldConfig
+from spotweave.envs.simulation.market.source import draw_episode
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.market_cases import federated_config, random_market, small_config
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from envs.market_data import build_market, market_data
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.availability import (
+from spotweave.envs.market_data import build_market, market_data
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.availability import (
     Exponential,
     LognormalComponent,
     LognormalMixture,
@@ -25,18 +25,18 @@ from envs.simulation.availability import (
     generate_availability,
     poisson_parameters,
 )
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from envs.simulation.market.episodes import EpisodeData
-from envs.simulation.market.source import draw_episode
-from envs.simulation.market.workload import bend_by_hour, execution_seconds
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
-from envs.simulation.streams import SPLITS
-from envs.simulation.world import EpisodeKey, WorldError
-from envs.traces.bundle import load_fitted
-from envs.traces.command import main
-from envs.traces.storage import TraceError
+from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.market.episodes import EpisodeData
+from spotweave.envs.simulation.market.source import draw_episode
+from spotweave.envs.simulation.market.workload import bend_by_hour, execution_seconds
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.streams import SPLITS
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.traces.bundle import load_fitted
+from spotweave.envs.traces.command import main
+from spotweave.envs.traces.storage import TraceError
 from tests.envs.market_cases import SPOT, random_market, series, small_config
 from tests.envs.traces_cases import refusal
 

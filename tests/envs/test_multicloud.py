@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.rules import make_rule
-from envs.environments import make
-from envs.infrastructure import PAPER_POWER, AnyClustersConfig, draw_infrastructure
-from envs.market_data import MarketWorldConfig, build_market, recorded_market
-from envs.simulation import columns as col
-from envs.simulation.market import columns as at
-from envs.simulation.market.config import MarketConfig, WorkloadConfig
-from envs.simulation.market.source import draw_episode, fingerprint
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.streams import exp
-from envs.simulation.world import EpisodeKey
-from envs.traces.bundle import SPLIT_DAYS, load_bundle
-from envs.traces.storage import TraceError
-from envs.variety import Variety, draw_market, smaller, validation_markets
+from spotweave.agents.rules import make_rule
+from spotweave.envs.environments import make
+from spotweave.envs.infrastructure import PAPER_POWER, AnyClustersConfig, draw_infrastructure
+from spotweave.envs.market_data import MarketWorldConfig, build_market, recorded_market
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.config import MarketConfig, WorkloadConfig
+from spotweave.envs.simulation.market.source import draw_episode, fingerprint
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.streams import exp
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.traces.bundle import SPLIT_DAYS, load_bundle
+from spotweave.envs.traces.storage import TraceError
+from spotweave.envs.variety import Variety, draw_market, smaller, validation_markets
+from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.traces_cases import write_trace
-from training.evaluation.episodes import Suite, run_suite
 
 
 def small(**market: object) -> MarketWorldConfig:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.simulation import columns as col
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.source import MarketData, draw_episode
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
-from envs.simulation.slices.workload import draw_workload
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.market.config import MarketWorldConfig
+from spotweave.envs.simulation.market.source import MarketData, draw_episode
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
+from spotweave.envs.simulation.slices.workload import draw_workload
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.market_cases import random_market, small_config
 from tests.oracles.market import PER_USD, MarketOracle
 from tests.oracles.slices import SliceOracle

@@ -17,12 +17,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from envs.environments import ENVIRONMENTS, make, make_vector, register
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import WorldError
-from envs.single import WorldEnv
+from spotweave.envs.environments import ENVIRONMENTS, make, make_vector, register
+from spotweave.envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import WorldError
+from spotweave.envs.single import WorldEnv
 
 register()
 ROOT = Path(__file__).resolve().parents[2]

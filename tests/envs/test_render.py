@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Segment, Timeline
 from tests.envs.market_cases import series
 
 
@@ -113,5 +113,5 @@ def test_a_window_cuts_everything_outside() -> None:
 
 @pytest.mark.real
 def test_drawing_leaves_matplotlibs_global_state_alone() -> None:
-    code = "import sys, envs.render; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, spotweave.envs.render; sys.exit('matplotlib.pyplot' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

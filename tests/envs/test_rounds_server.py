@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.envs.simulation.federations.rounds.application import (
     SERVER,
     Application,
     Checkpoints,
@@ -28,7 +28,7 @@ from envs.simulation.federations.rounds.application import (
     Server,
     Tariff,
 )
-from envs.simulation.federations.rounds.decisions import (
+from spotweave.envs.simulation.federations.rounds.decisions import (
     Answer,
     Cause,
     InvalidAnswerError,
@@ -37,9 +37,9 @@ from envs.simulation.federations.rounds.decisions import (
     Question,
     State,
 )
-from envs.simulation.federations.rounds.history import Outcome, ServerLoss
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.world import RoundsWorld, play
+from spotweave.envs.simulation.federations.rounds.history import Outcome, ServerLoss
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.federations.rounds.world import RoundsWorld, play
 from tests.envs.federated_cases import RandomPolicy, Script
 from tests.envs.test_rounds_stories import check_money, check_states
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Interruption,
@@ -23,7 +23,7 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from envs.simulation.federations.rounds.decisions import (
+from spotweave.envs.simulation.federations.rounds.decisions import (
     NEVER,
     Cause,
     InvalidAnswerError,
@@ -32,10 +32,10 @@ from envs.simulation.federations.rounds.decisions import (
     RoundScheduler,
     State,
 )
-from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.history import Bill, Exclusion, Outcome, Span
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.round_estimates import (
+from spotweave.envs.simulation.federations.rounds.draws import Draws
+from spotweave.envs.simulation.federations.rounds.history import Bill, Exclusion, Outcome, Span
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.round_estimates import (
     ERROR_WEIGHT,
     OVERDUE_SHARE,
     UNSEEN_SHARE,
@@ -45,7 +45,7 @@ from envs.simulation.round_estimates import (
     epoch_left_s,
     slack_s,
 )
-from envs.simulation.series import StepSeries
+from spotweave.envs.simulation.series import StepSeries
 from tests.envs.federated_cases import FAST, SLOW, RandomPolicy, Script, two_clients, two_offers
 
 

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from envs.simulation import columns as col
-from envs.simulation.slices.config import ValueConfig
-from envs.simulation.slices.observe import RESERVE, SOON
-from envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.slices.config import ValueConfig
+from spotweave.envs.simulation.slices.observe import RESERVE, SOON
+from spotweave.envs.simulation.slices.world import SliceWorld
 from tests.envs.checks import check
 from tests.envs.slice_cases import Job, executions, make_workload, play_first, played, small_config, start
 

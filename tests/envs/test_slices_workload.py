@@ -14,26 +14,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.rules import make_rule
-from envs.simulation import columns as col
-from envs.simulation.arrivals import ArrivalConfig, draw_arrivals, draw_intervals
-from envs.simulation.series import StepSeries
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.config import (
+from spotweave.agents.rules import make_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.arrivals import ArrivalConfig, draw_arrivals, draw_intervals
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.config import (
     Chapter4Config,
     SliceWorldConfig,
     ValueConfig,
     WorkloadConfig,
     chapter4,
 )
-from envs.simulation.slices.workload import Workload, draw_jobs, draw_workload, longest_delay
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.slices.workload import Workload, draw_jobs, draw_workload, longest_delay
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.checks import check
 from tests.envs.slice_cases import Job, make_workload, small_config, start
-from training.evaluation.episodes import Suite, run_suite
 
 KEY = EpisodeKey(11, "train", 0)
 

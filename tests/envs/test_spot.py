@@ -7,14 +7,22 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from agents.named import named_rule
-from envs.simulation import columns as col
-from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.spot.lanes import Habits
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, is_guaranteed, is_spot_safe, settle
-from envs.simulation.streams import SPLITS, Split, Streams
-from envs.simulation.world import EpisodeKey, WorldError
-from envs.spot_episodes import (
+from spotweave.agents.named import named_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.spot.clairvoyant import clairvoyant_usd
+from spotweave.envs.simulation.spot.lanes import Habits
+from spotweave.envs.simulation.spot.ticks import (
+    NONE,
+    ON_DEMAND,
+    SPOT,
+    decide,
+    is_guaranteed,
+    is_spot_safe,
+    settle,
+)
+from spotweave.envs.simulation.streams import SPLITS, Split, Streams
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.spot_episodes import (
     LEADERBOARD_DAYS,
     MARGIN_S,
     RecordedJobs,
@@ -23,10 +31,10 @@ from envs.spot_episodes import (
     build_spot,
     stretches_s,
 )
-from envs.traces.bundle import DAY_S, load_bundle
+from spotweave.envs.traces.bundle import DAY_S, load_bundle
+from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.checks import check
 from tests.spot_cases import act, begun, job_of, up
-from training.evaluation.episodes import Suite, run_suite
 
 RECORD_END_S = 3_937_790
 

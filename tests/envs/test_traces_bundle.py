@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.named import named_rule
-from envs.market_data import build_market
-from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import StepSeries
-from envs.traces.bundle import DATA_DIR, DAY_S, OWNED_REGION, SPLIT_DAYS, load_bundle, load_fitted
-from envs.traces.command import main
-from envs.traces.format import MarketTrace
-from envs.traces.images import load_digits, load_images
-from envs.traces.storage import TraceError
+from spotweave.agents.named import named_rule
+from spotweave.envs.market_data import build_market
+from spotweave.envs.simulation.availability import LognormalMixture
+from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.traces.bundle import DATA_DIR, DAY_S, OWNED_REGION, SPLIT_DAYS, load_bundle, load_fitted
+from spotweave.envs.traces.command import main
+from spotweave.envs.traces.format import MarketTrace
+from spotweave.envs.traces.images import load_digits, load_images
+from spotweave.envs.traces.storage import TraceError
+from spotweave.training.evaluation.episodes import find_suite, run_suite
 from tests.envs.traces_cases import entry, imported, importing, refusal, write
-from training.evaluation.episodes import find_suite, run_suite
 
 BUNDLE = load_bundle()
 # Published with the recording: share of the 20,158 probes at which a launch could have succeeded, and the

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.market_data import market_data
-from envs.simulation.market.config import MarketConfig
-from envs.simulation.series import Polarity, StepSeries
-from envs.simulation.world import WorldError
-from envs.traces.command import main
-from envs.traces.format import load_jobs, load_trace, load_traces
-from envs.traces.importers import region_of
-from envs.traces.storage import TraceError
+from spotweave.envs.market_data import market_data
+from spotweave.envs.simulation.market.config import MarketConfig
+from spotweave.envs.simulation.series import Polarity, StepSeries
+from spotweave.envs.simulation.world import WorldError
+from spotweave.envs.traces.command import main
+from spotweave.envs.traces.format import load_jobs, load_trace, load_traces
+from spotweave.envs.traces.importers import region_of
+from spotweave.envs.traces.storage import TraceError
 from tests.envs.traces_cases import entry, imported, importing, refusal, write, write_trace
 
 

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.documents.workflows import workflow_of
-from envs.simulation import columns as col
-from envs.simulation.series import StepSeries
-from envs.simulation.workflows import model
-from envs.simulation.workflows.episodes.case import Habits, Quotes
-from envs.simulation.workflows.episodes.execution import Execution
-from envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_demand_usd
-from envs.simulation.workflows.families import FAMILIES
-from envs.simulation.workflows.model import Stays, WorkflowError
-from envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
-from envs.simulation.workflows.problem import problem_of
-from envs.simulation.world import EpisodeKey
-from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from spotweave.envs.documents.workflows import workflow_of
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.episodes.case import Habits, Quotes
+from spotweave.envs.simulation.workflows.episodes.execution import Execution
+from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_demand_usd
+from spotweave.envs.simulation.workflows.families import FAMILIES
+from spotweave.envs.simulation.workflows.model import Stays, WorkflowError
+from spotweave.envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
+from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from tests.envs.checks import answer, check, valid
 from tests.envs.offers_cases import (
     DEMAND_A,

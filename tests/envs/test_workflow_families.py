@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.documents.workflows import is_instance, workflow_document, workflow_of, workflow_of_instance
-from envs.simulation.workflows.checks import allowed, predecessors, require_runnable, require_sound
-from envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
-from envs.simulation.workflows.model import Stays, WorkflowError, files_by_name, run_s, stage_s
+from spotweave.envs.documents.workflows import (
+    is_instance,
+    workflow_document,
+    workflow_of,
+    workflow_of_instance,
+)
+from spotweave.envs.simulation.workflows.checks import allowed, predecessors, require_runnable, require_sound
+from spotweave.envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
+from spotweave.envs.simulation.workflows.model import Stays, WorkflowError, files_by_name, run_s, stage_s
 from tests.envs.checks import put, refused
 from tests.workflow_cases import GIS, changed
 

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.bags_episodes import BagsConfig
-from envs.environments import ENVIRONMENTS
-from envs.federated_episodes import FederatedConfig
-from envs.infrastructure import AnyClustersConfig
-from envs.render import draw_gantt
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig
-from envs.simulation.market.config import WorkloadConfig as MarketWorkload
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig, ValueConfig
-from envs.simulation.slices.config import WorkloadConfig as SliceWorkload
-from envs.simulation.streams import SPLITS
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import BatchWorld, EpisodeKey, WorldError
-from envs.spot_episodes import SpotConfig
-from envs.workflows_episodes import WorkflowsConfig
+from spotweave.envs.bags_episodes import BagsConfig
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.federated_episodes import FederatedConfig
+from spotweave.envs.infrastructure import AnyClustersConfig
+from spotweave.envs.render import draw_gantt
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig
+from spotweave.envs.simulation.market.config import WorkloadConfig as MarketWorkload
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.slices.config import Chapter4Config, SliceWorldConfig, ValueConfig
+from spotweave.envs.simulation.slices.config import WorkloadConfig as SliceWorkload
+from spotweave.envs.simulation.streams import SPLITS
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldError
+from spotweave.envs.spot_episodes import SpotConfig
+from spotweave.envs.workflows_episodes import WorkflowsConfig
 from tests.envs.checks import refused
 from tests.envs.market_cases import federated_config, random_market, small_config
 

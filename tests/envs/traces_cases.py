@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from envs.traces.command import main
-from envs.traces.format import MarketTrace, load_traces
+from spotweave.envs.traces.command import main
+from spotweave.envs.traces.format import MarketTrace, load_traces
 
 META: dict[str, Any] = {
     "format": "spotweave-market-trace",

@@ -17,19 +17,18 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from envs.environments import ENVIRONMENTS
 from spotweave.cli import app
+from spotweave.envs.environments import ENVIRONMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "xterm"}
 OWN = re.compile(r"SPOTWEAVE_|FORCE_COLOR|PY_COLORS")
 SCRIPTS = ("train", "evaluate", "compare", "repeat", "tune", "publish", "release", "results_fl")
-MODULES = [f"-m {name}" for name in (
+MODULES = [*(f"-m spotweave.{name}" for name in (
     "training.studies.bags", "training.studies.workflows", "training.studies.asynchronous",
     "training.studies.spot", "deploy.node", "deploy.server.run",
     "deploy.providers.aws.catalogue", "deploy.providers.gcp.catalogue", "deploy.providers.gcp.build_prices",
-    "benchmarks",
-)]  # fmt: skip
+)), "-m benchmarks"]  # fmt: skip
 MISTAKES = """
 training/train.py
 training/train.py quick
@@ -58,7 +57,7 @@ training/compare.py +env=multicluster policies=[rl_fc,maf]
 training/compare.py +env=multicluster suite=exam
 training/publish.py study=nothing
 training/release.py run=nowhere name=x table=y
--m training.studies.bags nonsense
+-m spotweave.training.studies.bags nonsense
 spotweave traces nonsense
 spotweave demo --config nowhere.yaml
 spotweave jobs --server nonsense

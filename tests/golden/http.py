@@ -13,8 +13,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from deploy.security.tokens import Role
-from deploy.server.deciding import Deciders
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.deciding import Deciders
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 from tests.deploy.server.service import Service, job_request, make_service
 from tests.golden.stories import PASSES

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.model.jobs import Bag, BagTask, FlowerClient, JobSpec, JobState, Places, SparkStreaming
-from deploy.providers.base import CapacityError
-from deploy.scheduler.retries import end_job
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.model.jobs import Bag, BagTask, FlowerClient, JobSpec, JobState, Places, SparkStreaming
+from spotweave.deploy.providers.base import CapacityError
+from spotweave.deploy.scheduler.retries import end_job
 from tests.deploy.scheduler.training import RoundsRunner, Training, federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 from tests.deploy.workflows import step, workflow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.environments import ENVIRONMENTS
+from spotweave.envs.environments import ENVIRONMENTS
 from tests.golden import FOLDER, SECTIONS, differences, golden_file, lines_of
 from tests.golden.worlds import WORLDS
 

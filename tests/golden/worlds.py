@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.named import named_rule, playable
-from agents.policy import Policy
-from agents.stored import CheckpointError, load_policy_state, policy_file, released_names, stored_policy
-from envs.environments import ENVIRONMENTS
-from envs.simulation.world import BatchWorld, EpisodeKey, WorldError
-from training.config import compose_values, world_config
+from spotweave.agents.named import named_rule, playable
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import (
+    CheckpointError,
+    load_policy_state,
+    policy_file,
+    released_names,
+    stored_policy,
+)
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldError
+from spotweave.training.config import compose_values, world_config
 
 MARKET = "+env=multicloud env.workload.jobs=12"
 WORLDS = {

@@ -6,8 +6,8 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from agents.federated.mapping.problem import Candidate, MappingProblem
-from envs.simulation.series import Bools, Ints
+from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem
+from spotweave.envs.simulation.series import Bools, Ints
 
 
 def enumerate_placements(problem: MappingProblem, best: int | None = None) -> list[Candidate]:

@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation import snapshot
-from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
-from envs.simulation.market.episodes import EpisodeData
-from envs.simulation.market.source import MarketData
-from envs.simulation.series import StepSeries
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation import snapshot
+from spotweave.envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
+from spotweave.envs.simulation.market.episodes import EpisodeData
+from spotweave.envs.simulation.market.source import MarketData
+from spotweave.envs.simulation.series import StepSeries
 
 PER_USD = 3_600_000_000
 MASK = 2**64 - 1

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation.slices import observe
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.workload import Workload
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, Category
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.slices import observe
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.workload import Workload
+from spotweave.envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, Category
 
 
 @dataclass

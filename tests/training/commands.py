@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from training.config import run_command
+from spotweave.training.config import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY_AGENT = {

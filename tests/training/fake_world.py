@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation, empty_observation
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldSpec
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Observation, empty_observation
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey, WorldSpec
 
 N_CLUSTERS = 3
 

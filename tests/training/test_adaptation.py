@@ -10,17 +10,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agents.policy import Policy
-from agents.stored import RELEASED, load_policy_state
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import RELEASED, load_policy_state
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.training.adaptation import judge
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.trainers.session import Session
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from tests.training.test_train import saved_config
 from tests.training.toy import Myopic, ToyWorld
-from training.adaptation import judge
-from training.evaluation.episodes import Suite
-from training.run_directory import RunDirectory
-from training.trainers.session import Session
 
 ADAPT = (
     "+env=multicloud",

@@ -16,20 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.flat_policy import CLIP, FlatPolicy, Flattening, ScoreNetwork, n_features, signed_log_features
-from agents.library_policy import new_policy
-from agents.rules import make_rule
-from agents.settings import LibrarySettings
-from agents.stored import CheckpointError
-from envs.simulation import columns as col
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
-from envs.simulation.world import EpisodeKey, WorldError
-from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
-from training.checkpoint import load_policy, save_policy
-from training.evaluation.episodes import Suite, run_suite
-from training.settings import MissingExtraError, require_library
+from spotweave.agents.flat_policy import (
+    CLIP,
+    FlatPolicy,
+    Flattening,
+    ScoreNetwork,
+    n_features,
+    signed_log_features,
+)
+from spotweave.agents.library_policy import new_policy
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import LibrarySettings
+from spotweave.agents.stored import CheckpointError
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
+from spotweave.training.checkpoint import load_policy, save_policy
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.settings import MissingExtraError, require_library
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=6)
 KEY = EpisodeKey(7, "train", 0)

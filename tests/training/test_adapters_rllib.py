@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from agents.rules import make_rule
-from agents.settings import LibrarySettings
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import EpisodeKey
-from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, load_state, save_state
-from training.evaluation.episodes import Suite, run_suite
-from training.settings import TrainerSettings
-from training.trainers.build import make_library_trainer
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import LibrarySettings
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.adapters.flat_env import FlatWorldEnv
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.checkpoint import load_policy, load_state, save_state
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.build import make_library_trainer
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = [NEEDS_EXTRA, pytest.mark.nightly]
@@ -56,7 +56,7 @@ def trainer() -> LibraryTrainer:
 
 def check_trainer(directory: str) -> None:
     """Runs in its own process: rounds, masks, exported scores, the same seed twice, stop and go on."""
-    from training.adapters.rllib import RLlibDQNTrainer
+    from spotweave.training.adapters.rllib import RLlibDQNTrainer
 
     taken = []
     step = FlatWorldEnv.step

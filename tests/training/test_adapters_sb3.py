@@ -13,21 +13,21 @@ import pytest
 import torch
 from sb3_contrib import MaskablePPO
 
-from agents.rules import make_rule
-from agents.settings import LibrarySettings
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import LibrarySettings
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.adapters.flat_env import NEVER, FlatWorldEnv
+from spotweave.training.adapters.sb3 import DQNTrainer
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.checkpoint import load_policy, load_state, save_policy, save_state
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.settings import ScheduleSettings, TrainerSettings
+from spotweave.training.trainers.build import make_library_trainer
 from tests.training.fake_world import Clairvoyant, FakeWorld
 from tests.training.trainers.test_session import assert_same
-from training.adapters.flat_env import NEVER, FlatWorldEnv
-from training.adapters.sb3 import DQNTrainer
-from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, load_state, save_policy, save_state
-from training.evaluation.episodes import Suite, run_suite
-from training.settings import ScheduleSettings, TrainerSettings
-from training.trainers.build import make_library_trainer
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA

@@ -93,7 +93,7 @@ class TestDirectories:
                 raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
             torch.serialization.save(state, target)
 
-        monkeypatch.setattr("training.checkpoint.torch.save", full)
+        monkeypatch.setattr("spotweave.training.checkpoint.torch.save", full)
         outcome = command("resume=run")
         assert "state.pt: No space left on device. Nothing was lost there; free some space" in outcome.mistake
         assert (tmp_path / "run" / "state.pt").read_bytes() == before

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from agents.bags.cost import BagCost
-from agents.bags.planners import PLANNERS, plan_bag
-from envs.documents.bags import read_environment, read_job, read_map
-from envs.simulation.bags.fleet import Outcome
-from envs.simulation.bags.rented import VmState
-from envs.simulation.bags.scenarios import SCENARIOS
+from spotweave.agents.bags.cost import BagCost
+from spotweave.agents.bags.planners import PLANNERS, plan_bag
+from spotweave.envs.documents.bags import read_environment, read_job, read_map
+from spotweave.envs.simulation.bags.fleet import Outcome
+from spotweave.envs.simulation.bags.rented import VmState
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS
+from spotweave.training.bags import OnePlan, execute, plan_figure, play, unplanned
+from spotweave.training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 from tests.training.federated.commands import mistake, printed, table
-from training.bags import OnePlan, execute, plan_figure, play, unplanned
-from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "bags"
 EXAMPLE_JOB, EXAMPLE_ENVIRONMENT = str(EXAMPLES / "job.json"), str(EXAMPLES / "env.json")

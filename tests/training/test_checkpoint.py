@@ -15,12 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-from agents.stored import CheckpointError, digest_file, load_policy_state
-from agents.value_policy import ValuePolicy
-from envs.simulation.world import WorldSpec
+from spotweave.agents.stored import CheckpointError, digest_file, load_policy_state
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.checkpoint import (
+    load_policy,
+    save_policy,
+    save_policy_state,
+    save_state,
+    write_policy,
+)
 from tests.agents.inputs import as_input, random_batch, small_network, small_settings
 from tests.training.toy import ToyWorld
-from training.checkpoint import load_policy, save_policy, save_policy_state, save_state, write_policy
 
 SPEC = ToyWorld(1).spec
 WEIGHTS = (1.0, 0.25)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agents.registry import OURS
-from agents.settings import RLFCSettings
-from envs.environments import ENVIRONMENTS
-from envs.simulation.slices.config import Chapter4Config
-from training.config import (
+from spotweave.agents.registry import OURS
+from spotweave.agents.settings import RLFCSettings
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.slices.config import Chapter4Config
+from spotweave.training.config import (
     CONFIG_DIRECTORY,
     UsageError,
     _require_readable,
@@ -30,7 +30,7 @@ from training.config import (
     typed,
     world_config,
 )
-from training.settings import RunSettings, ScheduleSettings, TrainerSettings
+from spotweave.training.settings import RunSettings, ScheduleSettings, TrainerSettings
 
 CONFIGS = Path(CONFIG_DIRECTORY)
 ROOT = CONFIGS.parent

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import RULE_NAMES, named_rule, question_rules, rules_of
-from agents.rules import make_rule
-from agents.settings import MTDQNSettings
-from agents.stored import CheckpointError, policy_file, released_names
-from envs.environments import ENVIRONMENTS
-from envs.federated_episodes import FederatedConfig, build_federated
-from envs.simulation import columns as col
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
-from envs.simulation.snapshot import Category
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.named import RULE_NAMES, named_rule, question_rules, rules_of
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import MTDQNSettings
+from spotweave.agents.stored import CheckpointError, policy_file, released_names
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.federated_episodes import FederatedConfig, build_federated
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.checkpoint import load_policy, save_policy
+from spotweave.training.evaluation.comparison import compare
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.build import build_trainer
+from spotweave.training.trainers.trainer import Task
 from tests.envs.federated_cases import play_policy
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command, tiny_agent
-from training.checkpoint import load_policy, save_policy
-from training.evaluation.comparison import compare
-from training.settings import TrainerSettings
-from training.trainers.build import build_trainer
-from training.trainers.trainer import Task
 
 SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}
 TINY = (

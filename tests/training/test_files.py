@@ -12,7 +12,14 @@ import pytest
 
 from spotweave.documents import DocumentError, read_document
 from spotweave.files import write_bytes
-from training.files import WriteError, prepare_directory, replacing, write_csv, write_json, write_text
+from spotweave.training.files import (
+    WriteError,
+    prepare_directory,
+    replacing,
+    write_csv,
+    write_json,
+    write_text,
+)
 
 
 def listing(directory: Path) -> list[str]:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from training import progress
-from training.progress import play_progress, still_busy
-from training.trainers.trainer import RoundReport, TrainingProgress
+from spotweave.training import progress
+from spotweave.training.progress import play_progress, still_busy
+from spotweave.training.trainers.trainer import RoundReport, TrainingProgress
 
 
 def test_episodes_that_are_played_are_told_now_and_then(

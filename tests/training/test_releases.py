@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import stored
-from agents.stored import CheckpointError, policy_file, released_names
+from spotweave.agents import stored
+from spotweave.agents.stored import CheckpointError, policy_file, released_names
+from spotweave.training import releases
+from spotweave.training.checkpoint import load_policy, save_policy
+from spotweave.training.evaluation.playing import load_checkpoints
+from spotweave.training.releases import join, release
 from tests.training.test_checkpoint import SPEC, WEIGHTS, fitted_policy
-from training import releases
-from training.checkpoint import load_policy, save_policy
-from training.evaluation.playing import load_checkpoints
-from training.releases import join, release
 
 
 @pytest.fixture

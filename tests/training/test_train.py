@@ -11,13 +11,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from agents.stored import load_policy_state
-from envs.environments import ENVIRONMENTS
+from spotweave.agents.stored import load_policy_state
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.training.checkpoint import load_policy, load_state
+from spotweave.training.config import world_config
+from spotweave.training.evaluation.playing import default_rules
 from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, start_process, tiny, tiny_agent
 from tests.training.trainers.test_session import assert_same
-from training.checkpoint import load_policy, load_state
-from training.config import world_config
-from training.evaluation.playing import default_rules
 
 
 def tiny_in(env: str, *more: str) -> tuple[str, ...]:

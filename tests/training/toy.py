@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policy import Policy
-from agents.rules import make_rule
-from envs.simulation import columns as col
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Category, Observation, empty_observation
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules import make_rule
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.snapshot import Category, Observation, empty_observation
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.settings import ScheduleSettings, TrainerSettings
+from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
+from spotweave.training.trainers.trainer import Learner
 from tests.agents.inputs import small_network
 from tests.training.fake_world import OnlyPlayed
-from training.evaluation.episodes import Suite, run_suite
-from training.settings import ScheduleSettings, TrainerSettings
-from training.trainers.monte_carlo import MonteCarloTrainer
-from training.trainers.trainer import Learner
 
 WINDOW = 2
 

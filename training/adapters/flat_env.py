@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.flat_policy import CLIP, Flattening, n_features, signed_log_features
-from agents.policy import Policy
-from envs.simulation.series import Bools
-from envs.simulation.snapshot import FloatArray
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation.episodes import choose, policy_seed
+from spotweave.agents.flat_policy import CLIP, Flattening, n_features, signed_log_features
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Bools
+from spotweave.envs.simulation.snapshot import FloatArray
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.evaluation.episodes import choose, policy_seed
 
 Info = dict[str, Any]
 

@@ -30,11 +30,11 @@ from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
 from torch import Tensor, nn
 
-from agents.flat_policy import as_linears
-from envs.simulation.streams import Streams
-from training.adapters.flat_env import FlatWorldEnv, Info, masked
-from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.settings import ScheduleSettings
+from spotweave.agents.flat_policy import as_linears
+from spotweave.envs.simulation.streams import Streams
+from spotweave.training.adapters.flat_env import FlatWorldEnv, Info, masked
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.settings import ScheduleSettings
 
 _ENV_NAME = "spotweave-flat"
 _SCHEDULE_POINTS = 100

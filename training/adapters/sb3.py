@@ -17,10 +17,10 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
-from agents.flat_policy import Layers, as_linears
-from agents.library_policy import SetNetwork
-from training.adapters.flat_env import FlatWorldEnv, masked
-from training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.agents.flat_policy import Layers, as_linears
+from spotweave.agents.library_policy import SetNetwork
+from spotweave.training.adapters.flat_env import FlatWorldEnv, masked
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
 
 _NEVER = 10**9  # a logging interval that does not come: losses are read here, not printed by the library
 _LOSSES = {"train/loss": "value", "train/policy_gradient_loss": "policy", "train/value_loss": "critic"}

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.flat_policy import FlatPolicy
-from agents.library_policy import new_policy
-from agents.policy import Policy
-from agents.rules import make_rule
-from agents.settings import LibrarySettings
-from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate
-from training.settings import TrainerSettings
-from training.trainers.trainer import RoundReport
+from spotweave.agents.flat_policy import FlatPolicy
+from spotweave.agents.library_policy import new_policy
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules import make_rule
+from spotweave.agents.settings import LibrarySettings
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.trainer import RoundReport
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation.series import Floats, Ints
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation.episodes import EpisodeResult, finished_metrics, policy_seed
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.evaluation.episodes import EpisodeResult, finished_metrics, policy_seed
 
 NAME = "clairvoyant"
 

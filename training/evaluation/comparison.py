@@ -12,24 +12,29 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from agents.policy import Policy
-from envs.environments import ENVIRONMENTS
-from envs.simulation.timeline import Timeline
-from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
-from training.engine import HERE, KEYS, Engine, EngineSettings
-from training.evaluation.episodes import find_suite
-from training.evaluation.playing import (
+from spotweave.agents.policy import Policy
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
+from spotweave.training.engine import HERE, KEYS, Engine, EngineSettings
+from spotweave.training.evaluation.episodes import find_suite
+from spotweave.training.evaluation.playing import (
     SuitePlayer,
     checkpoint_facts,
     contestants,
     default_rules,
     load_checkpoints,
 )
-from training.evaluation.report import record_timelines, report_html, verdict_sentence
-from training.evaluation.runs import Comparison, compare_policies, comparison_summary, write_episodes
-from training.evaluation.tables import console, evaluation_table, paired_table
-from training.files import prepare_directory, write_json, write_text
-from training.progress import play_progress
+from spotweave.training.evaluation.report import record_timelines, report_html, verdict_sentence
+from spotweave.training.evaluation.runs import (
+    Comparison,
+    compare_policies,
+    comparison_summary,
+    write_episodes,
+)
+from spotweave.training.evaluation.tables import console, evaluation_table, paired_table
+from spotweave.training.files import prepare_directory, write_json, write_text
+from spotweave.training.progress import play_progress
 
 DRAWN = 6  # policies whose first episode is drawn: the reference and the best of the others
 

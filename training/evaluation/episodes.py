@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import Observation, take_rows
-from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
-from envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import Observation, take_rows
+from spotweave.envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 
 # Suites: frozen, hashed sets of episodes on which policies are measured.
 

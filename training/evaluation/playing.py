@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents.named import RULE_NAMES, named_rule, require_policy, rules_of
-from agents.policy import Policy
-from agents.stored import policy_file
-from agents.value_policy import ValuePolicy
-from envs.environments import ENVIRONMENTS
-from envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
-from training.checkpoint import load_policy
-from training.config import UsageError
-from training.engine import Engine
-from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
-from training.files import file_hash
-from training.progress import PlayProgress
+from spotweave.agents.named import RULE_NAMES, named_rule, require_policy, rules_of
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import policy_file
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import UsageError
+from spotweave.training.engine import Engine
+from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
+from spotweave.training.files import file_hash
+from spotweave.training.progress import PlayProgress
 
 EPISODES_PER_TASK = 5
 """A number that no number of workers changes: what a network sums up may depend on who is beside it."""

@@ -9,13 +9,21 @@ from pathlib import Path
 from string import Template
 from typing import Protocol, runtime_checkable
 
-from agents.policy import Policy
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation import report_plots
-from training.evaluation.episodes import run_episodes
-from training.evaluation.runs import RANDOMNESS, Comparison, liu_measures
-from training.evaluation.tables import MOST_POLICIES, arrow, bounds, leaders, number, signed, verdict_mark
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.evaluation import report_plots
+from spotweave.training.evaluation.episodes import run_episodes
+from spotweave.training.evaluation.runs import RANDOMNESS, Comparison, liu_measures
+from spotweave.training.evaluation.tables import (
+    MOST_POLICIES,
+    arrow,
+    bounds,
+    leaders,
+    number,
+    signed,
+    verdict_mark,
+)
 
 TEMPLATE = Path(__file__).with_name("report.html")
 

@@ -12,11 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
-from envs.render import MAX_BANDS, draw_gantt
-from envs.simulation.series import Floats, StepSeries
-from envs.simulation.timeline import Timeline
-from training.canvas import png
-from training.evaluation.runs import Comparison
+from spotweave.envs.render import MAX_BANDS, draw_gantt
+from spotweave.envs.simulation.series import Floats, StepSeries
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.training.canvas import png
+from spotweave.training.evaluation.runs import Comparison
 
 STRONG = "#0b6e4f"
 BAD = "#b3261e"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation.series import Floats
-from envs.simulation.world import WorldSpec
-from training.engine import Engine
-from training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
-from training.evaluation.playing import SuitePlayer
-from training.evaluation.statistics import (
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.engine import Engine
+from spotweave.training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
+from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.statistics import (
     Interval,
     Paired,
     Summary,
@@ -25,8 +25,8 @@ from training.evaluation.statistics import (
     liu_scores,
     summarise,
 )
-from training.files import write_csv
-from training.progress import PlayProgress
+from spotweave.training.files import write_csv
+from spotweave.training.progress import PlayProgress
 
 RANDOMNESS = (
     "value networks act greedily; every other random choice of a policy comes from the episode's own "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.series import Floats, Ints
 
 LEVEL = 0.95
 RESAMPLES = 10_000

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training.evaluation.runs import Comparison
-from training.evaluation.statistics import Interval, Paired
+from spotweave.training.evaluation.runs import Comparison
+from spotweave.training.evaluation.statistics import Interval, Paired
 
 WIDE = 140  # columns assumed where the output is not a terminal, so that a log holds whole rows
 

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.documents.federations import read_application, read_clouds
-from envs.simulation.federations.clouds import Measurement
-from training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
-from training.federated.measuring.exchange import NAMES, VGG16, Exchanges, Sizes, measure_exchanges, own_peer
-from training.federated.measuring.link import MeasureError, Times, parse_address
-from training.federated.measuring.merging import (
+from spotweave.envs.documents.federations import read_application, read_clouds
+from spotweave.envs.simulation.federations.clouds import Measurement
+from spotweave.training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
+from spotweave.training.federated.measuring.exchange import (
+    NAMES,
+    VGG16,
+    Exchanges,
+    Sizes,
+    measure_exchanges,
+    own_peer,
+)
+from spotweave.training.federated.measuring.link import MeasureError, Times, parse_address
+from spotweave.training.federated.measuring.merging import (
     Change,
     CommunicationResult,
     ComputeResult,

@@ -21,19 +21,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls import (
+from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.envs.federated_data.multi_fedls import (
     MultiFedlsScenario,
     PublishedRow,
     PublishedTable,
     parse_multi_fedls,
 )
-from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
-from envs.simulation.federations.rounds.application import SERVER, Application, Interruption, Market
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.streams import episode_sequence
-from training.progress import clock
+from spotweave.envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Interruption, Market
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.training.progress import clock
 
 RUNS = 3  # runs whose mean the thesis prints
 METRICS = ("revocations", "time_s", "cost_usd")

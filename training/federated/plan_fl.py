@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
-from envs.documents.federations import read_application, read_clouds
-from envs.simulation.federations.clouds import Market
-from envs.simulation.federations.model import Federation
-from training.progress import clock
+from spotweave.agents.federated.mapping.initial import InitialMapping, Plan, map_initially
+from spotweave.envs.documents.federations import read_application, read_clouds
+from spotweave.envs.simulation.federations.clouds import Market
+from spotweave.envs.simulation.federations.model import Federation
+from spotweave.training.progress import clock
 
 
 def plan_fl(

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from envs.simulation.federations.rounds.application import SERVER
-from envs.simulation.federations.rounds.decisions import State
-from envs.simulation.federations.rounds.history import Outcome
-from training.canvas import COLOURS, legend, save, single
-from training.config import provenance
-from training.files import write_csv, write_json
+from spotweave.envs.simulation.federations.rounds.application import SERVER
+from spotweave.envs.simulation.federations.rounds.decisions import State
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.training.canvas import COLOURS, legend, save, single
+from spotweave.training.config import provenance
+from spotweave.training.files import write_csv, write_json
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
 STATES = {

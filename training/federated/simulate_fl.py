@@ -11,25 +11,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls import MultiFedlsScenario, parse_multi_fedls
-from envs.federated_data.rounds_scenarios import (
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.envs.federated_data.multi_fedls import MultiFedlsScenario, parse_multi_fedls
+from spotweave.envs.federated_data.rounds_scenarios import (
     ScenarioError,
     parse_rounds,
     published_table,
     read_json,
     scenario_path,
 )
-from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import RoundScheduler
-from envs.simulation.federations.rounds.deployment import Deployment
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from training.federated.rounds_results import write_results
-from training.files import prepare_directory
-from training.progress import clock
+from spotweave.envs.simulation.federations.rounds.application import Application, Market
+from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
+from spotweave.envs.simulation.federations.rounds.deployment import Deployment
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.training.federated.rounds_results import write_results
+from spotweave.training.files import prepare_directory
+from spotweave.training.progress import clock
 
 ROUND_POLICIES: dict[str, Callable[[], RoundScheduler]] = {
     "fed_cost_aware": FedCostAware,

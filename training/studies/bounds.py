@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents.policy import Policy
-from envs.environments import ENVIRONMENTS
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.config import UsageError, world_config
-from training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
-from training.evaluation.episodes import EpisodeResult, Progress, Suite
-from training.evaluation.tables import arrow, number, signed
-from training.studies.cells import Summary, difference_cell, metric_name, share_cell, table
-from training.studies.evaluations import EvaluationCache, Played
-from training.studies.experiment import ClairvoyantSettings
+from spotweave.agents.policy import Policy
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.config import UsageError, world_config
+from spotweave.training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
+from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite
+from spotweave.training.evaluation.tables import arrow, number, signed
+from spotweave.training.studies.cells import Summary, difference_cell, metric_name, share_cell, table
+from spotweave.training.studies.evaluations import EvaluationCache, Played
+from spotweave.training.studies.experiment import ClairvoyantSettings
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from training.evaluation.tables import number, signed
+from spotweave.training.evaluation.tables import number, signed
 
 Summary = Mapping[str, Any]
 Columns = Sequence[tuple[str, str]]

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from spotweave.mistakes import EXIT_FAILED, EXIT_INTERRUPTED
-from training.canvas import save
-from training.config import UsageError, to_yaml, typed
-from training.engine import HERE, KEYS, EngineSettings
-from training.evaluation.episodes import find_suite
-from training.files import prepare_directory, write_json, write_text
-from training.progress import play_progress
-from training.studies.evaluations import EvaluationCache
-from training.studies.experiment import read_experiment
-from training.studies.figures.draw import draw_figure
-from training.studies.markdown import fragment
-from training.studies.measuring import Player
-from training.studies.processes import RepeatProgress, run_all
-from training.studies.remote import started_by
-from training.studies.scenario import experiment_summary, pooled, write_experiment_episodes
-from training.studies.search import TuneSettings, runs_of_best, searched, validated
-from training.studies.stored import read_stored
-from training.studies.trained import RepeatSettings, Run, planned_runs
+from spotweave.training.canvas import save
+from spotweave.training.config import UsageError, to_yaml, typed
+from spotweave.training.engine import HERE, KEYS, EngineSettings
+from spotweave.training.evaluation.episodes import find_suite
+from spotweave.training.files import prepare_directory, write_json, write_text
+from spotweave.training.progress import play_progress
+from spotweave.training.studies.evaluations import EvaluationCache
+from spotweave.training.studies.experiment import read_experiment
+from spotweave.training.studies.figures.draw import draw_figure
+from spotweave.training.studies.markdown import fragment
+from spotweave.training.studies.measuring import Player
+from spotweave.training.studies.processes import RepeatProgress, run_all
+from spotweave.training.studies.remote import started_by
+from spotweave.training.studies.scenario import experiment_summary, pooled, write_experiment_episodes
+from spotweave.training.studies.search import TuneSettings, runs_of_best, searched, validated
+from spotweave.training.studies.stored import read_stored
+from spotweave.training.studies.trained import RepeatSettings, Run, planned_runs
 
 RESULTS = Path("results")
 DOCS = Path("docs") / "results"

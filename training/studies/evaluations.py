@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation.series import Floats
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
-from training.files import prepare_directory, write_json
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
+from spotweave.training.files import prepare_directory, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from agents.rules import RULES
-from training.config import UsageError, compose_values, typed
-from training.studies.trained import (
+from spotweave.agents.rules import RULES
+from spotweave.training.config import UsageError, compose_values, typed
+from spotweave.training.studies.trained import (
     AgentSource,
     NotTrainedError,
     Patterns,

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from training.evaluation.tables import arrow, number
-from training.studies.bounds import overview_tables
-from training.studies.cells import Summary, difference_cell, metric_name, share_cell, spread_cell, table
+from spotweave.training.evaluation.tables import arrow, number
+from spotweave.training.studies.bounds import overview_tables
+from spotweave.training.studies.cells import (
+    Summary,
+    difference_cell,
+    metric_name,
+    share_cell,
+    spread_cell,
+    table,
+)
 
 SCORES = {
     "none": {},

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agents.named import named_rule
-from agents.policy import Policy
-from envs.environments import ENVIRONMENTS
-from envs.simulation.market.source import draw_episode
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import BatchWorld, WorldSpec
-from training.config import UsageError, world_config
-from training.engine import Engine
-from training.evaluation.episodes import Suite, suite_hash
-from training.evaluation.playing import SuitePlayer
-from training.evaluation.report import record_timelines
-from training.progress import PlayProgress, named_progress
-from training.studies.bounds import Base, Bounds, measure_bounds
-from training.studies.evaluations import EvaluationCache, Played
-from training.studies.experiment import ExperimentSettings, scenario_env
-from training.studies.scenario import Measured, ScenarioResult
-from training.studies.trained import Trained
+from spotweave.agents.named import named_rule
+from spotweave.agents.policy import Policy
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.market.source import draw_episode
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import BatchWorld, WorldSpec
+from spotweave.training.config import UsageError, world_config
+from spotweave.training.engine import Engine
+from spotweave.training.evaluation.episodes import Suite, suite_hash
+from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.report import record_timelines
+from spotweave.training.progress import PlayProgress, named_progress
+from spotweave.training.studies.bounds import Base, Bounds, measure_bounds
+from spotweave.training.studies.evaluations import EvaluationCache, Played
+from spotweave.training.studies.experiment import ExperimentSettings, scenario_env
+from spotweave.training.studies.scenario import Measured, ScenarioResult
+from spotweave.training.studies.trained import Trained
 
 # On which recorded day each episode of a suite starts.
 

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from spotweave.mistakes import EXIT_FAILED, one_line_errors
-from training.config import UsageError, provenance
-from training.files import prepare_directory, write_bytes, write_json, write_text
-from training.progress import still_busy
-from training.studies.markdown import fragment
+from spotweave.training.config import UsageError, provenance
+from spotweave.training.files import prepare_directory, write_bytes, write_json, write_text
+from spotweave.training.progress import still_busy
+from spotweave.training.studies.markdown import fragment
 
 BLOCK = re.compile(
     r"^<!-- (?P<name>(?:table|figure)_\w+) -->\n(?P<body>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL

@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from spotweave.mistakes import EXIT_INTERRUPTED
-from training.files import prepare_directory
-from training.progress import Pace, clock
-from training.studies.trained import Run
+from spotweave.training.files import prepare_directory
+from spotweave.training.progress import Pace, clock
+from spotweave.training.studies.trained import Run
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 POLL_S = 0.1

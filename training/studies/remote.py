@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Literal
 
 from spotweave.mistakes import EXIT_INTERRUPTED
-from training.config import UsageError
-from training.engine import RETRIES, LostTaskError, RayEngine
-from training.studies.processes import Start, log_of, start_here
-from training.studies.trained import Run
+from spotweave.training.config import UsageError
+from spotweave.training.engine import RETRIES, LostTaskError, RayEngine
+from spotweave.training.studies.processes import Start, log_of, start_here
+from spotweave.training.studies.trained import Run
 
 FAILED = 1
 CLAIM_S = 10.0  # how long a lost training may take to die before another takes its place

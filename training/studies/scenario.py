@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from envs.simulation.series import Floats
-from envs.simulation.world import WorldSpec
-from training.config import provenance
-from training.evaluation.episodes import Suite
-from training.evaluation.statistics import (
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.config import provenance
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.evaluation.statistics import (
     Interval,
     bootstrap_interval,
     clustered_interval,
@@ -25,10 +25,10 @@ from training.evaluation.statistics import (
     hierarchical_ratio_interval,
     liu_scores,
 )
-from training.files import write_csv
-from training.studies.bounds import Bounds
-from training.studies.evaluations import Played
-from training.studies.experiment import ExperimentSettings
+from spotweave.training.files import write_csv
+from spotweave.training.studies.bounds import Bounds
+from spotweave.training.studies.evaluations import Played
+from spotweave.training.studies.experiment import ExperimentSettings
 
 Table = Floats  # (seeds, episodes)
 

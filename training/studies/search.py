@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from envs.environments import ENVIRONMENTS
-from envs.simulation.streams import Streams
-from training.config import UsageError, compose_values, world_config
-from training.engine import RaySettings
-from training.studies.trained import RepeatSettings, Run, Training, planned_runs
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.streams import Streams
+from spotweave.training.config import UsageError, compose_values, world_config
+from spotweave.training.engine import RaySettings
+from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 TRIED = "tried"
 

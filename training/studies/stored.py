@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.config import UsageError
-from training.studies.bounds import Bounds
-from training.studies.evaluations import Played
-from training.studies.experiment import ExperimentSettings
-from training.studies.scenario import PLANNED, UNHINDERED, Measured, ScenarioResult
+from spotweave.training.config import UsageError
+from spotweave.training.studies.bounds import Bounds
+from spotweave.training.studies.evaluations import Played
+from spotweave.training.studies.experiment import ExperimentSettings
+from spotweave.training.studies.scenario import PLANNED, UNHINDERED, Measured, ScenarioResult
 
 NEED_RUNS = ("training_curves", "job_scatter", "category_counts")
 """Kinds of figures that episodes are not enough for."""

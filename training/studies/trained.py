@@ -11,15 +11,15 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Discriminator, Field, Tag
 from yaml import YAMLError
 
-from agents.policy import Policy
-from agents.stored import CheckpointError, load_policy_state, policy_file
-from envs.simulation.world import WorldSpec
-from training.checkpoint import load_policy
-from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
-from training.engine import RaySettings
-from training.files import file_hash
-from training.run_directory import RunDirectory
-from training.settings import TrainerSettings
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import CheckpointError, load_policy_state, policy_file
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
+from spotweave.training.engine import RaySettings
+from spotweave.training.files import file_hash
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.settings import TrainerSettings
 
 Patterns = str | list[str]
 

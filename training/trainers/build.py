@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import named_rule
-from agents.networks.base import ValueNetwork
-from agents.registry import Shape, agent_named
-from agents.settings import LibrarySettings, MTDQNSettings, SpotSettings, ValueSettings
-from envs.simulation.streams import Streams
-from envs.simulation.world import WorldSpec
-from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.config import UsageError
-from training.settings import require_library
-from training.trainers.monte_carlo import MonteCarloTrainer
-from training.trainers.multi_target import MultiTargetTrainer
-from training.trainers.spot import SpotTrainer
-from training.trainers.trainer import Learner, Task, Trainer
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.named import named_rule
+from spotweave.agents.networks.base import ValueNetwork
+from spotweave.agents.registry import Shape, agent_named
+from spotweave.agents.settings import LibrarySettings, MTDQNSettings, SpotSettings, ValueSettings
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.config import UsageError
+from spotweave.training.settings import require_library
+from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
+from spotweave.training.trainers.multi_target import MultiTargetTrainer
+from spotweave.training.trainers.spot import SpotTrainer
+from spotweave.training.trainers.trainer import Learner, Task, Trainer
 
 GUIDES = {
     "multicloud": ("expected_cost",),
@@ -144,15 +144,15 @@ def make_library_trainer(task: LibraryTask) -> LibraryTrainer:
     kind = task.agent.kind
     require_library(kind)
     if kind == "sb3_dqn":
-        from training.adapters.sb3 import DQNTrainer
+        from spotweave.training.adapters.sb3 import DQNTrainer
 
         return DQNTrainer(task)
     if kind in ("maskable_ppo", "decima"):
-        from training.adapters.sb3 import DecimaTrainer, MaskablePPOTrainer
+        from spotweave.training.adapters.sb3 import DecimaTrainer, MaskablePPOTrainer
 
         return MaskablePPOTrainer(task) if kind == "maskable_ppo" else DecimaTrainer(task)
     if kind == "rllib_dqn":
-        from training.adapters.rllib import RLlibDQNTrainer
+        from spotweave.training.adapters.rllib import RLlibDQNTrainer
 
         return RLlibDQNTrainer(task)
     raise ValueError(f"agent.kind is {kind!r}: no library trains it")

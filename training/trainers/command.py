@@ -8,25 +8,25 @@ from typing import Any
 
 import torch
 
-from agents.named import named_rule
-from envs.environments import ENVIRONMENTS
+from spotweave.agents.named import named_rule
+from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.mistakes import EXIT_INTERRUPTED
-from training.adaptation import judge, start_of, started_agent
-from training.adapters.trainer import LibraryTrainer
-from training.checkpoint import load_policy, save_policy
-from training.config import (
+from spotweave.training.adaptation import judge, start_of, started_agent
+from spotweave.training.adapters.trainer import LibraryTrainer
+from spotweave.training.checkpoint import load_policy, save_policy
+from spotweave.training.config import (
     UsageError,
     provenance,
     training_settings,
     world_config,
 )
-from training.engine import KEYS, Engine, engine_settings
-from training.evaluation.comparison import compare_after_training
-from training.evaluation.playing import SuitePlayer, default_rules
-from training.run_directory import RunDirectory
-from training.trainers.build import build_trainer
-from training.trainers.session import InterruptedTraining, Session
-from training.trainers.trainer import Task
+from spotweave.training.engine import KEYS, Engine, engine_settings
+from spotweave.training.evaluation.comparison import compare_after_training
+from spotweave.training.evaluation.playing import SuitePlayer, default_rules
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.trainers.build import build_trainer
+from spotweave.training.trainers.session import InterruptedTraining, Session
+from spotweave.training.trainers.trainer import Task
 
 VALIDATION_LANES = 16
 

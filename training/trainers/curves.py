@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
-from training.config import UsageError
-from training.files import write_json
-from training.run_directory import RunDirectory
-from training.settings import Tracking
+from spotweave.training.config import UsageError
+from spotweave.training.files import write_json
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.settings import Tracking
 
 EXPERIMENT = "spotweave"
 """Experiment (MLflow) or project (W&B), unless their own environment variables name another."""

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.learning.replay import DecisionReplay
-from agents.learning.value_regression import GuidedExploration, ValueRegression
-from agents.policy import Policy
-from envs.simulation.snapshot import take_rows
-from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.evaluation.episodes import policy_seed
-from training.settings import TrainerSettings
-from training.trainers.trainer import Learner, RoundReport, mean_metrics
+from spotweave.agents.learning.replay import DecisionReplay
+from spotweave.agents.learning.value_regression import GuidedExploration, ValueRegression
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.snapshot import take_rows
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.evaluation.episodes import policy_seed
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.trainer import Learner, RoundReport, mean_metrics
 
 SCALER_ROWS = 4096  # decisions on which the input normalisation is fitted
 

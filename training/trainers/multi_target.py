@@ -28,15 +28,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.replay import Replay
-from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
-from agents.mtdqn.forward import n_columns
-from agents.mtdqn.network import MTDQNNetwork
-from agents.mtdqn.policy import MTDQNPolicy
-from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld, EpisodeKey
-from training.settings import TrainerSettings
-from training.trainers.trainer import RoundReport, mean_metrics
+from spotweave.agents.learning.replay import Replay
+from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
+from spotweave.agents.mtdqn.forward import n_columns
+from spotweave.agents.mtdqn.network import MTDQNNetwork
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+from spotweave.training.settings import TrainerSettings
+from spotweave.training.trainers.trainer import RoundReport, mean_metrics
 
 
 class ComparableWorld(BatchWorld, Protocol):

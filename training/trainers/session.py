@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.policy import Policy
-from training.engine import Engine
-from training.evaluation.episodes import find_suite
-from training.evaluation.playing import SuitePlayer
-from training.run_directory import RunDirectory
-from training.settings import Tracking, TrainerSettings
-from training.trainers.curves import Curves
-from training.trainers.trainer import RoundReport, Trainer, TrainingProgress
+from spotweave.agents.policy import Policy
+from spotweave.training.engine import Engine
+from spotweave.training.evaluation.episodes import find_suite
+from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.settings import Tracking, TrainerSettings
+from spotweave.training.trainers.curves import Curves
+from spotweave.training.trainers.trainer import RoundReport, Trainer, TrainingProgress
 
 
 class InterruptedTraining(Exception):  # noqa: N818 - it is no error

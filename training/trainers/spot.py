@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from agents.settings import SpotSettings
-from agents.spot.fit import SpotTicks, learn
-from agents.spot.model import SpotModel
-from agents.spot.policy import SpotPolicy
-from envs.simulation.spot.world import SpotWorld
-from envs.simulation.streams import Streams, episode_sequence
-from envs.spot_episodes import RecordedJobs
-from training.evaluation.episodes import find_suite, run_suite
-from training.trainers.trainer import RoundReport, Task
+from spotweave.agents.settings import SpotSettings
+from spotweave.agents.spot.fit import SpotTicks, learn
+from spotweave.agents.spot.model import SpotModel
+from spotweave.agents.spot.policy import SpotPolicy
+from spotweave.envs.simulation.spot.world import SpotWorld
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.spot_episodes import RecordedJobs
+from spotweave.training.evaluation.episodes import find_suite, run_suite
+from spotweave.training.trainers.trainer import RoundReport, Task
 
 READ_S = 60 * 3600
 """A stretch is read for so long: longer than most deadlines, short enough for the stretches of training."""

@@ -13,14 +13,14 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from agents.networks.base import ValueNetwork
-from agents.settings import AgentSettings
-from agents.value_policy import ValuePolicy
-from envs.environments import Environment
-from envs.simulation.world import BatchWorld
-from training.checkpoint import TrainedPolicy
-from training.progress import Pace
-from training.settings import TrainerSettings
+from spotweave.agents.networks.base import ValueNetwork
+from spotweave.agents.settings import AgentSettings
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.envs.environments import Environment
+from spotweave.envs.simulation.world import BatchWorld
+from spotweave.training.checkpoint import TrainedPolicy
+from spotweave.training.progress import Pace
+from spotweave.training.settings import TrainerSettings
 
 
 @dataclass(frozen=True)

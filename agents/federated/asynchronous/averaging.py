@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.federated.asynchronous.aggregator import (
+from spotweave.agents.federated.asynchronous.aggregator import (
     BufferedAggregator,
     Invitation,
     Update,

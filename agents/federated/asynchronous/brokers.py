@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.federated.asynchronous.aggregator import (
+from spotweave.agents.federated.asynchronous.aggregator import (
     Aggregator,
     Need,
     Update,
@@ -21,7 +21,7 @@ from agents.federated.asynchronous.aggregator import (
     above_zero,
     at_least,
 )
-from agents.federated.asynchronous.shards import RingVector, Shard, recover, ring_sum, split
+from spotweave.agents.federated.asynchronous.shards import RingVector, Shard, recover, ring_sum, split
 
 
 class Confirmation(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agents.federated.asynchronous.aggregator import (
+from spotweave.agents.federated.asynchronous.aggregator import (
     Aggregator,
     Need,
     Update,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.federated.asynchronous.aggregator import (
+from spotweave.agents.federated.asynchronous.aggregator import (
     BufferedAggregator,
     Invitation,
     Update,

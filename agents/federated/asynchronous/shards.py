@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import UpdateError, UpdateId, Vector
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId, Vector
 
 if TYPE_CHECKING:
-    from envs.simulation.series import Floats
+    from spotweave.envs.simulation.series import Floats
 
 RingVector = NDArray[np.uint64]
 FloatMask = Literal["positional", "distributional"]

@@ -17,11 +17,11 @@ import math
 import time
 from dataclasses import dataclass
 
-from agents.federated.mapping.limits import InfeasibleMappingError, explain
-from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
-from agents.federated.mapping.search import Search, Searched
-from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.model import Federation, Outcome, Placement
+from spotweave.agents.federated.mapping.limits import InfeasibleMappingError, explain
+from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
+from spotweave.agents.federated.mapping.search import Search, Searched
+from spotweave.envs.simulation.federations.application import FederationError
+from spotweave.envs.simulation.federations.model import Federation, Outcome, Placement
 
 
 @dataclass(frozen=True)

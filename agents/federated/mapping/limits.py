@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from agents.federated.mapping.problem import MappingProblem, RoundLimits
-from agents.federated.mapping.search import Search
-from agents.linear_program import LinearProgram
-from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.model import Federation, Outcome
+from spotweave.agents.federated.mapping.problem import MappingProblem, RoundLimits
+from spotweave.agents.federated.mapping.search import Search
+from spotweave.agents.linear_program import LinearProgram
+from spotweave.envs.simulation.federations.application import FederationError
+from spotweave.envs.simulation.federations.model import Federation, Outcome
 
 LimitName = Literal["quota", "deadline", "budget", "deadline and budget"]
 

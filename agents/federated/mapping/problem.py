@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.federations.model import Federation, Outcome, Placement
-from envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.federations.model import Federation, Outcome, Placement
+from spotweave.envs.simulation.series import Floats, Ints
 
 TOLERANCE = 1e-11  # objectives (which are about 0 to 1) that differ by less are equal
 

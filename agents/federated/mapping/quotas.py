@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
-from agents.federated.mapping.problem import Counts, MappingProblem
-from agents.linear_program import LinearProgram, solver_of
-from envs.simulation.series import Bools, Floats
+from spotweave.agents.federated.mapping.problem import Counts, MappingProblem
+from spotweave.agents.linear_program import LinearProgram, solver_of
+from spotweave.envs.simulation.series import Bools, Floats
 
 _SCALE = 1e3
 _INFEASIBLE = highspy.HighsModelStatus.kInfeasible

@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, MappingProblem
-from agents.federated.mapping.quotas import Costs, QuotaProgram
-from envs.simulation.series import Bools, Floats
+from spotweave.agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, MappingProblem
+from spotweave.agents.federated.mapping.quotas import Costs, QuotaProgram
+from spotweave.envs.simulation.series import Bools, Floats
 
 _REMEMBERED = 6  # Lagrange multipliers kept; each costs a pass over the types per node
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import SERVER, Market
-from envs.simulation.federations.rounds.decisions import Answer, Placement, Question
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Market
+from spotweave.envs.simulation.federations.rounds.decisions import Answer, Placement, Question
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 _OTHER_MARKET = 1e6
 """Added to the value of offers of the other market, which are taken only where there is nothing else."""

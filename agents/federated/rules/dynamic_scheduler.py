@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.federated.cost import RoundParameters, weigh
-from agents.federated.rules.always_on import kept_or_best
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import Observation
+from spotweave.agents.federated.cost import RoundParameters, weigh
+from spotweave.agents.federated.rules.always_on import kept_or_best
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 
 class DynamicScheduler(Policy):

@@ -18,11 +18,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.federated.rules.always_on import AlwaysOn, cheapest_offer, kept_or_cheapest, rent_at, rent_now
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import SERVER, Market
-from envs.simulation.federations.rounds.decisions import (
+from spotweave.agents.federated.rules.always_on import (
+    AlwaysOn,
+    cheapest_offer,
+    kept_or_cheapest,
+    rent_at,
+    rent_now,
+)
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Market
+from spotweave.envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
     Cause,
@@ -31,11 +37,11 @@ from envs.simulation.federations.rounds.decisions import (
     Question,
     State,
 )
-from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
-from envs.simulation.series import Ints
-from envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.federations.rounds.member import Member
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 CALIBRATION_ROUNDS = 2
 

@@ -21,16 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.federated.mapping.initial import map_initially
-from agents.federated.rules.always_on import RETRY_S
-from agents.federated.schedulers.observing import moved, select_instance
-from envs.simulation.federations import model
-from envs.simulation.federations.model import Federation
-from envs.simulation.federations.rounds.application import SERVER, Market
-from envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question
-from envs.simulation.federations.rounds.deployment import Deployment
-from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.agents.federated.mapping.initial import map_initially
+from spotweave.agents.federated.rules.always_on import RETRY_S
+from spotweave.agents.federated.schedulers.observing import moved, select_instance
+from spotweave.envs.simulation.federations import model
+from spotweave.envs.simulation.federations.model import Federation
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Market
+from spotweave.envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question
+from spotweave.envs.simulation.federations.rounds.deployment import Deployment
+from spotweave.envs.simulation.federations.rounds.member import Member
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 
 PATIENCE = 2  # rounds in a row that must be slow before a VM type or a link counts as degraded
 

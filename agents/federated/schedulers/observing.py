@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation.federations.episodes.picture import Observed
-from envs.simulation.federations.model import Federation, Placement
-from envs.simulation.federations.rounds.application import SERVER
-from envs.simulation.federations.rounds.decisions import Answer, Question
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.snapshot import empty_observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.federations.episodes.picture import Observed
+from spotweave.envs.simulation.federations.model import Federation, Placement
+from spotweave.envs.simulation.federations.rounds.application import SERVER
+from spotweave.envs.simulation.federations.rounds.decisions import Answer, Question
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.snapshot import empty_observation
 
 
 class Observing:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.policy import Question, bounded
-from agents.workflows.online.cost import Choices, WorkflowParameters, seen, weigh
-from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, Observation
+from spotweave.agents.policy import Question, bounded
+from spotweave.agents.workflows.online.cost import Choices, WorkflowParameters, seen, weigh
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import FloatArray, Observation
 
 STEP_FEATURES = (
     "idle",

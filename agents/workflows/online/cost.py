@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.policy import Policy
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import Observation
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import Observation
 
 # What the rules for workflows share: one step or one idle instance is asked about at a time.
 

@@ -16,15 +16,15 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from deploy.emulator.aws import wire
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.instances import InstanceActions
-from deploy.emulator.aws.market import MarketActions
-from deploy.emulator.aws.wire import Account, AwsError, Call, allowed, read_call, simulate
-from deploy.emulator.aws.world import Ec2World, make_queue
-from deploy.emulator.server import Emulator
-from deploy.model.clock import Clock
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.emulator.aws import wire
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.instances import InstanceActions
+from spotweave.deploy.emulator.aws.market import MarketActions
+from spotweave.deploy.emulator.aws.wire import Account, AwsError, Call, allowed, read_call, simulate
+from spotweave.deploy.emulator.aws.world import Ec2World, make_queue
+from spotweave.deploy.emulator.server import Emulator
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

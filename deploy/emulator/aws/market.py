@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.emulator.aws import instances as instances_api
-from deploy.emulator.aws.instances import page
-from deploy.emulator.aws.wire import Account, AwsError, invalid
-from deploy.emulator.aws.world import Ec2World, SpotRequest
-from deploy.emulator.market import Pool
+from spotweave.deploy.emulator.aws import instances as instances_api
+from spotweave.deploy.emulator.aws.instances import page
+from spotweave.deploy.emulator.aws.wire import Account, AwsError, invalid
+from spotweave.deploy.emulator.aws.world import Ec2World, SpotRequest
+from spotweave.deploy.emulator.market import Pool
 
 _Params = dict[str, Any]
 _Answer = dict[str, Any]

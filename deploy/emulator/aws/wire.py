@@ -28,8 +28,8 @@ from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 from werkzeug.datastructures import MultiDict
 
-from deploy.emulator.aws.config import AwsEmulatorConfig, ImageConfig
-from deploy.emulator.faults import CloudError
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig, ImageConfig
+from spotweave.deploy.emulator.faults import CloudError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -13,10 +13,10 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
-from deploy.emulator.aws.config import AwsEmulatorConfig, bucket_of
-from deploy.emulator.aws.wire import aws_failure
-from deploy.emulator.world import Instance, World
-from deploy.model.clock import Clock
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig, bucket_of
+from spotweave.deploy.emulator.aws.wire import aws_failure
+from spotweave.deploy.emulator.world import Instance, World
+from spotweave.deploy.model.clock import Clock
 
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 """EC2's codes of an instance's states."""

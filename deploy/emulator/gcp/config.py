@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
-from deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
+from spotweave.deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
 
 
 class GcpPoolConfig(PoolConfig):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request, Response
 
-from deploy.emulator.faults import CloudError
-from deploy.emulator.gcp.compute import ROOT, Compute, body_of
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.storage import Storage
-from deploy.emulator.gcp.world import GceWorld, GcpError, disabled, json_answer
-from deploy.emulator.server import Emulator
-from deploy.model.clock import Clock
+from spotweave.deploy.emulator.faults import CloudError
+from spotweave.deploy.emulator.gcp.compute import ROOT, Compute, body_of
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.gcp.storage import Storage
+from spotweave.deploy.emulator.gcp.world import GceWorld, GcpError, disabled, json_answer
+from spotweave.deploy.emulator.server import Emulator
+from spotweave.deploy.model.clock import Clock
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from werkzeug.wrappers import Response
 
-from deploy.emulator.faults import CloudError
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.world import Instance, World
-from deploy.model.clock import Clock
+from spotweave.deploy.emulator.faults import CloudError
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.world import Instance, World
+from spotweave.deploy.model.clock import Clock
 
 
 def json_answer(found: Mapping[str, object], status: int = 200) -> Response:

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from pydantic import BaseModel, ConfigDict
 
-from agents.federated.asynchronous.aggregator import (
+from spotweave.agents.federated.asynchronous.aggregator import (
     Aggregator,
     Update,
     UpdateError,
@@ -23,17 +23,17 @@ from agents.federated.asynchronous.aggregator import (
     Vector,
     check_update,
 )
-from agents.federated.asynchronous.averaging import FedAsync
-from agents.federated.asynchronous.hp_asgd import HpAsgd
-from agents.federated.asynchronous.shards import RingVector, recover
-from deploy.fl import checkpoints
-from deploy.fl.asynchronous.updates import Arrays, Form, Wish, flatten, require_alike, unflatten
-from deploy.fl.brokers.messages import BrokerError, ComponentHead, Model, Place, Prepared
-from deploy.fl.checkpoints import Checkpoint, Setup
-from deploy.fl.records import from_record, to_record
-from deploy.fl.round import Answer, Round
-from deploy.fl.training import Training, read_setup
-from deploy.model import strategies
+from spotweave.agents.federated.asynchronous.averaging import FedAsync
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd
+from spotweave.agents.federated.asynchronous.shards import RingVector, recover
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.asynchronous.updates import Arrays, Form, Wish, flatten, require_alike, unflatten
+from spotweave.deploy.fl.brokers.messages import BrokerError, ComponentHead, Model, Place, Prepared
+from spotweave.deploy.fl.checkpoints import Checkpoint, Setup
+from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.round import Answer, Round
+from spotweave.deploy.fl.training import Training, read_setup
+from spotweave.deploy.model import strategies
 from spotweave.files import write_private
 
 # Where the next version of the model comes from: updates that the server has, or sums that brokers have.

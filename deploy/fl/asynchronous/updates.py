@@ -16,11 +16,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import UpdateError, Vector
-from agents.federated.asynchronous.shards import RingVector, split
-from deploy.fl.brokers import messages
-from deploy.fl.brokers.messages import BrokerError, Place, Places, UnwantedError
-from deploy.fl.records import from_record, to_record
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError, Vector
+from spotweave.agents.federated.asynchronous.shards import RingVector, split
+from spotweave.deploy.fl.brokers import messages
+from spotweave.deploy.fl.brokers.messages import BrokerError, Place, Places, UnwantedError
+from spotweave.deploy.fl.records import from_record, to_record
 
 # What a client is asked for beside the model, and what it says of its update, in a record of Flower's.
 

@@ -1,12 +1,15 @@
-"""`python -m deploy.fl.brokers SETTINGS`: one broker, until it is told to stop. SETTINGS: a JSON file."""
+"""`python -m spotweave.deploy.fl.brokers SETTINGS`: one broker, until it is told to stop.
+
+SETTINGS: a JSON file.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from deploy.fl.brokers.messages import BrokerSettings
-from deploy.fl.brokers.server import BrokerServer
+from spotweave.deploy.fl.brokers.messages import BrokerSettings
+from spotweave.deploy.fl.brokers.server import BrokerServer
 
 
 def main() -> None:

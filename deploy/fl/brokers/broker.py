@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
-from agents.federated.asynchronous.brokers import Broker, confirm
-from agents.federated.asynchronous.shards import RingVector, Shard
-from deploy.fl.brokers.messages import (
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId
+from spotweave.agents.federated.asynchronous.brokers import Broker, confirm
+from spotweave.agents.federated.asynchronous.shards import RingVector, Shard
+from spotweave.deploy.fl.brokers.messages import (
     Agreement,
     BrokerError,
     BrokerSettings,
@@ -31,8 +31,8 @@ from deploy.fl.brokers.messages import (
     Standing,
     UnwantedError,
 )
-from deploy.model.strategies import FedSuda, selection
-from deploy.statefile import StateFile
+from spotweave.deploy.model.strategies import FedSuda, selection
+from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private
 
 # What a broker knows, on its disk before anybody is told of it.

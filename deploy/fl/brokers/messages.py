@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
-from deploy.model.strategies import FedSuda, HaleFed
-from deploy.node.client import ExchangeError, exchange
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId
+from spotweave.deploy.model.strategies import FedSuda, HaleFed
+from spotweave.deploy.node.client import ExchangeError, exchange
 
 
 class _Message(BaseModel):

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from deploy.fl.brokers.broker import DurableBroker, Organizer, RemoteBroker
-from deploy.fl.brokers.messages import (
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.deploy.fl.brokers.broker import DurableBroker, Organizer, RemoteBroker
+from spotweave.deploy.fl.brokers.messages import (
     RUNNER,
     SERVER,
     Agreement,
@@ -25,8 +25,8 @@ from deploy.fl.brokers.messages import (
     UnwantedError,
     broker,
 )
-from deploy.node.api import RefusalError
-from deploy.node.server import Listener, QuietHandler, tls_context
+from spotweave.deploy.node.api import RefusalError
+from spotweave.deploy.node.server import Listener, QuietHandler, tls_context
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3

@@ -1,7 +1,7 @@
 """On-demand prices, those of disks and of moving data, and what types have: a dated list, and its refresh.
 
-    python -m deploy.providers.aws.catalogue show
-    python -m deploy.providers.aws.catalogue refresh --out my_prices.json [--region R ...] [--type T ...]
+    python -m spotweave.deploy.providers.aws.catalogue show
+    python -m spotweave.deploy.providers.aws.catalogue refresh --out FILE [--region R ...] [--type T ...]
 
 Refreshing asks pricing:GetProducts and ec2:DescribeInstanceTypes, so it needs an account.
 """
@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, FiniteFloat
 
-from deploy.providers.offers import CatalogueError, Hardware, Price, load_list
-from deploy.yamlfile import Part
+from spotweave.deploy.providers.offers import CatalogueError, Hardware, Price, load_list
+from spotweave.deploy.yamlfile import Part
 from spotweave.files import write_private
 
 SHIPPED = Path(__file__).with_name("on_demand.json")
@@ -102,7 +102,7 @@ def _listed(known: Mapping[str, _Listed], name: str, lacks: str) -> _Listed:
         return known[name]
     raise CatalogueError(
         f"{lacks}: it has {', '.join(sorted(known))}; make one with "
-        "python -m deploy.providers.aws.catalogue refresh --out FILE and set `catalogue`"
+        "python -m spotweave.deploy.providers.aws.catalogue refresh --out FILE and set `catalogue`"
     )
 
 
@@ -195,11 +195,13 @@ def _published(pricing: Any, service: str, wanted: Mapping[str, str], unit: str)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show or refresh; 1 after a mistake that was named in one line."""
     # Here, because whoever only reads the list needs no SDK and no network.
-    from deploy.providers.aws.clients import Clients, aws_errors
-    from deploy.providers.base import ProviderError
+    from spotweave.deploy.providers.aws.clients import Clients, aws_errors
+    from spotweave.deploy.providers.base import ProviderError
 
     shipped = load_catalogue()
-    parser = argparse.ArgumentParser(prog="python -m deploy.providers.aws.catalogue", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m spotweave.deploy.providers.aws.catalogue", description=__doc__
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     show = commands.add_parser("show", help="the list as a table")
     show.add_argument("--catalogue", type=Path, help="default: the one that ships")

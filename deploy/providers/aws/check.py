@@ -13,9 +13,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from deploy.model.instances import LaunchRequest
-from deploy.providers.aws.catalogue import Catalogue
-from deploy.providers.aws.clients import (
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.providers.aws.catalogue import Catalogue
+from spotweave.deploy.providers.aws.clients import (
     DENIED,
     MAKE_SPOT_ROLE,
     REMEDY,
@@ -25,14 +25,14 @@ from deploy.providers.aws.clients import (
     cause_code,
     denied_permission,
 )
-from deploy.providers.aws.config import AwsConfig, tags_of
-from deploy.providers.aws.launch import USER_DATA_BYTES, market_options, template_data
-from deploy.providers.aws.notices import queue_url
-from deploy.providers.aws.policies import Scope, actions, scheduler
-from deploy.providers.base import ProviderError
-from deploy.providers.cloudconfig import CloudMarket
-from deploy.providers.config import Finding
-from deploy.providers.userdata import user_data
+from spotweave.deploy.providers.aws.config import AwsConfig, tags_of
+from spotweave.deploy.providers.aws.launch import USER_DATA_BYTES, market_options, template_data
+from spotweave.deploy.providers.aws.notices import queue_url
+from spotweave.deploy.providers.aws.policies import Scope, actions, scheduler
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.cloudconfig import CloudMarket
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.userdata import user_data
 
 # The account's vCPU quotas: which one a type and a market count against.
 

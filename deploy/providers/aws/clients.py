@@ -12,7 +12,13 @@ import boto3
 from botocore import exceptions as sdk
 from botocore.config import Config
 
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
+from spotweave.deploy.providers.base import (
+    CapacityError,
+    ProviderError,
+    QuotaError,
+    RefusedError,
+    ThrottledError,
+)
 
 _CONNECT_S = 3.0
 _COMMON = Config(max_pool_connections=20, user_agent_extra="spotweave")

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 
-from deploy.model.instances import LaunchRequest, Offer
-from deploy.model.transfers import Transfers
-from deploy.providers.aws.catalogue import Catalogue, load_catalogue
-from deploy.providers.base import Provider
-from deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
-from deploy.providers.config import Finding
-from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import Part
+from spotweave.deploy.model.instances import LaunchRequest, Offer
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.providers.aws.catalogue import Catalogue, load_catalogue
+from spotweave.deploy.providers.base import Provider
+from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.yamlfile import Part
 
 if TYPE_CHECKING:
-    from deploy.providers.aws.provider import AwsProvider
+    from spotweave.deploy.providers.aws.provider import AwsProvider
 
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
@@ -117,13 +117,13 @@ class AwsConfig(CloudConfig):
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:
         """EC2. Raises ConfigError, ProviderError."""
-        from deploy.providers.aws.provider import AwsProvider
+        from spotweave.deploy.providers.aws.provider import AwsProvider
 
         return AwsProvider(self)
 
     def check(self, deployment: str) -> Iterator[Finding]:
         """Credentials, rights, quotas, images and networks. Raises ConfigError."""
-        from deploy.providers.aws.check import check
+        from spotweave.deploy.providers.aws.check import check
 
         return check(self, deployment=deployment or "not-made-yet")
 

@@ -8,10 +8,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.aws.clients import Clients, aws_errors
-from deploy.providers.aws.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, AwsConfig, batches, tag_values
-from deploy.providers.config import Place
+from spotweave.deploy.model.instances import InstanceReport, InstanceState
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors
+from spotweave.deploy.providers.aws.config import (
+    DEPLOYMENT,
+    JOB,
+    PROVIDER,
+    TASK,
+    TOKEN,
+    AwsConfig,
+    batches,
+    tag_values,
+)
+from spotweave.deploy.providers.config import Place
 
 PAGE = 1000  # the most that EC2 gives: 1,000 instances are one call
 _STATES = {

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.providers.aws.clients import Clients, aws_errors, cause_code
-from deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
-from deploy.providers.aws.describe import described
-from deploy.providers.base import ProviderError, RefusedError
-from deploy.providers.cloudconfig import InstanceType
-from deploy.providers.config import Place
-from deploy.providers.userdata import user_data
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors, cause_code
+from spotweave.deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
+from spotweave.deploy.providers.aws.describe import described
+from spotweave.deploy.providers.base import ProviderError, RefusedError
+from spotweave.deploy.providers.cloudconfig import InstanceType
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.userdata import user_data
 
 # Launch templates: what all instances of a deployment have in common, made once for each region.
 #

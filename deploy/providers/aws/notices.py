@@ -16,10 +16,10 @@ from typing import Any
 import structlog
 from pydantic import BaseModel, Field, ValidationError
 
-from deploy.model.instances import InstanceReport
-from deploy.providers.aws.clients import Clients, aws_errors
-from deploy.providers.aws.config import batches
-from deploy.providers.cloud import QUEUE_S, Calls
+from spotweave.deploy.model.instances import InstanceReport
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors
+from spotweave.deploy.providers.aws.config import batches
+from spotweave.deploy.providers.cloud import QUEUE_S, Calls
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"

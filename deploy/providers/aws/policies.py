@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.objects.location import Bucket
-from deploy.providers.aws.config import DEPLOYMENT, AwsConfig
+from spotweave.deploy.objects.location import Bucket
+from spotweave.deploy.providers.aws.config import DEPLOYMENT, AwsConfig
 
 LONGEST = 10_240  # characters, without white space, that IAM takes of all policies within a role together
 Policy = dict[str, Any]

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from deploy.providers.aws.clients import Clients, aws_errors
-from deploy.providers.base import ProviderError
-from deploy.providers.cloud import LOOK_S, Calls
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.cloud import LOOK_S, Calls
 
 KEPT_S = 86_400.0
 STALE_S = 1800.0  # when a region has not answered for so long, its prices are not believed any more

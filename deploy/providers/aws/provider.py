@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.aws import describe
-from deploy.providers.aws.clients import Clients, aws_errors
-from deploy.providers.aws.config import DEPLOYMENT, PROVIDER, AwsConfig
-from deploy.providers.aws.launch import Launcher, terminate
-from deploy.providers.aws.notices import NOTICE_S, Notices
-from deploy.providers.aws.prices import PriceBook
-from deploy.providers.base import PartialError, ProviderError
-from deploy.providers.cloud import LOOK_S, CloudProvider, Quote
-from deploy.providers.config import Place
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Offer
+from spotweave.deploy.providers.aws import describe
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors
+from spotweave.deploy.providers.aws.config import DEPLOYMENT, PROVIDER, AwsConfig
+from spotweave.deploy.providers.aws.launch import Launcher, terminate
+from spotweave.deploy.providers.aws.notices import NOTICE_S, Notices
+from spotweave.deploy.providers.aws.prices import PriceBook
+from spotweave.deploy.providers.base import PartialError, ProviderError
+from spotweave.deploy.providers.cloud import LOOK_S, CloudProvider, Quote
+from spotweave.deploy.providers.config import Place
 
 FREE_FIRST_S = 3600.0  # an instance that EC2 interrupts within its first hour costs nothing
 NEVER_RAN_S = 1.0

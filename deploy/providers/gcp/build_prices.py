@@ -1,6 +1,6 @@
 """Makes the price list that ships, from the history of Google's prices that docs/traces.md describes.
 
-    python -m deploy.providers.gcp.build_prices FOLDER [--out prices.json]
+    python -m spotweave.deploy.providers.gcp.build_prices FOLDER [--out prices.json]
 
 FOLDER holds gcp_price_changes.csv and machine_types.csv. What they lack (attached GPUs, disks, moves of data)
 is entered by hand below, with the published table that it was compared with.
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.providers.gcp.prices import GPU_MEMORY_GIB, SHIPPED, PriceList
-from envs.traces.bundle import DATA_DIR
+from spotweave.deploy.providers.gcp.prices import GPU_MEMORY_GIB, SHIPPED, PriceList
+from spotweave.envs.traces.bundle import DATA_DIR
 from spotweave.files import write_bytes
 
 REGIONS = ("us-central1", "us-east1", "us-west1", "europe-west4")
@@ -89,7 +89,7 @@ def _hardware(row: dict[str, str]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.providers.gcp.build_prices")
+    parser = argparse.ArgumentParser(prog="python -m spotweave.deploy.providers.gcp.build_prices")
     parser.add_argument("folder", type=Path, help="of the two files")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="the list")
     given = parser.parse_args(arguments)

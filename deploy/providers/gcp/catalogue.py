@@ -1,6 +1,6 @@
 """A price list from the Cloud Billing Catalog, for `prices_file`.
 
-    python -m deploy.providers.gcp.catalogue --out prices.json [--region us-central1] [--list prices.json]
+    python -m spotweave.deploy.providers.gcp.catalogue --out prices.json [--region R] [--list prices.json]
 
 A machine costs what its cores, memory, GPUs and bundled local disks cost, each of which is a SKU. The new
 prices become steps after those of the list that it begins with; moves of data are taken over from it.
@@ -18,10 +18,10 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from deploy.providers.base import ProviderError
-from deploy.providers.gcp.clients import Clients, gcp_errors
-from deploy.providers.gcp.prices import PriceList, Region, Step, load_prices
-from deploy.providers.offers import CatalogueError, Hardware
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.gcp.clients import Clients, gcp_errors
+from spotweave.deploy.providers.gcp.prices import PriceList, Region, Step, load_prices
+from spotweave.deploy.providers.offers import CatalogueError, Hardware
 from spotweave.files import write_bytes
 
 HOST = "cloudbilling.googleapis.com"
@@ -177,7 +177,7 @@ def _continued(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 after a mistake that was named in one line."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.providers.gcp.catalogue")
+    parser = argparse.ArgumentParser(prog="python -m spotweave.deploy.providers.gcp.catalogue")
     parser.add_argument("--out", type=Path, required=True, help="the new list, for prices_file")
     parser.add_argument("--list", type=Path, help="what it begins with; default: the one that ships")
     parser.add_argument("--region", action="append", help="default: those of the list")

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from deploy.providers.base import ProviderError, RefusedError
-from deploy.providers.config import Finding
-from deploy.providers.gcp.clients import REMEDY, RETRY, TIMEOUT_S, Clients, gcp_errors
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.prices import PriceList, parts
+from spotweave.deploy.providers.base import ProviderError, RefusedError
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.gcp.clients import REMEDY, RETRY, TIMEOUT_S, Clients, gcp_errors
+from spotweave.deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.providers.gcp.prices import PriceList, parts
 
 # Whether the caller has what the scheduler's role grants, asked of the Resource Manager.
 #
@@ -48,7 +48,7 @@ def lacking(clients: Clients, config: GcpConfig) -> list[str]:
     return [one for one in asked if one not in granted]
 
 
-_REFRESH = "python -m deploy.providers.gcp.catalogue --out prices.json"
+_REFRESH = "python -m spotweave.deploy.providers.gcp.catalogue --out prices.json"
 _PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
 """Prefixes of quotas. A project without quotas for spot uses those on demand."""
 

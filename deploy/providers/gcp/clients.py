@@ -18,7 +18,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
 
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
+from spotweave.deploy.providers.base import (
+    CapacityError,
+    ProviderError,
+    QuotaError,
+    RefusedError,
+    ThrottledError,
+)
 
 VARIABLE = "COMPUTE_EMULATOR_HOST"
 """Environment variable with the address of an emulator of all APIs, named like STORAGE_EMULATOR_HOST."""

@@ -12,14 +12,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from deploy.model.instances import LaunchRequest
-from deploy.model.transfers import Transfers
-from deploy.providers.base import Provider
-from deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
-from deploy.providers.config import Finding, Place
-from deploy.providers.gcp.prices import PriceList, load_prices
-from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import Part
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.providers.base import Provider
+from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
+from spotweave.deploy.providers.config import Finding, Place
+from spotweave.deploy.providers.gcp.prices import PriceList, load_prices
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.yamlfile import Part
 
 _Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _Region = Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+\d+$")]
@@ -95,13 +95,13 @@ class GcpConfig(CloudConfig):
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:
         """Compute Engine. Raises ConfigError, ProviderError."""
-        from deploy.providers.gcp.provider import GcpProvider
+        from spotweave.deploy.providers.gcp.provider import GcpProvider
 
         return GcpProvider(self)
 
     def check(self, deployment: str) -> Iterator[Finding]:
         """Credentials, rights, quotas, image and networks. Raises ConfigError."""
-        from deploy.providers.gcp.check import check
+        from spotweave.deploy.providers.gcp.check import check
 
         return check(self)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from google.cloud import compute_v1
 
-from deploy.model.instances import InstanceReport, InstanceState, Market
-from deploy.node.metadata import NOTICE_S
-from deploy.providers.config import Place
-from deploy.providers.gcp.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, GcpConfig, token_of
-from deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, Market
+from spotweave.deploy.node.metadata import NOTICE_S
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.gcp.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, GcpConfig, token_of
+from spotweave.deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
 
 _STATES = {
     "PENDING": InstanceState.LAUNCHING,

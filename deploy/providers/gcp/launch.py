@@ -14,14 +14,28 @@ from typing import Any
 from google.api_core import exceptions as api
 from google.cloud import compute_v1
 
-from deploy.model.instances import LaunchRequest
-from deploy.providers.base import ProviderError
-from deploy.providers.config import Place
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, of_operation, reason_of
-from deploy.providers.gcp.config import DEPLOYMENT, GcpConfig, instance_name, label, labels_of, request_id
-from deploy.providers.gcp.listing import done
-from deploy.providers.gcp.prices import parts
-from deploy.providers.userdata import user_data
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.gcp.clients import (
+    RETRY,
+    TIMEOUT_S,
+    Clients,
+    gcp_errors,
+    of_operation,
+    reason_of,
+)
+from spotweave.deploy.providers.gcp.config import (
+    DEPLOYMENT,
+    GcpConfig,
+    instance_name,
+    label,
+    labels_of,
+    request_id,
+)
+from spotweave.deploy.providers.gcp.listing import done
+from spotweave.deploy.providers.gcp.prices import parts
+from spotweave.deploy.providers.userdata import user_data
 
 USER_DATA_BYTES = 200_000  # all metadata of an instance together may have 256 KiB
 WITHIN_S = 12.0  # an operation that is not done by then goes on; `describe` hears how it ends

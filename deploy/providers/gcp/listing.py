@@ -16,10 +16,10 @@ from typing import Any
 
 from google.cloud import compute_v1
 
-from deploy.providers.base import ProviderError, ThrottledError
-from deploy.providers.cloud import AGAIN_S, LOOK_S, Calls
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors
-from deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.providers.base import ProviderError, ThrottledError
+from spotweave.deploy.providers.cloud import AGAIN_S, LOOK_S, Calls
+from spotweave.deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors
+from spotweave.deploy.providers.gcp.config import GcpConfig
 
 PAGE = 500  # the most that Compute Engine gives
 PREEMPTED = "compute.instances.preempted"

@@ -15,9 +15,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deploy.providers.config import Place
-from deploy.providers.offers import CatalogueError, Hardware, Price, load_list
-from deploy.yamlfile import Part
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.offers import CatalogueError, Hardware, Price, load_list
+from spotweave.deploy.yamlfile import Part
 
 SHIPPED = Path(__file__).with_name("prices.json")
 _REMEDY = "add it to a list of your own"

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from google.api_core import exceptions as api
 
-from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.node.metadata import NOTICE_S
-from deploy.providers.base import CapacityError, PartialError, ProviderError
-from deploy.providers.cloud import KEPT_S, CloudProvider, Quote
-from deploy.providers.config import Place
-from deploy.providers.gcp import describe
-from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, reason_of
-from deploy.providers.gcp.config import (
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest
+from spotweave.deploy.node.metadata import NOTICE_S
+from spotweave.deploy.providers.base import CapacityError, PartialError, ProviderError
+from spotweave.deploy.providers.cloud import KEPT_S, CloudProvider, Quote
+from spotweave.deploy.providers.config import Place
+from spotweave.deploy.providers.gcp import describe
+from spotweave.deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, reason_of
+from spotweave.deploy.providers.gcp.config import (
     DEPLOYMENT,
     PROVIDER,
     TOKEN,
@@ -27,9 +27,9 @@ from deploy.providers.gcp.config import (
     may_be,
     token_of,
 )
-from deploy.providers.gcp.launch import Launcher
-from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
-from deploy.providers.gcp.prices import price_at, until
+from spotweave.deploy.providers.gcp.launch import Launcher
+from spotweave.deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
+from spotweave.deploy.providers.gcp.prices import price_at, until
 
 NEVER_RAN_S = 1.0
 """No free first hour. A failed insert costs nothing: it is reported as ended when it began."""

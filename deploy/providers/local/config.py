@@ -8,16 +8,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
-from deploy.model.gpus import MOST_GPUS, is_model
-from deploy.model.instances import Market
-from deploy.node.api import GpuStatus
-from deploy.node.gpus import GpuWatch, Seen, uvm_is_loaded
-from deploy.providers.base import Provider
-from deploy.providers.config import Finding, Place, ProviderConfig
-from deploy.providers.local.traces import RecordedMarket, constant, load_recording
-from deploy.security.sandbox import Sandbox
-from deploy.yamlfile import ConfigError, Part
-from envs.traces.storage import TraceError
+from spotweave.deploy.model.gpus import MOST_GPUS, is_model
+from spotweave.deploy.model.instances import Market
+from spotweave.deploy.node.api import GpuStatus
+from spotweave.deploy.node.gpus import GpuWatch, Seen, uvm_is_loaded
+from spotweave.deploy.providers.base import Provider
+from spotweave.deploy.providers.config import Finding, Place, ProviderConfig
+from spotweave.deploy.providers.local.traces import RecordedMarket, constant, load_recording
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.yamlfile import ConfigError, Part
+from spotweave.envs.traces.storage import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
@@ -114,7 +114,7 @@ class LocalConfig(ProviderConfig):
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:
         """This machine. Raises ConfigError, ProviderError."""
-        from deploy.providers.local.provider import LocalProvider
+        from spotweave.deploy.providers.local.provider import LocalProvider
 
         return LocalProvider(self, sandbox)
 

@@ -1,4 +1,4 @@
-"""`python -m deploy.providers.local.init STATE_FOLDER INSTANCE_ID`: switches an instance on.
+"""`python -m spotweave.deploy.providers.local.init STATE_FOLDER INSTANCE_ID`: switches an instance on.
 
 The process that is started answers as soon as the instance exists, and leaves; the instance is its child, in
 a session of its own, and belongs to nobody.
@@ -51,7 +51,7 @@ def main() -> int:
     os.write(writing, b"!")
     os.close(writing)
     # Only now what takes a while to import.
-    from deploy.providers.local.machine import Machine
+    from spotweave.deploy.providers.local.machine import Machine
 
     Machine(state, name).run()
     return 0

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from deploy.node import procfs
-from deploy.node.config import STATE_FOLDER, AgentConfig
-from deploy.node.gpus import device_files
-from deploy.node.server import Listener, QuietHandler
-from deploy.providers.local.records import Fate, Record, StateError, StateFolder, box_name
-from deploy.security.sandbox import Box, Boxed
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.config import STATE_FOLDER, AgentConfig
+from spotweave.deploy.node.gpus import device_files
+from spotweave.deploy.node.server import Listener, QuietHandler
+from spotweave.deploy.providers.local.records import Fate, Record, StateError, StateFolder, box_name
+from spotweave.deploy.security.sandbox import Box, Boxed
 from spotweave.files import write_private
 
 # A loopback instance metadata service (IMDSv2), one per instance, as EC2 documents it.
@@ -175,7 +175,7 @@ class Machine:
         file = workdir / STATE_FOLDER / "config.json"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(file, json.dumps(config.model_dump(mode="json")))
-        argv = [sys.executable, "-m", "deploy.node", "--config", str(file)]
+        argv = [sys.executable, "-m", "spotweave.deploy.node", "--config", str(file)]
         boxed = Boxed(argv, dict(os.environ), None)
         sandbox = self._state.sandbox(self._name)
         if sandbox is not None:

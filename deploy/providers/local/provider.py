@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from deploy.model.gpus import model_of
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.node import procfs
-from deploy.node.gpus import GpuWatch, Seen
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
-from deploy.providers.local.config import FIRST_LOOK_S, LocalConfig, LocalOffer
-from deploy.providers.local.records import (
+from spotweave.deploy.model.gpus import model_of
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.gpus import GpuWatch, Seen
+from spotweave.deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from spotweave.deploy.providers.local.config import FIRST_LOOK_S, LocalConfig, LocalOffer
+from spotweave.deploy.providers.local.records import (
     Fate,
     Init,
     Record,
@@ -34,8 +34,8 @@ from deploy.providers.local.records import (
     instance_id,
     loopback_address,
 )
-from deploy.security.sandbox import Sandbox
-from deploy.security.tls import node_pair
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.tls import node_pair
 
 _BIRTH_S = 30.0
 _OVERDUE_S = 5.0
@@ -253,7 +253,7 @@ class LocalProvider:
         log = os.open(self._state.folder(name) / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             birth = subprocess.run(
-                [sys.executable, "-m", "deploy.providers.local.init", str(self._state.path), name],
+                [sys.executable, "-m", "spotweave.deploy.providers.local.init", str(self._state.path), name],
                 env=self._state.environment(name, self._state.workdir(name)),
                 cwd="/",
                 stdin=subprocess.DEVNULL,

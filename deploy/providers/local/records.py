@@ -15,13 +15,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-import deploy
-from deploy.node import procfs
-from deploy.node.config import STATE_FOLDER, STATUS_FILE
-from deploy.node.processes import NODE_VARIABLE
-from deploy.security.sandbox import Sandbox
-from deploy.security.untrusted import open_beneath
-from deploy.yamlfile import Part
+import spotweave
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.config import STATE_FOLDER, STATUS_FILE
+from spotweave.deploy.node.processes import NODE_VARIABLE
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.untrusted import open_beneath
+from spotweave.deploy.yamlfile import Part
 from spotweave.files import write_private
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
@@ -160,7 +160,7 @@ class StateFolder:
         return env | {
             "HOME": str(home),
             "LANG": "C.UTF-8",
-            "PYTHONPATH": str(Path(deploy.__file__).resolve().parents[1]),
+            "PYTHONPATH": str(Path(spotweave.__file__).parents[1]),
             NODE_VARIABLE: name,
             STATE_VARIABLE: str(self.path),
         }

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.providers.offers import History
-from envs.traces.format import load_trace
-from envs.traces.storage import TraceError
+from spotweave.deploy.providers.offers import History
+from spotweave.envs.traces.format import load_trace
+from spotweave.envs.traces.storage import TraceError
 
 _DAY_S = 86400.0
 

@@ -1,4 +1,4 @@
-"""The process around a command on its node: `python -m deploy.runners.bag.process FOLDER`.
+"""The process around a command on its node: `python -m spotweave.deploy.runners.bag.process FOLDER`.
 
 It unpacks the job's files into FOLDER/work and the checkpoint, if there is one, into FOLDER/checkpoint, runs
 the command in the former, and ends with its exit code. Every interval, and on SIGPWR (the node agent's word

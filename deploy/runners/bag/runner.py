@@ -11,15 +11,22 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.objects.location import FolderObjects, Objects, ObjectsError
-from deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
-from deploy.runners.base import Printed, RunnerError
-from deploy.runners.detached import require_startable
-from deploy.runners.jobfolder import kept_log, log_name
-from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, printed_on_node, wait_for
-from deploy.security.untrusted import remove_tree
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.objects.location import FolderObjects, Objects, ObjectsError
+from spotweave.deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
+from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.detached import require_startable
+from spotweave.deploy.runners.jobfolder import kept_log, log_name
+from spotweave.deploy.runners.workers import (
+    AsyncRunner,
+    Work,
+    WorkerPool,
+    one_line,
+    printed_on_node,
+    wait_for,
+)
+from spotweave.deploy.security.untrusted import remove_tree
 
 # Bags that can never run, refused before anything is rented.
 

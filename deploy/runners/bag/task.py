@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from deploy.jobfile import MAX_BYTES, named_files
-from deploy.model.jobs import Bag, JobSpec, TaskKey
-from deploy.model.speeds import slowness
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
-from deploy.objects.location import Objects, ObjectsError
-from deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
-from deploy.runners.base import RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError, log_name
-from deploy.runners.workers import connect, end_process, known_process
-from deploy.security.sandbox import Sandbox
-from deploy.statefile import StateFile
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.jobfile import MAX_BYTES, named_files
+from spotweave.deploy.model.jobs import Bag, JobSpec, TaskKey
+from spotweave.deploy.model.speeds import slowness
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from spotweave.deploy.objects.location import Objects, ObjectsError
+from spotweave.deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, log_name
+from spotweave.deploy.runners.workers import connect, end_process, known_process
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.statefile import StateFile
+from spotweave.deploy.yamlfile import ConfigError
 
 # Where tasks' checkpoints are kept: beyond their nodes, in the same kind of place as federated rounds.
 
@@ -251,7 +251,12 @@ class Task:
         agent.start_process(
             ProcessSpec(
                 process_id=process_id(assignment.key, assignment.attempt),
-                argv=(self._settings.node_python, "-m", "deploy.runners.bag.process", f"{workdir}/{folder}"),
+                argv=(
+                    self._settings.node_python,
+                    "-m",
+                    "spotweave.deploy.runners.bag.process",
+                    f"{workdir}/{folder}",
+                ),
                 env={
                     "PATH": f"{Path(self._settings.node_python).parent}:/usr/local/bin:/usr/bin:/bin",
                     **spec.env,

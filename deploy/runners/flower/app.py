@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deploy.fl.brokers.messages import KEY as BROKERS_KEY
-from deploy.fl.checkpoints import NAME_KEY, STATE_KEY
-from deploy.model.jobs import Flower, JobSpec
-from deploy.runners.flower.inspecting import App, Value
+from spotweave.deploy.fl.brokers.messages import KEY as BROKERS_KEY
+from spotweave.deploy.fl.checkpoints import NAME_KEY, STATE_KEY
+from spotweave.deploy.model.jobs import Flower, JobSpec
+from spotweave.deploy.runners.flower.inspecting import App, Value
 
 _ROUNDS_KEY = "num-server-rounds"
 QUORUM_KEY = "quorum"

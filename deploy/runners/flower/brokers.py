@@ -15,15 +15,15 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from deploy.fl.brokers import messages
-from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, Standing
-from deploy.model.jobs import Flower
-from deploy.model.strategies import FedSuda, HaleFed
-from deploy.runners.detached import Detached, Limits
-from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.superlink import free_port
-from deploy.security.tls import Pair, node_pair
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.deploy.fl.brokers import messages
+from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, Standing
+from spotweave.deploy.model.jobs import Flower
+from spotweave.deploy.model.strategies import FedSuda, HaleFed
+from spotweave.deploy.runners.detached import Detached, Limits
+from spotweave.deploy.runners.flower.liveness import Silence
+from spotweave.deploy.runners.flower.superlink import free_port
+from spotweave.deploy.security.tls import Pair, node_pair
 from spotweave.files import write_private
 
 _RESTART_S = 5.0
@@ -94,7 +94,7 @@ class Brokers:
         own = process.folder.parent
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(own / "settings.json", self._settings(number).model_dump_json())
-        argv = [sys.executable, "-m", "deploy.fl.brokers", str(own / "settings.json")]
+        argv = [sys.executable, "-m", "spotweave.deploy.fl.brokers", str(own / "settings.json")]
         env = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", os.defpath), "OMP_NUM_THREADS": "1"}
         process.start(argv, env, own, own / "log", again=True, limits=self.limits)
 

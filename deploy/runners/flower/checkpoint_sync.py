@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Status
-from deploy.objects.location import Objects, ObjectsError
-from deploy.runners.flower.liveness import Silence
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workers import Work
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Status
+from spotweave.deploy.objects.location import Objects, ObjectsError
+from spotweave.deploy.runners.flower.liveness import Silence
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.workers import Work
 
 RESULTS = "flower"
 """What a ServerApp, which is the user's program, writes is in this part of its job's folder."""

@@ -7,9 +7,9 @@ import logging
 import time
 from pathlib import Path
 
-from deploy.fl.epoch import SAVED, WEIGHTS, Saved
-from deploy.node.client import NodeClient, NodeRefused
-from deploy.runners.workers import file_of
+from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Saved
+from spotweave.deploy.node.client import NodeClient, NodeRefused
+from spotweave.deploy.runners.workers import file_of
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`python -m deploy.runners.flower.guarded ARGUMENTS`: flower-superlink, with doors that can be shut.
+"""`python -m spotweave.deploy.runners.flower.guarded ARGUMENTS`: flower-superlink with doors that can shut.
 
 A SuperLink serves nodes, its own ServerApp and whoever controls it on one port. Nodes prove who they are, and
 ServerApps that they have a run's token; but whoever reaches the port may start a run, that is, execute code
@@ -73,7 +73,7 @@ def main() -> None:
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
-    from deploy.runners.flower import superexec
+    from spotweave.deploy.runners.flower import superexec
 
     superexec.put_first(Path(os.environ["HOME"]) / "bin")
     for name in ("uvicorn.access", "flwr"):

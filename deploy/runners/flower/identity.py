@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.runners.jobfolder import JobFolder
+from spotweave.deploy.runners.jobfolder import JobFolder
 from spotweave.files import write_private
 
 _LIFE = datetime.timedelta(days=3650)

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
-from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
+from spotweave.deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
+from spotweave.deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
 from spotweave.files import read_at_most
 
 Value = bool | int | float | str

@@ -8,26 +8,26 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.fl.checkpoints import Participation
-from deploy.model.jobs import SERVER, JobSpec
-from deploy.model.tasks import Assignment
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError
-from deploy.node.gpus import device_files
-from deploy.runners.base import RunnerError
-from deploy.runners.flower import app
-from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
-from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
-from deploy.runners.flower.epochs import Epochs
-from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.liveness import Liveness, Silence, Take
-from deploy.runners.flower.server import PlacedServer
-from deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobFiles, JobRecord
-from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
-from deploy.runners.flower.training import Training
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workers import connect, end_process
+from spotweave.deploy.fl.checkpoints import Participation
+from spotweave.deploy.model.jobs import SERVER, JobSpec
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeError
+from spotweave.deploy.node.gpus import device_files
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower import app
+from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
+from spotweave.deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
+from spotweave.deploy.runners.flower.epochs import Epochs
+from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.inspecting import Inspector
+from spotweave.deploy.runners.flower.liveness import Liveness, Silence, Take
+from spotweave.deploy.runners.flower.server import PlacedServer
+from spotweave.deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobFiles, JobRecord
+from spotweave.deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
+from spotweave.deploy.runners.flower.training import Training
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.workers import connect, end_process
 
 _LOOK_S = 0.5
 _RESTART_S = 5.0
@@ -416,7 +416,7 @@ class FlowerJob:
             argv=(
                 node_python,
                 "-m",
-                "deploy.runners.flower.supernode",
+                "spotweave.deploy.runners.flower.supernode",
                 own,
                 *("--superlink", self.superlink.address),
                 *("--root-certificates", f"{state}/authority.pem"),

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deploy.fl.checkpoints import Participation
-from deploy.model.tasks import Assignment
-from deploy.node.api import ProcessStatus
-from deploy.node.client import NodeClient, NodeError
-from deploy.runners.flower.settings import ClientRecord, FlowerSettings
-from deploy.runners.workers import Work, WorkerPool, connect, known_process
+from spotweave.deploy.fl.checkpoints import Participation
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.node.api import ProcessStatus
+from spotweave.deploy.node.client import NodeClient, NodeError
+from spotweave.deploy.runners.flower.settings import ClientRecord, FlowerSettings
+from spotweave.deploy.runners.workers import Work, WorkerPool, connect, known_process
 
 # How attempts' processes are on their nodes: asked in threads, and who does not answer holds up no other.
 

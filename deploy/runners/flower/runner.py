@@ -20,29 +20,36 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.fl.brokers.messages import Standing
-from deploy.fl.checkpoints import Participation, Status
-from deploy.model.jobs import SERVER, Flower, JobSpec
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.client import NodeUnreachable
-from deploy.runners.base import Printed, RunnerError
-from deploy.runners.flower import app
-from deploy.runners.flower.brokers import end_brokers
-from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
-from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.job import (
+from spotweave.deploy.fl.brokers.messages import Standing
+from spotweave.deploy.fl.checkpoints import Participation, Status
+from spotweave.deploy.model.jobs import SERVER, Flower, JobSpec
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.node.client import NodeUnreachable
+from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.flower import app
+from spotweave.deploy.runners.flower.brokers import end_brokers
+from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
+from spotweave.deploy.runners.flower.inspecting import Inspector
+from spotweave.deploy.runners.flower.job import (
     SUPERLINK_LOG,
     FlowerJob,
     end_job,
     end_on_node,
     process_id,
 )
-from deploy.runners.flower.liveness import Probe, Probes, Silence
-from deploy.runners.flower.settings import FlowerSettings, JobFiles
-from deploy.runners.flower.superlink import box_name
-from deploy.runners.jobfolder import kept_log
-from deploy.runners.workers import AsyncRunner, Work, WorkerPool, one_line, printed_on_node, wait_for
-from deploy.security.untrusted import part
+from spotweave.deploy.runners.flower.liveness import Probe, Probes, Silence
+from spotweave.deploy.runners.flower.settings import FlowerSettings, JobFiles
+from spotweave.deploy.runners.flower.superlink import box_name
+from spotweave.deploy.runners.jobfolder import kept_log
+from spotweave.deploy.runners.workers import (
+    AsyncRunner,
+    Work,
+    WorkerPool,
+    one_line,
+    printed_on_node,
+    wait_for,
+)
+from spotweave.deploy.security.untrusted import part
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import SETUP_VARIABLE
-from deploy.model.jobs import SERVER
-from deploy.model.tasks import Assignment
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError
-from deploy.runners.flower.checkpoint_sync import (
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
+from spotweave.deploy.model.jobs import SERVER
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeError
+from spotweave.deploy.runners.flower.checkpoint_sync import (
     CHECKPOINTS,
     FILES_MOST,
     RESULTS,
@@ -27,12 +27,12 @@ from deploy.runners.flower.checkpoint_sync import (
     newest_whole,
     parsed_status,
 )
-from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
-from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.superlink import QUIET
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workers import connect, file_of
-from deploy.security.untrusted import unlink_beneath
+from spotweave.deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
+from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.superlink import QUIET
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.workers import connect, file_of
+from spotweave.deploy.security.untrusted import unlink_beneath
 
 _KEEP = 2
 _LAST_LINES_BYTES = 4096
@@ -84,7 +84,7 @@ class PlacedServer:
         return ProcessSpec(
             process_id=process_id,
             argv=(
-                *(python, "-m", "deploy.runners.flower.superexec"),
+                *(python, "-m", "spotweave.deploy.runners.flower.superexec"),
                 *("--runtime-api-address", superlink),
                 *("--root-certificates", f"{home}/{_AUTHORITY}"),
             ),

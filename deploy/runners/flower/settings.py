@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from deploy.objects.location import Objects
-from deploy.runners.detached import Detached, Limits
-from deploy.security.sandbox import Sandbox
-from deploy.statefile import StateFile
+from spotweave.deploy.objects.location import Objects
+from spotweave.deploy.runners.detached import Detached, Limits
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.statefile import StateFile
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
+from spotweave.deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 
 
 def put_first(folder: Path) -> None:

@@ -38,13 +38,17 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from httpcore import SOCKET_OPTION
 
-from deploy.fl.checkpoints import SETUP_VARIABLE
-from deploy.runners.detached import Limits, tail
-from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_HEADER
-from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.inspecting import Value
-from deploy.runners.flower.settings import JobFiles
-from deploy.security.sandbox import Box, Sandbox
+from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
+from spotweave.deploy.runners.detached import Limits, tail
+from spotweave.deploy.runners.flower.guarded import (
+    RUNTIME_TOKEN_FILE_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_HEADER,
+)
+from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.inspecting import Value
+from spotweave.deploy.runners.flower.settings import JobFiles
+from spotweave.deploy.security.sandbox import Box, Sandbox
 
 # HTTP whose answers end: a server that sends a byte per second, or without end, is given up in time.
 #
@@ -233,7 +237,7 @@ class SuperLink:
         argv = [
             sys.executable,
             "-m",
-            "deploy.runners.flower.guarded",
+            "spotweave.deploy.runners.flower.guarded",
             *("--host", self._host, "--port", str(self._port)),
             *("--ssl-ca-certfile", str(identity.shown_authority)),
             *("--ssl-certfile", str(identity.shown_certificate)),

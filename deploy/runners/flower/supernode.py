@@ -1,6 +1,6 @@
-"""`python -m deploy.runners.flower.supernode HOST ARGUMENTS`: flower-supernode on a free port of this host.
+"""`python -m spotweave.deploy.runners.flower.supernode HOST ARGUMENTS`: flower-supernode on HOST.
 
-It becomes the SuperNode: the same process, so that signals reach it.
+Its port is a free one. It becomes the SuperNode: the same process, so that signals reach it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from deploy.runners.flower import superexec
+from spotweave.deploy.runners.flower import superexec
 
 
 def main() -> None:

@@ -9,21 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.fl.brokers.messages import SERVER
-from deploy.fl.checkpoints import LINK_LOST, Expected, Setup, Status
-from deploy.model.jobs import SERVER as SERVER_TASK
-from deploy.model.jobs import Flower
-from deploy.node.client import NodeError
-from deploy.runners.base import RunnerError
-from deploy.runners.flower import app
-from deploy.runners.flower.brokers import Brokers
-from deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
-from deploy.runners.flower.inspecting import App, Inspector
-from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.server import PlacedServer
-from deploy.runners.flower.settings import JobFiles, JobRecord
-from deploy.runners.flower.superlink import SuperLink
-from deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.fl.brokers.messages import SERVER
+from spotweave.deploy.fl.checkpoints import LINK_LOST, Expected, Setup, Status
+from spotweave.deploy.model.jobs import SERVER as SERVER_TASK
+from spotweave.deploy.model.jobs import Flower
+from spotweave.deploy.node.client import NodeError
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower import app
+from spotweave.deploy.runners.flower.brokers import Brokers
+from spotweave.deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
+from spotweave.deploy.runners.flower.inspecting import App, Inspector
+from spotweave.deploy.runners.flower.liveness import Silence
+from spotweave.deploy.runners.flower.server import PlacedServer
+from spotweave.deploy.runners.flower.settings import JobFiles, JobRecord
+from spotweave.deploy.runners.flower.superlink import SuperLink
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

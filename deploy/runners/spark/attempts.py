@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Assignment, Node, Phase
-from deploy.runners.detached import Detached
-from deploy.security.untrusted import remove_tree
-from deploy.statefile import StateFile
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase
+from spotweave.deploy.runners.detached import Detached
+from spotweave.deploy.security.untrusted import remove_tree
+from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private
 
 

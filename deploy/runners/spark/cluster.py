@@ -17,16 +17,16 @@ from typing import Any
 
 import httpx
 
-from deploy.model.tasks import Node
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown, NodeUnreachable
-from deploy.runners.base import RunnerError, StartingError
-from deploy.runners.detached import Detached, tail
-from deploy.runners.spark.attempts import last_error
-from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.runners.workers import REFILL, Patience, WorkerPool, connect, known_process
-from deploy.security.sandbox import Box
-from deploy.security.untrusted import remove_tree
+from spotweave.deploy.model.tasks import Node
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown, NodeUnreachable
+from spotweave.deploy.runners.base import RunnerError, StartingError
+from spotweave.deploy.runners.detached import Detached, tail
+from spotweave.deploy.runners.spark.attempts import last_error
+from spotweave.deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
+from spotweave.deploy.runners.workers import REFILL, Patience, WorkerPool, connect, known_process
+from spotweave.deploy.security.sandbox import Box
+from spotweave.deploy.security.untrusted import remove_tree
 from spotweave.files import write_private
 
 _WORKER_TIMEOUT_S = 30

@@ -11,13 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
-from deploy.model.tasks import Assignment
-from deploy.model.workflows import FILE_CONF, SparkProgram, split_names
-from deploy.runners.detached import require_startable
-from deploy.runners.spark.application import ATTEMPT_CONF
-from deploy.runners.spark.cluster import GPU, SMALLEST_MEMORY_GIB, executor_memory_mib, resource, secured
-from deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.model.workflows import FILE_CONF, SparkProgram, split_names
+from spotweave.deploy.runners.detached import require_startable
+from spotweave.deploy.runners.spark.application import ATTEMPT_CONF
+from spotweave.deploy.runners.spark.cluster import (
+    GPU,
+    SMALLEST_MEMORY_GIB,
+    executor_memory_mib,
+    resource,
+    secured,
+)
+from spotweave.deploy.runners.spark.settings import SparkSettings
 
 _RESERVED_CONF = (
     "spark.acls.",

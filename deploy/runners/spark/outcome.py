@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploy.model.jobs import SparkStreaming
-from deploy.model.tasks import Assignment, Phase
-from deploy.runners import jobfolder
-from deploy.runners.spark.attempts import Attempt, Attempts, by_cluster, last_error
-from deploy.runners.spark.cluster import Workers, known_states
-from deploy.runners.spark.driver import spark_work
-from deploy.runners.spark.streaming import Batches, BatchLog
-from deploy.security.untrusted import tail
+from spotweave.deploy.model.jobs import SparkStreaming
+from spotweave.deploy.model.tasks import Assignment, Phase
+from spotweave.deploy.runners import jobfolder
+from spotweave.deploy.runners.spark.attempts import Attempt, Attempts, by_cluster, last_error
+from spotweave.deploy.runners.spark.cluster import Workers, known_states
+from spotweave.deploy.runners.spark.driver import spark_work
+from spotweave.deploy.runners.spark.streaming import Batches, BatchLog
+from spotweave.deploy.security.untrusted import tail
 
 DRIVER_GRACE_S = 3.0
 MAIN = "main"  # the task of a job that has only one

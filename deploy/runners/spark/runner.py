@@ -16,14 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from deploy.model.jobs import JobSpec, SparkStreaming
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.runners.base import Printed, RunnerError
-from deploy.runners.jobfolder import kept_log
-from deploy.runners.spark.application import Application, Applications
-from deploy.runners.spark.attempts import Attempt, Attempts
-from deploy.runners.spark.cluster import Master, Workers, free_port
-from deploy.runners.spark.driver import (
+from spotweave.deploy.model.jobs import JobSpec, SparkStreaming
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.jobfolder import kept_log
+from spotweave.deploy.runners.spark.application import Application, Applications
+from spotweave.deploy.runners.spark.attempts import Attempt, Attempts
+from spotweave.deploy.runners.spark.cluster import Master, Workers, free_port
+from spotweave.deploy.runners.spark.driver import (
     DriverPlace,
     check_job,
     command,
@@ -31,9 +31,16 @@ from deploy.runners.spark.driver import (
     environment,
     spark_work,
 )
-from deploy.runners.spark.outcome import DRIVER_GRACE_S, MAIN, Outcomes, driver_log, end_driver, log_name
-from deploy.runners.spark.settings import SparkSettings, find_spark, properties
-from deploy.security.sandbox import Box
+from spotweave.deploy.runners.spark.outcome import (
+    DRIVER_GRACE_S,
+    MAIN,
+    Outcomes,
+    driver_log,
+    end_driver,
+    log_name,
+)
+from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, properties
+from spotweave.deploy.security.sandbox import Box
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

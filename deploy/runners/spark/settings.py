@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.runners.detached import Limits
-from deploy.security.sandbox import Sandbox
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.security.sandbox import Sandbox
 
 OLDEST_JAVA = 17
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

@@ -21,8 +21,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, ValidationError
 
-from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
-from deploy.statefile import StateFile
+from spotweave.deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
+from spotweave.deploy.statefile import StateFile
 
 _log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from deploy.model.jobs import JobSpec, Profile, SparkBatch
-from deploy.model.tasks import Assignment
-from deploy.model.workflows import InputFile, Step, Workflow
-from deploy.runners.spark.driver import check_job
-from deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.model.jobs import JobSpec, Profile, SparkBatch
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.model.workflows import InputFile, Step, Workflow
+from spotweave.deploy.runners.spark.driver import check_job
+from spotweave.deploy.runners.spark.settings import SparkSettings
 
 NAMED = re.compile(r"\{([a-z0-9-]+)\}")  # a file in an argument
 

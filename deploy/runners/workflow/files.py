@@ -14,13 +14,13 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict
 
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Assignment
-from deploy.runners.base import RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workflow.application import kept_path, workflow, written_path
-from deploy.security.untrusted import UnsafePathError, open_beneath, remove_tree
-from deploy.statefile import StateFile
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.workflow.application import kept_path, workflow, written_path
+from spotweave.deploy.security.untrusted import UnsafePathError, open_beneath, remove_tree
+from spotweave.deploy.statefile import StateFile
 
 MOST_PARTS = 100_000
 MOST_BYTES = 64 << 30  # largest file of a workflow; of a folder, all its files together

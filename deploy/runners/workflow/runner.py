@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from deploy.model.jobs import JobSpec
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.base import Printed, RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
-from deploy.runners.spark.outcome import log_name
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import find_spark
-from deploy.runners.workers import AsyncRunner, Work, one_line
-from deploy.runners.workflow.application import (
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
+from spotweave.deploy.runners.spark.outcome import log_name
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import find_spark
+from spotweave.deploy.runners.workers import AsyncRunner, Work, one_line
+from spotweave.deploy.runners.workflow.application import (
     WorkflowSettings,
     assigned,
     check,
@@ -32,7 +32,7 @@ from deploy.runners.workflow.application import (
     workflow,
     written_path,
 )
-from deploy.runners.workflow.files import Files, Mover, Sealed
+from spotweave.deploy.runners.workflow.files import Files, Mover, Sealed
 
 _log = logging.getLogger(__name__)
 _THREADS = 16

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from deploy.billing import Bill
-from deploy.security.tokens import Role
-from deploy.server import bodies
-from deploy.server.access import Caller
-from deploy.server.bodies import Room
-from deploy.server.context import Context, SchedulerView
-from deploy.server.deciding import RequestError
-from deploy.server.errors import Refusal
-from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest, DecisionResponse
-from deploy.server.views import (
+from spotweave.deploy.billing import Bill
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server import bodies
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.bodies import Room
+from spotweave.deploy.server.context import Context, SchedulerView
+from spotweave.deploy.server.deciding import RequestError
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest, DecisionResponse
+from spotweave.deploy.server.views import (
     ERRORS,
     MAX_NUMBER,
     CostsView,
@@ -30,8 +30,8 @@ from deploy.server.views import (
     Limit,
     OfferView,
 )
-from deploy.store.costs import Grouping
-from deploy.store.store import Store
+from spotweave.deploy.store.costs import Grouping
+from spotweave.deploy.store.store import Store
 
 _AT_ONCE = 16  # concurrent requests with the largest bodies
 

@@ -15,13 +15,13 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from deploy.security.tokens import Role
-from deploy.server.access import Caller
-from deploy.server.context import Context
-from deploy.server.errors import Refusal
-from deploy.server.views import ERRORS, MAX_NUMBER, EventView, JobFilter, Limit
-from deploy.store.errors import StoreUnavailableError
-from deploy.store.store import Store
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.context import Context
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.views import ERRORS, MAX_NUMBER, EventView, JobFilter, Limit
+from spotweave.deploy.store.errors import StoreUnavailableError
+from spotweave.deploy.store.store import Store
 
 _PAGE = 500
 _RETRY_MS = 2000

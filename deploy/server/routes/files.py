@@ -16,17 +16,17 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from deploy.model.jobs import TaskKey
-from deploy.security.tokens import Role
-from deploy.security.untrusted import is_plain_path, open_beneath, plain_files
-from deploy.server.access import Caller
-from deploy.server.bodies import MANIFEST, UploadError, sent_names
-from deploy.server.context import Context, SchedulerView
-from deploy.server.errors import Refusal
-from deploy.server.views import ERRORS, FilesView, FileView, JobId
-from deploy.store.errors import NotFoundError
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.security.untrusted import is_plain_path, open_beneath, plain_files
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.bodies import MANIFEST, UploadError, sent_names
+from spotweave.deploy.server.context import Context, SchedulerView
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.views import ERRORS, FilesView, FileView, JobId
+from spotweave.deploy.store.errors import NotFoundError
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 from spotweave.mistakes import harmless
 
 PIECE_BYTES = 1 << 20  # most of a log in one answer

@@ -14,16 +14,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from deploy.model.jobs import SERVER, JobSpec, JobState
-from deploy.scheduler.retries import end_job
-from deploy.security.tokens import Role
-from deploy.server import bodies
-from deploy.server.access import Caller
-from deploy.server.admission import WINDOW_S, AdmissionError, admit
-from deploy.server.bodies import Room, Staged, UploadError
-from deploy.server.context import Context
-from deploy.server.errors import Refusal
-from deploy.server.views import (
+from spotweave.deploy.model.jobs import SERVER, JobSpec, JobState
+from spotweave.deploy.scheduler.retries import end_job
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server import bodies
+from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.admission import WINDOW_S, AdmissionError, admit
+from spotweave.deploy.server.bodies import Room, Staged, UploadError
+from spotweave.deploy.server.context import Context
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.views import (
     ERRORS,
     REQUEST_ID,
     CostView,
@@ -38,9 +38,9 @@ from deploy.server.views import (
     TaskView,
     hidden_spec,
 )
-from deploy.store.jobs import Job
-from deploy.store.schema import Json
-from deploy.store.store import Store
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.schema import Json
+from spotweave.deploy.store.store import Store
 
 log = structlog.get_logger("server")
 
@@ -164,7 +164,7 @@ class Submissions:
         if self._context.scheduler is None or spec.work.kind != "flower" or SERVER not in spec.tasks:
             return None
         # Here: its solver is loaded for such jobs only.
-        from deploy.server.mapping import initial_mapping
+        from spotweave.deploy.server.mapping import initial_mapping
 
         return initial_mapping(spec, self._context.scheduler.offers())
 

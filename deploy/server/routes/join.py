@@ -9,15 +9,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from deploy.model.clock import Clock
-from deploy.security.keys import SecurityError
-from deploy.security.tls import node_certificate
-from deploy.security.tokens import may_join
-from deploy.server import bodies
-from deploy.server.errors import Refusal
-from deploy.server.views import ERRORS
-from deploy.store.store import Store
-from deploy.yamlfile import Part
+from spotweave.deploy.model.clock import Clock
+from spotweave.deploy.security.keys import SecurityError
+from spotweave.deploy.security.tls import node_certificate
+from spotweave.deploy.security.tokens import may_join
+from spotweave.deploy.server import bodies
+from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.server.views import ERRORS
+from spotweave.deploy.store.store import Store
+from spotweave.deploy.yamlfile import Part
 
 _MOST_BYTES = 4096
 _WITHIN_S = 10.0

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from deploy.store.schema import VERSION_TABLE, metadata
+from spotweave.deploy.store.schema import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

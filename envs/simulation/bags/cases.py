@@ -8,12 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-from envs.simulation.bags.model import SPEEDS, Bag, BagError, Environment, Task, VmType
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.scenarios import Changes, Scenario
-from envs.simulation.series import Floats
-from envs.simulation.streams import Streams
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.bags.model import SPEEDS, Bag, BagError, Environment, Task, VmType
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.scenarios import Changes, Scenario
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.simulation.world import EpisodeKey
 
 
 @dataclass(frozen=True)

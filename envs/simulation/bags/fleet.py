@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Market, Mode, Vm, VmType
-from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan
-from envs.simulation.bags.rented import Queue, RentedVm, RunningTask, Span, VmState
-from envs.simulation.bags.scenarios import Calendar, Event
+from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Market, Mode, Vm, VmType
+from spotweave.envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan
+from spotweave.envs.simulation.bags.rented import Queue, RentedVm, RunningTask, Span, VmState
+from spotweave.envs.simulation.bags.scenarios import Calendar, Event
 
 
 class TaskSpan(NamedTuple):

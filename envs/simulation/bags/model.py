@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.world import WorldError
 
 # The one error of bags of tasks.
 

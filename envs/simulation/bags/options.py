@@ -6,12 +6,27 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from envs.simulation.bags.execution import Answer, Cause, Execution, Move, Question, Release, Rent, Wait
-from envs.simulation.bags.fleet import Slots
-from envs.simulation.bags.model import BagError, Environment, Market, Mode, Task, VmType
-from envs.simulation.bags.plan import TIME_TOLERANCE_S, Occupancy
-from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.rescue import appended, last_call_s, migration_time_limit_s, rentable, room
+from spotweave.envs.simulation.bags.execution import (
+    Answer,
+    Cause,
+    Execution,
+    Move,
+    Question,
+    Release,
+    Rent,
+    Wait,
+)
+from spotweave.envs.simulation.bags.fleet import Slots
+from spotweave.envs.simulation.bags.model import BagError, Environment, Market, Mode, Task, VmType
+from spotweave.envs.simulation.bags.plan import TIME_TOLERANCE_S, Occupancy
+from spotweave.envs.simulation.bags.rented import RentedVm, VmState
+from spotweave.envs.simulation.bags.rescue import (
+    appended,
+    last_call_s,
+    migration_time_limit_s,
+    rentable,
+    room,
+)
 
 
 class Option(NamedTuple):

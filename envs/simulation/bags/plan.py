@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from envs.simulation.bags.model import (
+from spotweave.envs.simulation.bags.model import (
     SECONDS_PER_HOUR,
     Bag,
     BagError,

@@ -7,8 +7,8 @@ import math
 from enum import StrEnum
 from typing import NamedTuple
 
-from envs.simulation.bags.model import SECONDS_PER_HOUR, Market, Mode, Vm
-from envs.simulation.bags.plan import MEMORY_TOLERANCE_MB
+from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Market, Mode, Vm
+from spotweave.envs.simulation.bags.plan import MEMORY_TOLERANCE_MB
 
 # A task on a core: how far it is, what its checkpoints have saved, and when it ends.
 

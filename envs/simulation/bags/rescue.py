@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from envs.simulation.bags.fleet import Fleet
-from envs.simulation.bags.model import Market, Mode, VmType
-from envs.simulation.bags.plan import TIME_TOLERANCE_S
-from envs.simulation.bags.rented import Queue, RentedVm, VmState
+from spotweave.envs.simulation.bags.fleet import Fleet
+from spotweave.envs.simulation.bags.model import Market, Mode, VmType
+from spotweave.envs.simulation.bags.plan import TIME_TOLERANCE_S
+from spotweave.envs.simulation.bags.rented import Queue, RentedVm, VmState
 
 # On-demand VMs that may be rented, and those kept free for spot VMs (Teylo 2021, section 6.2.5).
 #

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.simulation.bags.model import BagError
-from envs.simulation.bags.rented import RentedVm, RunningTask
-from envs.simulation.streams import Streams
+from spotweave.envs.simulation.bags.model import BagError
+from spotweave.envs.simulation.bags.rented import RentedVm, RunningTask
+from spotweave.envs.simulation.streams import Streams
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from itertools import islice
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation.bags.cases import Case, CaseSource
-from envs.simulation.bags.execution import Asking, Cause, Execution, Question, timeline_of
-from envs.simulation.bags.fleet import Fleet, Outcome, Slots, fitness_scales
-from envs.simulation.bags.model import Bag, Environment, Market
-from envs.simulation.bags.options import Options
-from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.scenarios import Scenario
-from envs.simulation.questions import NO_TASK, QuestionLane, QuestionWorld
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.bags.cases import Case, CaseSource
+from spotweave.envs.simulation.bags.execution import Asking, Cause, Execution, Question, timeline_of
+from spotweave.envs.simulation.bags.fleet import Fleet, Outcome, Slots, fitness_scales
+from spotweave.envs.simulation.bags.model import Bag, Environment, Market
+from spotweave.envs.simulation.bags.options import Options
+from spotweave.envs.simulation.bags.rented import RentedVm, VmState
+from spotweave.envs.simulation.bags.scenarios import Scenario
+from spotweave.envs.simulation.questions import NO_TASK, QuestionLane, QuestionWorld
+from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
     N_PAIR_FIELDS,
@@ -30,8 +30,8 @@ from envs.simulation.snapshot import (
     derive_into,
     request_beyond,
 )
-from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import EpisodeKey
 
 _NOW = (
     col.CAPACITY_NORMAL,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.world import WorldError
 
 # The one error of federated applications and clouds.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from envs.simulation.federations.application import FederationError, require_number, require_unique
+from spotweave.envs.simulation.federations.application import FederationError, require_number, require_unique
 
 
 class Market(StrEnum):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.simulation.federations.application import FederationError, FlApplication
-from envs.simulation.federations.clouds import Clouds, Market
-from envs.simulation.series import Floats
+from spotweave.envs.simulation.federations.application import FederationError, FlApplication
+from spotweave.envs.simulation.federations.clouds import Clouds, Market
+from spotweave.envs.simulation.series import Floats
 
 SECONDS_PER_HOUR = 3600.0
 

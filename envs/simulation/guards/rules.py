@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats
-from envs.simulation.snapshot import Category, FloatArray
-from envs.simulation.world import at_least
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.snapshot import Category, FloatArray
+from spotweave.envs.simulation.world import at_least
 
 
 class GuardRules(NamedTuple):

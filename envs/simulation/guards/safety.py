@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from numba import njit
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import linked
-from envs.simulation.guards.rules import Facts, GuardRules, budgets, gain_test
-from envs.simulation.snapshot import Category, FloatArray, MaskArray
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.guards.rules import Facts, GuardRules, budgets, gain_test
+from spotweave.envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 
 @linked()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.compiled import inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.billing import (
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.billing import (
     charge_disk,
     close_bill,
     closing_charge,
@@ -23,10 +23,10 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.episodes import Episodes, sync_price
-from envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
-from envs.simulation.market.forecast import asked_after_s, note_launch
-from envs.simulation.market.members import (
+from spotweave.envs.simulation.market.episodes import Episodes, sync_price
+from spotweave.envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
+from spotweave.envs.simulation.market.forecast import asked_after_s, note_launch
+from spotweave.envs.simulation.market.members import (
     begin_idle,
     budget_left,
     is_client,
@@ -35,8 +35,8 @@ from envs.simulation.market.members import (
     server_is_up,
     settle_idle,
 )
-from envs.simulation.market.state import EPOCH, NEVER, Lanes, Offers, Rules, uniform
-from envs.simulation.round_estimates import ASK_AGAIN_MOST_S, N_TIMES, WEIGHT, note_epoch
+from spotweave.envs.simulation.market.state import EPOCH, NEVER, Lanes, Offers, Rules, uniform
+from spotweave.envs.simulation.round_estimates import ASK_AGAIN_MOST_S, N_TIMES, WEIGHT, note_epoch
 
 
 @inner

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.compiled import inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.episodes import Episodes, price_integral
-from envs.simulation.market.members import is_client, settle_idle
-from envs.simulation.market.state import NEVER, Lanes, Offers, log_event
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.episodes import Episodes, price_integral
+from spotweave.envs.simulation.market.members import is_client, settle_idle
+from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, log_event
+from spotweave.envs.simulation.snapshot import Category
 
 MINIMUM_S = 60
 

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import entry, inner
-from envs.simulation.guards.rules import Facts
-from envs.simulation.guards.safety import fallback, guarded, likely_to_end, spare_s
-from envs.simulation.market import columns as at
-from envs.simulation.market.applications import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import entry, inner
+from spotweave.envs.simulation.guards.rules import Facts
+from spotweave.envs.simulation.guards.safety import fallback, guarded, likely_to_end, spare_s
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.applications import (
     aggregation_ends,
     budget_ends,
     dismiss_broke,
     epoch_ends,
     member_ready,
 )
-from envs.simulation.market.billing import charge_disk, close_bill, share_after, work_done_s
-from envs.simulation.market.episodes import Episodes, sync_availability
-from envs.simulation.market.execution import (
+from spotweave.envs.simulation.market.billing import charge_disk, close_bill, share_after, work_done_s
+from spotweave.envs.simulation.market.episodes import Episodes, sync_availability
+from spotweave.envs.simulation.market.execution import (
     begin_work,
     close_job,
     execution_ends,
     set_up_ends,
     vacate,
 )
-from envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
-from envs.simulation.market.members import is_client, is_member
-from envs.simulation.market.observation import learn_facts, observe_job, observe_lane, observe_offer
-from envs.simulation.market.placement import (
+from spotweave.envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
+from spotweave.envs.simulation.market.members import is_client, is_member
+from spotweave.envs.simulation.market.observation import learn_facts, observe_job, observe_lane, observe_offer
+from spotweave.envs.simulation.market.placement import (
     apply_decision,
     arrive,
     availability_changes,
@@ -42,9 +42,15 @@ from envs.simulation.market.placement import (
     lost_executor_s,
     serve_queues,
 )
-from envs.simulation.market.state import MEAN_STEPS, NEVER, SAMPLE_S, Lanes, Offers, Rules
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import HISTORY_STEPS, Category, FloatArray, ObservationArrays, derive_into
+from spotweave.envs.simulation.market.state import MEAN_STEPS, NEVER, SAMPLE_S, Lanes, Offers, Rules
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    Category,
+    FloatArray,
+    ObservationArrays,
+    derive_into,
+)
 
 # The safety net over jobs on spot capacity, which no policy is asked about (see `guards.safety`). A job that
 # is caught leaves at once and goes on from its latest periodic checkpoint.

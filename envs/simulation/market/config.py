@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.world import at_least, bounds, require, shares
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.world import at_least, bounds, require, shares
 
 # What federated applications of a market world's workload are like.
 

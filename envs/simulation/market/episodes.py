@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.compiled import inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.state import CHARGES_PER_USD, NEVER, Lanes
-from envs.simulation.series import Floats, Ints, StepSeries
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.state import CHARGES_PER_USD, NEVER, Lanes
+from spotweave.envs.simulation.series import Floats, Ints, StepSeries
+from spotweave.envs.simulation.world import WorldError
 
 
 @dataclass(frozen=True)

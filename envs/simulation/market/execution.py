@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envs.simulation.compiled import inner
-from envs.simulation.guards.rules import reconsidered
-from envs.simulation.market import columns as at
-from envs.simulation.market.billing import (
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.guards.rules import reconsidered
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.billing import (
     MINIMUM_S,
     charge_egress,
     close_bill,
@@ -15,11 +15,11 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.ledger import batch_delay_hours
-from envs.simulation.market.members import budget_end_s, can_begin
-from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.market.episodes import Episodes
+from spotweave.envs.simulation.market.ledger import batch_delay_hours
+from spotweave.envs.simulation.market.members import budget_end_s, can_begin
+from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, Rules
+from spotweave.envs.simulation.snapshot import Category
 
 
 @inner

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.compiled import entry, inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.billing import accrued_charge, owned_executor_s, share_done
-from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.members import is_member
-from envs.simulation.market.state import CHARGES_PER_USD, Lanes, Offers, Rules, log_event
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.compiled import entry, inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.billing import accrued_charge, owned_executor_s, share_done
+from spotweave.envs.simulation.market.episodes import Episodes
+from spotweave.envs.simulation.market.members import is_member
+from spotweave.envs.simulation.market.state import CHARGES_PER_USD, Lanes, Offers, Rules, log_event
+from spotweave.envs.simulation.snapshot import Category
 
 
 @inner

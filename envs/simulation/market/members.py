@@ -6,11 +6,11 @@ has delivered, its server's those that are aggregated: a client owes a result wh
 
 from __future__ import annotations
 
-from envs.simulation.compiled import inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.episodes import Episodes, price_integral, sync_price
-from envs.simulation.market.state import NEVER, Lanes, Offers, Rules
-from envs.simulation.snapshot import Category
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.episodes import Episodes, price_integral, sync_price
+from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, Rules
+from spotweave.envs.simulation.snapshot import Category
 
 
 @inner

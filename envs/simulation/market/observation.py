@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
-from envs.simulation.guards.rules import Facts
-from envs.simulation.guards.safety import hide_lost_deadline
-from envs.simulation.market import columns as at
-from envs.simulation.market.applications import affordable
-from envs.simulation.market.billing import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.guards.rules import Facts
+from spotweave.envs.simulation.guards.safety import hide_lost_deadline
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.applications import affordable
+from spotweave.envs.simulation.market.billing import (
     MINIMUM_S,
     closing_charge,
     egress_charge,
@@ -18,18 +18,18 @@ from envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from envs.simulation.market.episodes import Episodes, mean_price, recent_availability, sync_price
-from envs.simulation.market.forecast import (
+from spotweave.envs.simulation.market.episodes import Episodes, mean_price, recent_availability, sync_price
+from spotweave.envs.simulation.market.forecast import (
     aggregation_s,
     others_usd_hour,
     round_left_s,
     round_s,
     time_error_s,
 )
-from envs.simulation.market.ledger import batches_due
-from envs.simulation.market.members import budget_left, has_room, is_member, owes
-from envs.simulation.market.state import CHARGES_PER_USD, MEAN_STEPS, Lanes, Offers, Rules
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation.market.ledger import batches_due
+from spotweave.envs.simulation.market.members import budget_left, has_room, is_member, owes
+from spotweave.envs.simulation.market.state import CHARGES_PER_USD, MEAN_STEPS, Lanes, Offers, Rules
+from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,
     FloatArray,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.compiled import inner
-from envs.simulation.market import columns as at
-from envs.simulation.market.applications import lose_results, member_interrupted, member_resumes, release
-from envs.simulation.market.billing import (
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.applications import (
+    lose_results,
+    member_interrupted,
+    member_resumes,
+    release,
+)
+from spotweave.envs.simulation.market.billing import (
     charge_disk,
     close_bill,
     may_move,
@@ -17,11 +22,17 @@ from envs.simulation.market.billing import (
     work_done_s,
     worked_s,
 )
-from envs.simulation.market.episodes import Episodes, sync_availability
-from envs.simulation.market.execution import ask_later, begin_set_up, return_to_buffer, vacate, watch_from_now
-from envs.simulation.market.forecast import asked_after_s
-from envs.simulation.market.members import freezes, has_room, is_client, is_member, notify
-from envs.simulation.market.state import (
+from spotweave.envs.simulation.market.episodes import Episodes, sync_availability
+from spotweave.envs.simulation.market.execution import (
+    ask_later,
+    begin_set_up,
+    return_to_buffer,
+    vacate,
+    watch_from_now,
+)
+from spotweave.envs.simulation.market.forecast import asked_after_s
+from spotweave.envs.simulation.market.members import freezes, has_room, is_client, is_member, notify
+from spotweave.envs.simulation.market.state import (
     FAILURE,
     LATENCY,
     NEVER,
@@ -32,7 +43,7 @@ from envs.simulation.market.state import (
     log_event,
     uniform,
 )
-from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
+from spotweave.envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 
 @inner

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.availability import SpellParameters, generate_availability
-from envs.simulation.market import columns as at
-from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
-from envs.simulation.market.episodes import WEEK_S, EpisodeData
-from envs.simulation.market.state import CHARGES_PER_USD, Offers
-from envs.simulation.market.workload import (
+from spotweave.envs.simulation.availability import SpellParameters, generate_availability
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
+from spotweave.envs.simulation.market.episodes import WEEK_S, EpisodeData
+from spotweave.envs.simulation.market.state import CHARGES_PER_USD, Offers
+from spotweave.envs.simulation.market.workload import (
     JobLaw,
     JobLog,
     bend_by_hour,
@@ -24,9 +24,9 @@ from envs.simulation.market.workload import (
     draw_arrival_units,
     draw_jobs,
 )
-from envs.simulation.series import Floats, StepSeries
-from envs.simulation.streams import Split, Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.series import Floats, StepSeries
+from spotweave.envs.simulation.streams import Split, Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
 
 _DECAY_STEPS = 512
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.compiled import inner
-from envs.simulation.guards.rules import GuardRules
-from envs.simulation.market import columns as at
-from envs.simulation.round_estimates import UNKNOWN
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation.compiled import inner
+from spotweave.envs.simulation.guards.rules import GuardRules
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.round_estimates import UNKNOWN
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.simulation.arrivals import draw_arrivals
-from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.config import ARRIVAL_UNIT_S, MarketConfig, OfferConfig, WorkloadConfig
-from envs.simulation.market.episodes import Jobs, Tasks
-from envs.simulation.series import Floats, Ints
-from envs.simulation.snapshot import Category
-from envs.simulation.streams import Split, Streams, exp
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.arrivals import draw_arrivals
+from spotweave.envs.simulation.availability import LognormalMixture
+from spotweave.envs.simulation.market.config import ARRIVAL_UNIT_S, MarketConfig, OfferConfig, WorkloadConfig
+from spotweave.envs.simulation.market.episodes import Jobs, Tasks
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.streams import Split, Streams, exp
+from spotweave.envs.simulation.world import WorldError
 
 HOUR_S = 3600
 

@@ -6,14 +6,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from envs.simulation.guards.rules import no_facts
-from envs.simulation.market import columns as at
-from envs.simulation.market.clock import step_lanes
-from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.episodes import EpisodeData, Episodes, changes_of, empty_episodes, grow, store
-from envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
-from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
-from envs.simulation.market.state import (
+from spotweave.envs.simulation.guards.rules import no_facts
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.clock import step_lanes
+from spotweave.envs.simulation.market.config import MarketWorldConfig
+from spotweave.envs.simulation.market.episodes import (
+    EpisodeData,
+    Episodes,
+    changes_of,
+    empty_episodes,
+    grow,
+    store,
+)
+from spotweave.envs.simulation.market.ledger import episode_metrics, higher_is_better, metrics_of
+from spotweave.envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
+from spotweave.envs.simulation.market.state import (
     CHARGES_PER_USD,
     N_MARKS,
     NEVER,
@@ -24,10 +31,10 @@ from envs.simulation.market.state import (
     copy_lanes,
     empty_lanes,
 )
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.simulation.snapshot import Category, arrays_of, empty_observation
-from envs.simulation.timeline import Segment, Timeline, used
-from envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.simulation.snapshot import Category, arrays_of, empty_observation
+from spotweave.envs.simulation.timeline import Segment, Timeline, used
+from spotweave.envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
 
 _BILLED = (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING)
 

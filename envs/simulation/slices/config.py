@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.world import WorldError, at_least, bounds, require, shares
+from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.world import WorldError, at_least, bounds, require, shares
 
 CHAPTER_5 = "chapter5"
 CHAPTER_4 = "chapter4"

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from numba import njit
 
-from envs.simulation.compiled import linked
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
-from envs.simulation.snapshot import HISTORY_STEPS
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS
 
 # Local queues and the time wheel of one lane: where jobs wait for executors, and for their next event.
 #

@@ -6,14 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.compiled import linked
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.kernel import advance_lane, decide, is_valid, request_now
-from envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
-from envs.simulation.slices.workload import REQUEST_SLOTS
-from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays, derive_into
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.kernel import advance_lane, decide, is_valid, request_now
+from spotweave.envs.simulation.slices.state import NOBODY, Lanes, Rules, Tables
+from spotweave.envs.simulation.slices.workload import REQUEST_SLOTS
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays, derive_into
 
 # What the jobs deployed in a lane will need, as far as it is known: the columns FREE_AHEAD and SHORTAGE.
 #

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.config import CHAPTER_4, OBJECTIVES, SliceWorldConfig
-from envs.simulation.snapshot import HISTORY_STEPS
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.config import CHAPTER_4, OBJECTIVES, SliceWorldConfig
+from spotweave.envs.simulation.snapshot import HISTORY_STEPS
 
 NOBODY = -1
 """End of a linked list, or "no job"."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from envs.simulation.arrivals import draw_arrivals
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
-from envs.simulation.snapshot import Category
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.arrivals import draw_arrivals
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
 
 REQUEST_SLOTS = 10
 """Entries of a discrete resource request distribution (Liu 2022, Table 5.1)."""

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.simulation.slices import columns as at
-from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, SliceWorldConfig
-from envs.simulation.slices.kernel import (
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.simulation.slices import columns as at
+from spotweave.envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, SliceWorldConfig
+from spotweave.envs.simulation.slices.kernel import (
     COMPONENTS,
     LONG_AGO,
     begin_lane,
     copy_lane,
     next_extension,
 )
-from envs.simulation.slices.observe import step_batch
-from envs.simulation.slices.state import Lanes, Rules, Tables, make_lanes, make_rules, make_tables
-from envs.simulation.slices.workload import Workload, draw_workload, longest_delay
-from envs.simulation.snapshot import arrays_of, empty_observation
-from envs.simulation.timeline import Segment, Timeline
-from envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
+from spotweave.envs.simulation.slices.observe import step_batch
+from spotweave.envs.simulation.slices.state import Lanes, Rules, Tables, make_lanes, make_rules, make_tables
+from spotweave.envs.simulation.slices.workload import Workload, draw_workload, longest_delay
+from spotweave.envs.simulation.snapshot import arrays_of, empty_observation
+from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
 
 _COMMON = ("job_ratio_p95", "job_ratio_p99", "misses_unqueued", "misses_queued", "makespan")
 METRICS = {

@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from envs.simulation.series import Bools, Floats
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.series import Bools, Floats
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
+from spotweave.envs.simulation.world import WorldError
 
 
 def clairvoyant_usd(

@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
     REFERENCE_HETERO,
@@ -21,8 +21,8 @@ from envs.simulation.snapshot import (
     MaskArray,
     derive_into,
 )
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
-from envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.simulation.snapshot import Category, arrays_of, empty_observation
-from envs.simulation.spot.lanes import JobSource, SpotJob, empty_lanes, load, run_tick, show
-from envs.simulation.timeline import Segment, Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.simulation.snapshot import Category, arrays_of, empty_observation
+from spotweave.envs.simulation.spot.lanes import JobSource, SpotJob, empty_lanes, load, run_tick, show
+from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 METRICS = (
     "cost_index",

@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from envs.simulation.workflows.model import Cluster, File, Platform, Stays, Step, Workflow, WorkflowError
+from spotweave.envs.simulation.workflows.model import (
+    Cluster,
+    File,
+    Platform,
+    Stays,
+    Step,
+    Workflow,
+    WorkflowError,
+)
 
 
 def writers(workflow: Workflow) -> dict[str, Step]:

@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from envs.simulation.workflows.model import (
+from spotweave.envs.simulation.workflows.model import (
     Cluster,
     File,
     Link,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from envs.simulation.world import WorldError
+from spotweave.envs.simulation.world import WorldError
 
 
 class Stays(StrEnum):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.simulation.series import Floats, Ints
-from envs.simulation.workflows.checks import allowed, may_hold, writers
-from envs.simulation.workflows.model import (
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.workflows.checks import allowed, may_hold, writers
+from spotweave.envs.simulation.workflows.model import (
     Platform,
     Workflow,
     WorkflowError,
@@ -18,7 +18,7 @@ from envs.simulation.workflows.model import (
     occupied,
     run_s,
 )
-from envs.simulation.workflows.problem import Problem, simulate
+from spotweave.envs.simulation.workflows.problem import Problem, simulate
 
 SECONDS_PER_HOUR = 3600.0
 TIME_TOLERANCE_S = 1e-6

@@ -8,10 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from envs.simulation.compiled import linked
-from envs.simulation.series import Floats, Ints
-from envs.simulation.workflows.checks import allowed, predecessors, writers
-from envs.simulation.workflows.model import Platform, Workflow, files_by_name, input_gb, occupied, run_s
+from spotweave.envs.simulation.compiled import linked
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.workflows.checks import allowed, predecessors, writers
+from spotweave.envs.simulation.workflows.model import (
+    Platform,
+    Workflow,
+    files_by_name,
+    input_gb,
+    occupied,
+    run_s,
+)
 
 
 class Problem(NamedTuple):

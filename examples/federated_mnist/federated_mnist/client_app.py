@@ -4,10 +4,10 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
 
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.digits import load_digits, share
-from deploy.fl.epoch import Epoch
 from federated_mnist.network import make_network
+from spotweave.deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.digits import load_digits, share
+from spotweave.deploy.fl.epoch import Epoch
 
 BATCH = 32
 

@@ -4,9 +4,9 @@ import torch
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from deploy.fl.digits import TRAINING, load_digits
-from deploy.fl.synchronous import train
 from federated_mnist.network import make_network
+from spotweave.deploy.fl.digits import TRAINING, load_digits
+from spotweave.deploy.fl.synchronous import train
 
 app = ServerApp()
 

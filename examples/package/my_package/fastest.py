@@ -1,10 +1,10 @@
 """Fastest first: the job whose deadline is nearest goes where it ends soonest (my own)."""
 
-from agents.rules import Rule
-from agents.rules.choice import urgent_job
-from agents.rules.kernels import scored
-from envs.simulation import columns as col
-from envs.simulation.compiled import inner
+from spotweave.agents.rules import Rule
+from spotweave.agents.rules.choice import urgent_job
+from spotweave.agents.rules.kernels import scored
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.compiled import inner
 
 
 @inner

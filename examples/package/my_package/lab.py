@@ -11,12 +11,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.node.config import AgentConfig
-from deploy.providers.base import CapacityError, ProviderError, RefusedError
-from deploy.providers.config import Place, ProviderConfig
-from deploy.security.sandbox import Sandbox
-from deploy.security.tls import node_pair
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.node.config import AgentConfig
+from spotweave.deploy.providers.base import CapacityError, ProviderError, RefusedError
+from spotweave.deploy.providers.config import Place, ProviderConfig
+from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.tls import node_pair
 from spotweave.files import write_bytes
 
 PLACE = Place("lab", region="lab", zone="", instance_type="machine", market="owned")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork
-from agents.registry import Agent, Shape
-from agents.settings import Size, ValueSettings
-from envs.simulation.snapshot import N_PAIR_FIELDS
+from spotweave.agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork
+from spotweave.agents.registry import Agent, Shape
+from spotweave.agents.settings import Size, ValueSettings
+from spotweave.envs.simulation.snapshot import N_PAIR_FIELDS
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from envs.environments import Environment
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
+from spotweave.envs.environments import Environment
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
 
 
 @dataclass

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from envs.simulation.series import Polarity
-from envs.traces.format import MarketMeta, MarketTrace
-from envs.traces.importers import region_of
-from envs.traces.storage import TraceError
+from spotweave.envs.simulation.series import Polarity
+from spotweave.envs.traces.format import MarketMeta, MarketTrace
+from spotweave.envs.traces.importers import region_of
+from spotweave.envs.traces.storage import TraceError
 
 
 def import_uptime_log(path, options):

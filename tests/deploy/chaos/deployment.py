@@ -21,13 +21,13 @@ from typing import Any
 import httpx
 import yaml
 
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState
-from deploy.node import procfs
-from deploy.providers.local.config import LocalConfig
-from deploy.providers.local.provider import LocalProvider
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.node import procfs
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.providers.local.provider import LocalProvider
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 from tests.deploy.node.agents import ROOT
 
 SMALL = {"instance_type": "small", "vcpus": 1, "memory_gib": 1.5, "launch_s": 0.5}

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from deploy.billing import CHARGES_PER_USD
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState
-from deploy.node import procfs
-from deploy.providers.base import RefusedError
+from spotweave.deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.node import procfs
+from spotweave.deploy.providers.base import RefusedError
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.chaos.deployment import Deployment, provider_records
 
@@ -24,10 +24,10 @@ _PROVOKE_S = 30.0
 _POINTS = (("written", 1), ("written", 2), ("unconfirmed", 1), ("unconfirmed", 2), ("unconfirmed", 3))
 """Between an interruption and the new attempt: STOP is written, then LAUNCH and START, and all are done."""
 PROGRAMS = {
-    "agent": "deploy.providers.local.init",
+    "agent": "spotweave.deploy.providers.local.init",
     "worker": "org.apache.spark.deploy.worker.Worker",
     "master": "org.apache.spark.deploy.master.Master",
-    "superlink": "deploy.runners.flower.guarded",
+    "superlink": "spotweave.deploy.runners.flower.guarded",
     "supernode": "flower-supernode",
 }
 """What is killed, by the kind of fault and a part of its command line."""

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import deploy.service
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.intents import Intent, Intents
-from deploy.store.store import Store
+import spotweave.deploy.service
 from spotweave.cli import main
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.intents import Intent, Intents
+from spotweave.deploy.store.store import Store
 
 
 def _pass(trap: Path, point: str) -> None:
@@ -73,7 +73,7 @@ def _set(trap: Path) -> None:
 if __name__ == "__main__":
     _set(Path(sys.argv[1]))
     # Many faults hit the same few jobs, as they would not elsewhere: do not wait minutes after each.
-    deploy.service.SchedulerSettings = functools.partial(  # type: ignore[attr-defined,assignment]
+    spotweave.deploy.service.SchedulerSettings = functools.partial(  # type: ignore[attr-defined,assignment]
         SchedulerSettings, back_off_s=0.5, back_off_most_s=4.0
     )
     sys.argv[1:] = ["serve", "--config", sys.argv[2], "--log-format", "console"]

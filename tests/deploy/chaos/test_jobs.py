@@ -20,11 +20,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Status
-from deploy.jobfile import read_files, read_job
-from deploy.model.jobs import TaskKey
-from deploy.node import procfs
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Status
+from spotweave.deploy.jobfile import read_files, read_job
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.node import procfs
 from tests.deploy.chaos.deployment import QUICK, START_S, Deployment
 from tests.deploy.chaos.faults import check_over, plan, strike_all
 from tests.deploy.node.agents import ROOT

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from deploy.security.tokens import Role
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener as Listening
-from deploy.store.store import Store
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.run import HttpListener as Listening
+from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import spotweave
 from tests.deploy.server.service import Service, make_service
 

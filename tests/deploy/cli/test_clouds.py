@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 import yaml
 
-from deploy.clouds import open_providers
-from deploy.config import DeploymentConfig
-from deploy.emulator.server import Server
-from deploy.model.instances import LaunchRequest
-from deploy.model.jobs import JobState, TaskKey
-from deploy.providers.base import CapacityError
-from deploy.providers.gcp.clients import VARIABLE
-from deploy.scheduler.placing import place
-from deploy.service import open_store
-from deploy.store.jobs import Job
-from envs.environments import make
-from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from spotweave.deploy.clouds import open_providers
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.emulator.server import Server
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.providers.base import CapacityError
+from spotweave.deploy.providers.gcp.clients import VARIABLE
+from spotweave.deploy.scheduler.placing import place
+from spotweave.deploy.service import open_store
+from spotweave.deploy.store.jobs import Job
+from spotweave.envs.environments import make
+from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import TYPE, Emulated, Make, emulating
 from tests.deploy.providers.gcp.project import TYPE as GCP_TYPE

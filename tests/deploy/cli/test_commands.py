@@ -19,13 +19,13 @@ import pytest
 import yaml
 from click.testing import Result
 
-from agents.stored import load_policy_state
-from deploy.config import DeploymentConfig
-from deploy.server.run import bind
-from deploy.service import Service, load_policies, open_store
+from spotweave.agents.stored import load_policy_state
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.server.run import bind
+from spotweave.deploy.service import Service, load_policies, open_store
+from spotweave.training.checkpoint import save_policy_state, write_policy
 from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, out, refusal, served, spotweave
 from tests.deploy.node.agents import wait_until
-from training.checkpoint import save_policy_state, write_policy
 
 
 def test_without_the_extra_it_says_how_to_install_it() -> None:
@@ -407,7 +407,7 @@ def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
     line = serve(deployment(tmp_path, runners={"sandbox": "none"}))
     assert "a submitter of this deployment would be its operator" in line
     # Without bubblewrap, setpriv and all others:
-    monkeypatch.setattr("deploy.security.sandbox.shutil.which", lambda name, **_: None)
+    monkeypatch.setattr("spotweave.deploy.security.sandbox.shutil.which", lambda name, **_: None)
     line = serve(deployment(tmp_path, runners={}))
     assert "install bubblewrap" in line
     assert "runners.trust_submitters: true" in line

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import spotweave as package
-from deploy.cli import client as client_module
-from deploy.cli.client import Client, Cost, Job, JobSummary, ServiceError
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.security.tokens import Role
-from deploy.server import views
-from deploy.store.decisions import CandidateRecord
-from deploy.store.store import Store
+from spotweave.deploy.cli import client as client_module
+from spotweave.deploy.cli.client import Client, Cost, Job, JobSummary, ServiceError
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server import views
+from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, SCRIPT, Service, decide
@@ -119,7 +119,8 @@ def test_a_followed_log_goes_on_with_the_next_attempt_until_the_job_ends(
     ]
     monkeypatch.setattr(client_module, "_POLL_S", 0.01)
     monkeypatch.setattr(
-        "deploy.cli.client.time.sleep", lambda seconds: steps.pop(0)() if steps and seconds == 0.01 else None
+        "spotweave.deploy.cli.client.time.sleep",
+        lambda seconds: steps.pop(0)() if steps and seconds == 0.01 else None,
     )
     followed = spotweave("logs", job_id, "-f")
     assert out(followed) == "one\ntwo\nagain\n"
@@ -203,7 +204,7 @@ def ending(service: Service, monkeypatch: pytest.MonkeyPatch, state: JobState) -
             service.begin(job.job_id, b"hello\n")
             service.end(job.job_id, state)
 
-    monkeypatch.setattr("deploy.cli.client.time.sleep", sleep)
+    monkeypatch.setattr("spotweave.deploy.cli.client.time.sleep", sleep)
 
 
 @pytest.fixture
@@ -274,7 +275,7 @@ def test_the_operator_for_airflow_runs_a_job_to_its_end(
         def killed(seconds: float) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("deploy.cli.client.time.sleep", killed)
+        monkeypatch.setattr("spotweave.deploy.cli.client.time.sleep", killed)
         context["ti"].try_number = 2
         with pytest.raises(KeyboardInterrupt):
             one.execute(context)

@@ -16,19 +16,19 @@ import httpx
 import pytest
 from click.testing import Result
 
-from deploy.billing import CHARGES_PER_USD
-from deploy.cli import client as client_module
-from deploy.cli import queries
-from deploy.cli.client import Client, Job, ServiceError
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState
-from deploy.security.tokens import AccessTokens, Role
-from deploy.server.admission import Quotas
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener as Listening
-from deploy.store.decisions import CandidateRecord
-from deploy.store.instances import Instance
-from deploy.store.store import Store
+from spotweave.deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.cli import client as client_module
+from spotweave.deploy.cli import queries
+from spotweave.deploy.cli.client import Client, Job, ServiceError
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.security.tokens import AccessTokens, Role
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.run import HttpListener as Listening
+from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.node.agents import wait_until
 from tests.deploy.scheduler.worlds import offer
@@ -217,7 +217,7 @@ def write(store: Store, count: int, text: str = "") -> None:
 def test_events_are_followed_over_a_break_without_loss_or_repetition(
     service: Service, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.cli.client._AGAIN_S", 0.05)
+    monkeypatch.setattr("spotweave.deploy.cli.client._AGAIN_S", 0.05)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.VIEWER])
     write(store, 3)
     seen: list[int] = []
@@ -383,7 +383,7 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
     add_job(store, spec=workflow(step("one"), step("two", "one-out"), step("three", "one-out")))
 
     monkeypatch.setattr(
-        "deploy.cli.client.time.sleep", lambda _: service.end("j1", JobState.SUCCEEDED, reason="")
+        "spotweave.deploy.cli.client.time.sleep", lambda _: service.end("j1", JobState.SUCCEEDED, reason="")
     )
     with Client(url) as client:
         queries.wait_for(client, ["j1"])

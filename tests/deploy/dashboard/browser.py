@@ -18,8 +18,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.run import HttpListener
 from tests.deploy.dashboard.story import Shown, application, told
 
 CHROMIUM = Path("/usr/bin/chromium")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.server.deciding import Deciders
-from deploy.store.store import Store
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.store import Store
 from tests.deploy.server.service import Service, make_service
 
 

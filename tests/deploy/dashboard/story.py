@@ -11,15 +11,23 @@ from typing import Any
 from fastapi import FastAPI
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.dashboard.routes import router
-from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkBatch, SparkStreaming
-from deploy.runners.base import Printed
-from deploy.server.app import create_app
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.store.decisions import Mode
-from deploy.store.jobs import Job
+from spotweave.deploy.dashboard.routes import router
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import (
+    Flower,
+    FlowerClient,
+    JobSpec,
+    Places,
+    Resources,
+    SparkBatch,
+    SparkStreaming,
+)
+from spotweave.deploy.runners.base import Printed
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.jobs import Job
 from tests.deploy.scheduler.worlds import World, batch, offer
 from tests.deploy.store.cases import add_job
 

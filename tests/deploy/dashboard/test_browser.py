@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.security.tokens import AccessTokens, Role
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener
-from deploy.store.decisions import CandidateRecord
-from deploy.store.jobs import Job
+from spotweave.deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.security.tokens import AccessTokens, Role
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.run import HttpListener
+from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.jobs import Job
 from tests.deploy.dashboard.browser import INSTALLED, Browser, browser
 from tests.deploy.dashboard.story import EVIL, LENGTH_S, Shown, application, told
 from tests.deploy.scheduler.worlds import World

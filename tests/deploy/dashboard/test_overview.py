@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from deploy.dashboard import routes as module
-from deploy.dashboard.routes import EXAMPLE, MAX_TEXT, Overview
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.security.tokens import Role
-from deploy.store.decisions import CandidateRecord, Mode
+from spotweave.deploy.dashboard import routes as module
+from spotweave.deploy.dashboard.routes import EXAMPLE, MAX_TEXT, Overview
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.store.decisions import CandidateRecord, Mode
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, rent, report, request
@@ -175,7 +175,7 @@ def test_openapi_describes_it_with_an_example_that_is_true(service: Service) -> 
     assert "/" not in described["paths"]
 
 
-PAGE = files("deploy.dashboard").joinpath("page")
+PAGE = files("spotweave.deploy.dashboard").joinpath("page")
 NAMES = sorted(file.name for file in PAGE.iterdir())
 
 

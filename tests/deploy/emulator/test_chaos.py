@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from deploy.billing import Bill, usd
-from deploy.cli.clouds import unneeded
-from deploy.emulator.faults import FaultConfig
-from deploy.emulator.ledger import Entry, total_usd
-from deploy.model.jobs import JobSpec, JobState, Places, Profile, SparkBatch
-from deploy.model.transfers import Transfers
-from deploy.providers.gcp import listing
-from deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.billing import Bill, usd
+from spotweave.deploy.cli.clouds import unneeded
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.ledger import Entry, total_usd
+from spotweave.deploy.model.jobs import JobSpec, JobState, Places, Profile, SparkBatch
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.providers.gcp import listing
+from spotweave.deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.emulator.transport import START_S, trace
 from tests.deploy.emulator.worlds import (

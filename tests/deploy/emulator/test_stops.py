@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from deploy.billing import usd
-from deploy.emulator.gcp.world import GceInstance
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.model.jobs import JobSpec, JobState, Places
-from deploy.providers.aws.config import TOKEN
-from deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.billing import usd
+from spotweave.deploy.emulator.gcp.world import GceInstance
+from spotweave.deploy.model.instances import InstanceReport, InstanceState
+from spotweave.deploy.model.jobs import JobSpec, JobState, Places
+from spotweave.deploy.providers.aws.config import TOKEN
+from spotweave.deploy.providers.aws.provider import AwsProvider
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.emulator.worlds import CLOUDS, AwsWorld, OneCloud, agree
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request

@@ -17,8 +17,8 @@ from moto.core.botocore_stubber import MockRawResponse
 from requests.adapters import BaseAdapter
 from werkzeug.test import Client, TestResponse
 
-from deploy.emulator.faults import LostAnswerError
-from deploy.providers.gcp.clients import Clients
+from spotweave.deploy.emulator.faults import LostAnswerError
+from spotweave.deploy.providers.gcp.clients import Clients
 from tests.envs.traces_cases import write_trace
 
 if TYPE_CHECKING:

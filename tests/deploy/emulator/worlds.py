@@ -15,33 +15,33 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
-from deploy.billing import CHARGES_PER_USD, Bill
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.emulator.ledger import Entry
-from deploy.emulator.server import Emulator
-from deploy.emulator.world import Instance
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.aws import config as aws_names
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import Provider, ProviderError
-from deploy.providers.cloud import Calls
-from deploy.providers.config import ProviderConfig
-from deploy.providers.gcp import config as names
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.provider import GcpProvider
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.loop import Scheduler
-from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import load_market_policy
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.decisions import Mode
-from deploy.store.store import Store
-from envs.traces.importers import region_of
+from spotweave.deploy.billing import CHARGES_PER_USD, Bill
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.emulator.ledger import Entry
+from spotweave.deploy.emulator.server import Emulator
+from spotweave.deploy.emulator.world import Instance
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import InstanceReport, InstanceState
+from spotweave.deploy.providers.aws import config as aws_names
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.providers.base import Provider, ProviderError
+from spotweave.deploy.providers.cloud import Calls
+from spotweave.deploy.providers.config import ProviderConfig
+from spotweave.deploy.providers.gcp import config as names
+from spotweave.deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.providers.gcp.provider import GcpProvider
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.loop import Scheduler
+from spotweave.deploy.scheduler.metrics import SchedulerMetrics
+from spotweave.deploy.scheduler.policies import load_market_policy
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.store import Store
+from spotweave.envs.traces.importers import region_of
 from tests.deploy.emulator.aws.conftest import IMAGE as AWS_IMAGE
 from tests.deploy.emulator.aws.conftest import region, renting
 from tests.deploy.emulator.transport import START_S, InProcess, in_process

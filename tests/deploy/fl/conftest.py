@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
-from deploy.fl import synchronous
-from deploy.fl.asynchronous import training
-from deploy.fl.checkpoints import SETUP_VARIABLE
+from spotweave.deploy.fl import synchronous
+from spotweave.deploy.fl.asynchronous import training
+from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
 
 
 @pytest.fixture(autouse=True)

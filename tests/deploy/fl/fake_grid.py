@@ -13,10 +13,10 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from numpy.typing import NDArray
 
-from deploy.fl import checkpoints, synchronous
-from deploy.fl.checkpoints import Checkpoint, Expected, Setup, Status
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl import checkpoints, synchronous
+from spotweave.deploy.fl.checkpoints import Checkpoint, Expected, Setup, Status
+from spotweave.deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.records import from_record, to_record
 
 
 class Killed(BaseException):

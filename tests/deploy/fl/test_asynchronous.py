@@ -12,13 +12,13 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from agents.federated.asynchronous.hp_asgd import HpAsgd as HpAsgdAggregator
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Status
-from deploy.fl.records import from_record, to_record
-from deploy.fl.synchronous import Synchronous
-from deploy.model import strategies
-from deploy.model.strategies import FedAsync, HpAsgd
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd as HpAsgdAggregator
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Checkpoint, Status
+from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.synchronous import Synchronous
+from spotweave.deploy.model import strategies
+from spotweave.deploy.model.strategies import FedAsync, HpAsgd
 from tests.deploy.fl.fake_grid import (
     FakeGrid,
     Killed,
@@ -232,7 +232,7 @@ def played(folder: Path, first: RecordDict, monkeypatch: pytest.MonkeyPatch) -> 
             seen.append(status)
             setup(folder, (2, 1))
 
-    monkeypatch.setattr("deploy.fl.synchronous.time.sleep", wait)
+    monkeypatch.setattr("spotweave.deploy.fl.synchronous.time.sleep", wait)
     result = Synchronous(grid, BEFORE).run()
     return (seen[0] if seen else status_of(folder)), np.asarray(from_record(result)["w"])
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import UpdateError, UpdateId
-from agents.federated.asynchronous.shards import encode, ring_sum, split
-from deploy.fl.asynchronous.training import BrokeredUpdates
-from deploy.fl.asynchronous.updates import send_shards
-from deploy.fl.brokers import messages as broker_messages
-from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
-from deploy.fl.brokers.server import BrokerServer
-from deploy.fl.checkpoints import Checkpoint
-from deploy.model.strategies import FedSuda, HaleFed
-from deploy.runners.flower.superlink import free_port
-from deploy.security.tls import node_pair
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId
+from spotweave.agents.federated.asynchronous.shards import encode, ring_sum, split
+from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
+from spotweave.deploy.fl.asynchronous.updates import send_shards
+from spotweave.deploy.fl.brokers import messages as broker_messages
+from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
+from spotweave.deploy.fl.brokers.server import BrokerServer
+from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.model.strategies import FedSuda, HaleFed
+from spotweave.deploy.runners.flower.superlink import free_port
+from spotweave.deploy.security.tls import node_pair
 from tests.deploy.fl.fake_grid import (
     FakeGrid,
     client_app,

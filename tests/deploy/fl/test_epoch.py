@@ -12,9 +12,9 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.epoch import SAVED, WEIGHTS, Epoch, Saved, share_of
-from deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Epoch, Saved, share_of
+from spotweave.deploy.fl.records import from_record, to_record
 from tests.deploy.fl.fake_grid import context
 
 STEPS = 10

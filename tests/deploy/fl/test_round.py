@@ -11,12 +11,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from deploy.fl import checkpoints, training
-from deploy.fl import synchronous as fl_server
-from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Status
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.records import to_record
-from deploy.fl.round import Round, SuperLinkLost, describe
+from spotweave.deploy.fl import checkpoints, training
+from spotweave.deploy.fl import synchronous as fl_server
+from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Status
+from spotweave.deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.records import to_record
+from spotweave.deploy.fl.round import Round, SuperLinkLost, describe
 from tests.deploy.fl.fake_grid import FakeGrid, Killed, context, kept, result, setup, status_of, train
 
 

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from deploy.jobfile import read_files, read_job
-from deploy.model.fields import LEAST_SECONDS, MAX_TEXT_BYTES, MOST_COUNT, MOST_SECONDS
-from deploy.model.gpus import GpuAsk
-from deploy.model.jobs import Flower, JobSpec, Profile, Resources, SparkBatch, TaskKey
-from deploy.model.jobs import Places as PlacesOf
-from deploy.model.reference import reference
-from deploy.model.strategies import FedAvg, FedSuda, selection
-from deploy.model.workflows import MOST_STEPS, Workflow
-from deploy.runners.bag.runner import check
-from deploy.scheduler.needs import Need
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.jobfile import read_files, read_job
+from spotweave.deploy.model.fields import LEAST_SECONDS, MAX_TEXT_BYTES, MOST_COUNT, MOST_SECONDS
+from spotweave.deploy.model.gpus import GpuAsk
+from spotweave.deploy.model.jobs import Flower, JobSpec, Profile, Resources, SparkBatch, TaskKey
+from spotweave.deploy.model.jobs import Places as PlacesOf
+from spotweave.deploy.model.reference import reference
+from spotweave.deploy.model.strategies import FedAvg, FedSuda, selection
+from spotweave.deploy.model.workflows import MOST_STEPS, Workflow
+from spotweave.deploy.runners.bag.runner import check
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.yamlfile import ConfigError
 from spotweave.documents import first_mistake
 from tests.deploy.hostile import BATCH, EXTREME, STREAM, TRAINING, text_of
 from tests.deploy.workflows import file, step, workflow
@@ -380,7 +380,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "job-file.md"
 
 def test_the_page_is_as_the_models_are() -> None:
     found = PAGE.read_text(encoding="utf-8")
-    assert found == reference(), "stale: python -m deploy.model.reference > docs/job-file.md"
+    assert found == reference(), "stale: python -m spotweave.deploy.model.reference > docs/job-file.md"
 
 
 def test_every_key_has_a_meaning() -> None:

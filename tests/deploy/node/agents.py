@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from deploy.model.tasks import Node
-from deploy.node import procfs
-from deploy.node.api import ProcessSpec, Signal
-from deploy.node.client import NodeClient
-from deploy.node.processes import NODE_VARIABLE
-from deploy.security.tls import node_pair
+from spotweave.deploy.model.tasks import Node
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.api import ProcessSpec, Signal
+from spotweave.deploy.node.client import NodeClient
+from spotweave.deploy.node.processes import NODE_VARIABLE
+from spotweave.deploy.security.tls import node_pair
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
@@ -109,7 +109,7 @@ class AgentProcess:
         status = self.workdir / ".agent" / "status.json"
         status.unlink(missing_ok=True)
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", "deploy.node", "--config", str(self.config)],
+            [sys.executable, "-m", "spotweave.deploy.node", "--config", str(self.config)],
             cwd=ROOT,
             env={**os.environ, NODE_VARIABLE: self.instance_id},
             start_new_session=True,

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import procfs
-from deploy.node.agent import Agent
-from deploy.node.api import NodeStatus, ProcessSpec
-from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from deploy.node.config import AgentConfig
-from deploy.providers.local.machine import MetadataServer
-from deploy.providers.local.records import Fate
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.agent import Agent
+from spotweave.deploy.node.api import NodeStatus, ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from spotweave.deploy.node.config import AgentConfig
+from spotweave.deploy.providers.local.machine import MetadataServer
+from spotweave.deploy.providers.local.records import Fate
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, AgentProcess, loopback_address, shell, tagged, wait_until
 
 pytestmark = pytest.mark.real
@@ -176,7 +176,7 @@ def test_a_reused_pid_is_not_taken_for_the_process(agent: AgentProcess) -> None:
 
 
 def test_only_one_agent_per_working_folder(agent: AgentProcess) -> None:
-    command = [sys.executable, "-m", "deploy.node", "--config", str(agent.config)]
+    command = [sys.executable, "-m", "spotweave.deploy.node", "--config", str(agent.config)]
     second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert second.stderr == f"another agent runs in {agent.workdir}: end it first\n"

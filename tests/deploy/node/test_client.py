@@ -21,8 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from deploy.security.tls import Pair, node_pair
+from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from spotweave.deploy.security.tls import Pair, node_pair
 from tests.deploy.runners.patience import Act, drip, peer
 
 TOKEN = "t" * 32
@@ -156,8 +156,8 @@ def test_who_never_ends_the_handshake_is_given_up() -> None:
 
 
 def test_a_node_that_does_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.node.client._FILE_WITHIN_S", 0.2)
-    monkeypatch.setattr("deploy.node.client._FILE_BYTES_S", 1e12)
+    monkeypatch.setattr("spotweave.deploy.node.client._FILE_WITHIN_S", 0.2)
+    monkeypatch.setattr("spotweave.deploy.node.client._FILE_BYTES_S", 1e12)
     with hostile(tmp_path, lambda secure: time.sleep(30)) as node:
         client = node.client()
         began_s = time.monotonic()

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from deploy.clouds import missing
-from deploy.config import DeploymentConfig
-from deploy.model.gpus import broken_promise, is_model, model_of
-from deploy.model.instances import LaunchRequest
-from deploy.node import gpus as module
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient
-from deploy.node.gpus import GpuWatch, Nvml, device_files
-from deploy.providers.base import CapacityError
-from deploy.providers.local.config import LocalConfig
-from deploy.providers.local.provider import LocalProvider
-from deploy.providers.local.records import StateFolder
-from deploy.security.sandbox import Box, Mode, Sandbox
-from deploy.security.trial import choose
+from spotweave.deploy.clouds import missing
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.model.gpus import broken_promise, is_model, model_of
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.node import gpus as module
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient
+from spotweave.deploy.node.gpus import GpuWatch, Nvml, device_files
+from spotweave.deploy.providers.base import CapacityError
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.providers.local.provider import LocalProvider
+from spotweave.deploy.providers.local.records import StateFolder
+from spotweave.deploy.security.sandbox import Box, Mode, Sandbox
+from spotweave.deploy.security.trial import choose
 from tests.deploy.fake_nvml import (
     FakeGpu,
     FakeNvml,
@@ -208,7 +208,7 @@ def test_systemd_is_told_of_the_granted_devices_alone(
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     monkeypatch.setattr(module, "_DEV", tmp_path)
-    monkeypatch.setattr("deploy.security.sandbox.program", lambda name: name)
+    monkeypatch.setattr("spotweave.deploy.security.sandbox.program", lambda name: name)
     (tmp_path / "sandbox").mkdir()
     granted = device_files([1, 7])
     assert [path.name for path in granted] == ["nvidia1", "nvidiactl", "nvidia-uvm"]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import files, procfs
-from deploy.node.api import MOST_PROCESSES, ProcessSpec
-from deploy.node.client import NodeRefused
-from deploy.node.files import Logs
+from spotweave.deploy.node import files, procfs
+from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec
+from spotweave.deploy.node.client import NodeRefused
+from spotweave.deploy.node.files import Logs
 from tests.deploy.node.agents import AgentProcess, alive, shell, wait_until
 
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from deploy.emulator.machine import GceMetadataServer
-from deploy.node import server
-from deploy.node.client import NodeClient
-from deploy.node.join import JoinConfig, JoinError, join
-from deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
-from deploy.node.server import Listener, QuietHandler
-from deploy.providers.local.records import Fate
-from deploy.security.tls import node_certificate
-from deploy.security.tokens import join_token, may_join
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.emulator.machine import GceMetadataServer
+from spotweave.deploy.node import server
+from spotweave.deploy.node.client import NodeClient
+from spotweave.deploy.node.join import JoinConfig, JoinError, join
+from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
+from spotweave.deploy.node.server import Listener, QuietHandler
+from spotweave.deploy.providers.local.records import Fate
+from spotweave.deploy.security.tls import node_certificate
+from spotweave.deploy.security.tokens import join_token, may_join
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 
 NODE_TOKEN = "n" * 32

@@ -8,19 +8,19 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.faults import FaultConfig
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.emulator.gcp.storage import Storage
-from deploy.emulator.server import Emulator
-from deploy.objects.gcs import GcsObjects
-from deploy.objects.gcs import check_bucket as check_gcs_bucket
-from deploy.objects.location import Bucket, Objects
-from deploy.objects.s3 import S3Objects, check_bucket
-from deploy.providers.aws.clients import Clients
-from deploy.providers.config import Finding
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.emulator.gcp.storage import Storage
+from spotweave.deploy.emulator.server import Emulator
+from spotweave.deploy.objects.gcs import GcsObjects
+from spotweave.deploy.objects.gcs import check_bucket as check_gcs_bucket
+from spotweave.deploy.objects.location import Bucket, Objects
+from spotweave.deploy.objects.s3 import S3Objects, check_bucket
+from spotweave.deploy.providers.aws.clients import Clients
+from spotweave.deploy.providers.config import Finding
 from tests.deploy.emulator.transport import InProcess, in_process
 
 BUCKET = "spotweave-tests"

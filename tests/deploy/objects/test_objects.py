@@ -13,8 +13,15 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from moto.core.botocore_stubber import MockRawResponse
 
-from deploy.objects import s3
-from deploy.objects.location import Bucket, ConflictError, FolderObjects, Objects, ObjectsError, parse
+from spotweave.deploy.objects import s3
+from spotweave.deploy.objects.location import (
+    Bucket,
+    ConflictError,
+    FolderObjects,
+    Objects,
+    ObjectsError,
+    parse,
+)
 from tests.deploy.objects.buckets import S3, Gcs
 
 CONTENT = bytes(range(256)) * 5000

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.deploy.parity.playing import Played, by_environment, by_live_loop, config_of, policy_named
 from tests.snapshot_columns import CLUSTERS, JOBS, PAIRS
 

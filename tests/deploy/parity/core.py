@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agents.rules.kernels import from_python
-from deploy.providers.base import CapacityError, QuotaError, RefusedError
-from envs.simulation.market import columns as at
-from envs.simulation.market.billing import may_move, share_after, work_done_s
-from envs.simulation.market.clock import (
+from spotweave.agents.rules.kernels import from_python
+from spotweave.deploy.providers.base import CapacityError, QuotaError, RefusedError
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.billing import may_move, share_after, work_done_s
+from spotweave.envs.simulation.market.clock import (
     catch,
     fill_window,
     live_instant,
@@ -25,13 +25,13 @@ from envs.simulation.market.clock import (
     next_instant,
     sample_occupation,
 )
-from envs.simulation.market.episodes import sync_availability, sync_price
-from envs.simulation.market.members import is_client
-from envs.simulation.market.placement import apply_decision
-from envs.simulation.market.state import NEVER, clear_lane
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.series import Ints
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.market.episodes import sync_availability, sync_price
+from spotweave.envs.simulation.market.members import is_client
+from spotweave.envs.simulation.market.placement import apply_decision
+from spotweave.envs.simulation.market.state import NEVER, clear_lane
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
 
 ORIGIN_S = 1_700_000_100

@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.policy import Policy
-from agents.rules.kernels import from_python
-from deploy.billing import CHARGES_PER_USD
-from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider, Decision
-from deploy.scheduler.loop import Scheduler
-from deploy.scheduler.needs import Need
-from deploy.scheduler.policies import Loaded, combined, load_market_policy, load_round_policy
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from envs.market_data import MarketWorldConfig, build_market
-from envs.simulation.guards.rules import GuardsConfig
-from envs.simulation.market import columns as at
-from envs.simulation.market.members import is_client
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import Observation, Snapshot, encode
-from envs.simulation.world import EpisodeKey
-from envs.single import WorldEnv
+from spotweave.agents.policy import Policy
+from spotweave.agents.rules.kernels import from_python
+from spotweave.deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider, Decision
+from spotweave.deploy.scheduler.loop import Scheduler
+from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.policies import Loaded, combined, load_market_policy, load_round_policy
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.envs.market_data import MarketWorldConfig, build_market
+from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.members import is_client
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.snapshot import Observation, Snapshot, encode
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.single import WorldEnv
 from tests.deploy.bills import bill_of
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore
 from tests.deploy.parity.trainings import is_server, row_of, serve_at_once, server_place, world_of

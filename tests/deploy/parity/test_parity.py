@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.providers.base import CapacityError, QuotaError, RefusedError
-from deploy.scheduler.needs import Need, need_of
-from envs.market_data import build_market
-from envs.simulation import columns as col
-from envs.simulation.market import columns as at
-from envs.simulation.snapshot import Category
-from envs.simulation.world import EpisodeKey
+from spotweave.deploy.providers.base import CapacityError, QuotaError, RefusedError
+from spotweave.deploy.scheduler.needs import Need, need_of
+from spotweave.envs.market_data import build_market
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.deploy.parity.comparing import Comparison, compare
 from tests.deploy.parity.core import SimulationCore
 from tests.deploy.parity.playing import Live, Played, config_of, policy_named

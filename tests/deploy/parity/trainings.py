@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploy.model.jobs import Flower, FlowerClient, TaskKey
-from envs.market_data import MarketWorldConfig, build_market, market_data
-from envs.simulation.market import columns as at
-from envs.simulation.market.episodes import EpisodeData, Episodes, Jobs
-from envs.simulation.market.source import draw_episode
-from envs.simulation.market.state import NEVER
-from envs.simulation.market.workload import execution_seconds
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category
-from envs.simulation.world import EpisodeKey
+from spotweave.deploy.model.jobs import Flower, FlowerClient, TaskKey
+from spotweave.envs.market_data import MarketWorldConfig, build_market, market_data
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.episodes import EpisodeData, Episodes, Jobs
+from spotweave.envs.simulation.market.source import draw_episode
+from spotweave.envs.simulation.market.state import NEVER
+from spotweave.envs.simulation.market.workload import execution_seconds
+from spotweave.envs.simulation.market.world import MarketWorld
+from spotweave.envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category
+from spotweave.envs.simulation.world import EpisodeKey
 
 NEVER_SAVED_S = 1_000_000
 """Of a checkpoint within an epoch, which takes longer than any notice: live there is none."""

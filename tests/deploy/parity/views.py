@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from agents.rules.kernels import from_python
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.model.transfers import Transfers
-from deploy.runners.base import Printed
-from envs.simulation.market import columns as at
-from envs.simulation.market.billing import share_done
-from envs.simulation.market.episodes import recent_availability, sync_price
-from envs.simulation.market.members import is_client
-from envs.simulation.snapshot import REFERENCE_HETERO, Category
+from spotweave.agents.rules.kernels import from_python
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.runners.base import Printed
+from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.billing import share_done
+from spotweave.envs.simulation.market.episodes import recent_availability, sync_price
+from spotweave.envs.simulation.market.members import is_client
+from spotweave.envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of
 

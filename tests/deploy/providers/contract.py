@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.providers.base import CapacityError, Provider, QuotaError, RefusedError
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.providers.base import CapacityError, Provider, QuotaError, RefusedError
 
 DEPLOYMENT = "contract"
 

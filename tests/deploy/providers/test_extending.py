@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.clouds import count_offers, open_providers
-from deploy.config import DeploymentConfig
-from deploy.model.instances import InstanceState
-from deploy.providers.base import CapacityError, Provider, ProviderError, RefusedError
-from deploy.providers.offers import Availability
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.clouds import count_offers, open_providers
+from spotweave.deploy.config import DeploymentConfig
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.providers.base import CapacityError, Provider, ProviderError, RefusedError
+from spotweave.deploy.providers.offers import Availability
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.cli.commands import deployment, spotweave
 from tests.deploy.emulated import read_models_once
 from tests.deploy.emulator.aws.conftest import TYPE as AWS_TYPE

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.node import procfs
-from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient, NodeUnreachable
-from deploy.providers.base import Provider, RefusedError
-from deploy.providers.local.config import LocalConfig
-from deploy.providers.local.provider import LocalProvider
-from deploy.providers.local.records import Record, StateFolder, instance_id
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.api import ProcessSpec
+from spotweave.deploy.node.client import NodeClient, NodeUnreachable
+from spotweave.deploy.providers.base import Provider, RefusedError
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.providers.local.provider import LocalProvider
+from spotweave.deploy.providers.local.records import Record, StateFolder, instance_id
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, alive, command, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
 from tests.envs.traces_cases import write_trace
@@ -150,8 +150,8 @@ def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: L
     (world.folder / "config.json").write_text(json.dumps(world.content))
     script = (
         "import sys; from pathlib import Path\n"
-        "from deploy.providers.local.config import LocalConfig\n"
-        "from deploy.providers.local.provider import LocalProvider\n"
+        "from spotweave.deploy.providers.local.config import LocalConfig\n"
+        "from spotweave.deploy.providers.local.provider import LocalProvider\n"
         "from tests.deploy.providers.contract import request\n"
         "provider = LocalProvider(LocalConfig.load(Path(sys.argv[1])))\n"
         "print('now', flush=True)\n"
@@ -339,7 +339,7 @@ def test_an_instance_is_born_once(world: LocalWorld, running: Running) -> None:
     init_file = world.state.folder(name) / "init.json"
 
     def second_birth() -> int:
-        command = [sys.executable, "-m", "deploy.providers.local.init", str(world.state.path), name]
+        command = [sys.executable, "-m", "spotweave.deploy.providers.local.init", str(world.state.path), name]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
     before = init_file.read_bytes()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.providers import local
-from deploy.providers.local.config import LocalConfig
-from deploy.providers.local.traces import RecordedMarket, load_recording
-from envs.traces.bundle import load_bundle
-from envs.traces.storage import TraceError
+from spotweave.deploy.providers import local
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.providers.local.traces import RecordedMarket, load_recording
+from spotweave.envs.traces.bundle import load_bundle
+from spotweave.envs.traces.storage import TraceError
 from tests.envs.traces_cases import write_trace
 
 DAY_S = 86400.0

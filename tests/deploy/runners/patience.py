@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node import procfs
-from deploy.runners.base import Runner, RunnerError
-from deploy.runners.detached import TAG
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners.base import Runner, RunnerError
+from spotweave.deploy.runners.detached import TAG
 from tests.deploy.node.agents import wait_until
 
 R = TypeVar("R", bound=Runner)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.bag.process import PLAN, Plan
-from deploy.runners.bag.runner import BagRunner
-from deploy.runners.bag.task import BagSettings
-from deploy.runners.base import RunnerError
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.runners.bag.process import PLAN, Plan
+from spotweave.deploy.runners.bag.runner import BagRunner
+from spotweave.deploy.runners.bag.task import BagSettings
+from spotweave.deploy.runners.base import RunnerError
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import Asked
 
@@ -213,7 +213,7 @@ def test_a_notice_while_the_files_are_unpacked_takes_a_checkpoint(tmp_path: Path
     script = """
 import os, signal, sys
 from pathlib import Path
-from deploy.runners.bag.process import TaskProcess
+from spotweave.deploy.runners.bag.process import TaskProcess
 class Noticed(TaskProcess):
     def _unpack(self, name, to):
         super()._unpack(name, to)

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from deploy.model.tasks import Assignment, Phase
-from deploy.node.api import ProcessStatus
-from deploy.runners.base import RunnerError
-from deploy.runners.flower.runner import FlowerRunner
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.model.tasks import Assignment, Phase
+from spotweave.deploy.node.api import ProcessStatus
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower.runner import FlowerRunner
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import SparkSettings
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 from tests.deploy.runners import test_bag, test_workflow
 from tests.deploy.runners.flower.stage import Clock, Stage, play
@@ -73,7 +73,7 @@ def of_bags(folder: Path, patch: Patch) -> Iterator[Case]:
 @contextmanager
 def of_spark(folder: Path, patch: Patch) -> Iterator[Case]:
     home = install(folder / "spark home")
-    patch.setattr("deploy.runners.spark.runner.find_spark", lambda: home)
+    patch.setattr("spotweave.deploy.runners.spark.runner.find_spark", lambda: home)
     settings = SparkSettings(state=folder / "state", address=loopback_address(), lost_after_s=0.0)
     with AgentProcess(folder) as agent:
         world = World(SparkRunner(settings), home, settings, agent, folder / JOB)

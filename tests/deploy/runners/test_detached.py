@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners.base import RunnerError
-from deploy.runners.detached import Detached, Limits, Result, tail
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.security.sandbox import Box, Mode, Sandbox
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.detached import Detached, Limits, Result, tail
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.patience import alive, insist, terabyte
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from deploy.runners.workers import Patience, WorkerPool, wait_for
+from spotweave.deploy.runners.workers import Patience, WorkerPool, wait_for
 
 
 def test_an_errand_is_done_once_until_it_is_collected() -> None:

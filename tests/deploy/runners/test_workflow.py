@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.base import RunnerError
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.workflow.application import WorkflowSettings
-from deploy.runners.workflow.files import Mover, Part, digest_of
-from deploy.runners.workflow.runner import WorkflowRunner
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.spark.settings import SparkSettings
+from spotweave.deploy.runners.workflow.application import WorkflowSettings
+from spotweave.deploy.runners.workflow.files import Mover, Part, digest_of
+from spotweave.deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import install
@@ -93,7 +93,7 @@ Nodes = tuple[AgentProcess, AgentProcess]
 def story_of(folder: Path, patch: pytest.MonkeyPatch, spec: JobSpec) -> Iterator[Story]:
     home = install(folder / "spark home")
     for module in ("spark", "workflow"):
-        patch.setattr(f"deploy.runners.{module}.runner.find_spark", lambda: home)
+        patch.setattr(f"spotweave.deploy.runners.{module}.runner.find_spark", lambda: home)
     told = Story(folder, spec)
     yield told
     insist(told.runner.shutdown)

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import SimulatedOffer, SimulatedProvider
-from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, LaunchRequest, Market
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming, TaskKey
-from deploy.model.tasks import Assignment, TaskReport
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, ThrottledError
-from deploy.runners.base import RunnerError
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.database import Lock
-from deploy.store.errors import StoreError
-from deploy.store.store import Store
+from spotweave.deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Market
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming, TaskKey
+from spotweave.deploy.model.tasks import Assignment, TaskReport
+from spotweave.deploy.providers.base import CapacityError, ProviderError, QuotaError, ThrottledError
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.database import Lock
+from spotweave.deploy.store.errors import StoreError
+from spotweave.deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import Restless, World, batch, rentable
 

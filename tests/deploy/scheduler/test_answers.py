@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from agents.flat_policy import Flattening, n_features
-from agents.library_policy import new_policy
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.named import named_rule
-from agents.networks.rl_lsfc import RLFC
-from agents.policy import ByKind, Policy
-from agents.settings import LibrarySettings
-from agents.value_policy import ValuePolicy
-from deploy.model.jobs import Places, Resources
-from deploy.scheduler.decider import Decider, Decision, guided
-from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.policies import (
+from spotweave.agents.flat_policy import Flattening, n_features
+from spotweave.agents.library_policy import new_policy
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.named import named_rule
+from spotweave.agents.networks.rl_lsfc import RLFC
+from spotweave.agents.policy import ByKind, Policy
+from spotweave.agents.settings import LibrarySettings
+from spotweave.agents.value_policy import ValuePolicy
+from spotweave.deploy.model.jobs import Places, Resources
+from spotweave.deploy.scheduler.decider import Decider, Decision, guided
+from spotweave.deploy.scheduler.needs import Need, Round
+from spotweave.deploy.scheduler.policies import (
     MARKET_COMPONENTS,
     Loaded,
     combined,
@@ -31,16 +31,16 @@ from deploy.scheduler.policies import (
     load_market_policy,
     load_round_policy,
 )
-from deploy.scheduler.records import INVALID_S
-from deploy.scheduler.snapshot import Occupancy, snapshot_of
-from deploy.server.deciding import Deciders
-from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
-from deploy.store.decisions import Mode
-from envs.simulation.snapshot import encode
-from envs.simulation.world import WorldSpec
+from spotweave.deploy.scheduler.records import INVALID_S
+from spotweave.deploy.scheduler.snapshot import Occupancy, snapshot_of
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
+from spotweave.deploy.store.decisions import Mode
+from spotweave.envs.simulation.snapshot import encode
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.checkpoint import save_policy
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated
 from tests.deploy.scheduler.worlds import Stubborn, World, batch, cheap_and_sure, need, offer
-from training.checkpoint import save_policy
 
 OFFERS = [
     offer("cheap-spot", price_usd_hour=0.2),
@@ -277,7 +277,7 @@ def test_the_guide_decides_about_federated_tasks_as_the_rule_of_rounds_does() ->
 def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = encode(snapshot_of(OFFERS, [need()], {}, Occupancy()), 2)
     for answer in (999, 7, RuntimeError("broken")):
-        rule = "deploy.scheduler.decider.named_rule"
+        rule = "spotweave.deploy.scheduler.decider.named_rule"
         monkeypatch.setattr(rule, lambda _, answer=answer: Stubborn(answer))
         assert guided(observation) == 3
         assert decide(Stubborn(-1), need()).offer_id is None

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.billing import CHARGES_PER_USD, usd
-from deploy.model.instances import LaunchRequest
-from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
-from deploy.model.transfers import Transfers
-from deploy.providers.base import ProviderError
-from deploy.scheduler.guards import Budgets
-from deploy.scheduler.placing import of_start, place
-from deploy.store.jobs import Job
+from spotweave.deploy.billing import CHARGES_PER_USD, usd
+from spotweave.deploy.model.instances import LaunchRequest
+from spotweave.deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.scheduler.guards import Budgets
+from spotweave.deploy.scheduler.placing import of_start, place
+from spotweave.deploy.store.jobs import Job
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, rentable
 
 TRANSFERS = Transfers(("home", "far"), {("home", "far"): 0.02, ("far", "home"): 0.05})

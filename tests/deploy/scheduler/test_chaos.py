@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from benchmarks.simulated import SimulatedRunner
-from deploy.billing import micro_usd_hour
-from deploy.model.fields import MOST_GB, MOST_SECONDS
-from deploy.model.instances import Market
-from deploy.model.jobs import JobSpec, JobState, Profile
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.base import RunnerError
-from deploy.scheduler import roster
-from deploy.scheduler.needs import need_of
-from deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.billing import micro_usd_hour
+from spotweave.deploy.model.fields import MOST_GB, MOST_SECONDS
+from spotweave.deploy.model.instances import Market
+from spotweave.deploy.model.jobs import JobSpec, JobState, Profile
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.scheduler import roster
+from spotweave.deploy.scheduler.needs import need_of
+from spotweave.deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.chaos import (
     INCIDENTS,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import CHECKPOINT_S, SimulatedNodes
-from deploy.heartbeats import Heartbeats
-from deploy.model.jobs import Bag, BagTask, JobSpec, Resources, SparkBatch, SparkStreaming
-from deploy.node.gpus import Nvml
-from deploy.store.instances import Instance
-from deploy.store.store import Store
+from spotweave.deploy.heartbeats import Heartbeats
+from spotweave.deploy.model.jobs import Bag, BagTask, JobSpec, Resources, SparkBatch, SparkStreaming
+from spotweave.deploy.node.gpus import Nvml
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.store import Store
 from tests.deploy.fake_nvml import FakeGpu, FakeNvml, NVMLError
 from tests.deploy.scheduler.worlds import SETTINGS, World, rentable
 from tests.deploy.test_heartbeats import Says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.model.instances import LaunchRequest, Market, Offer
-from deploy.model.jobs import (
+from spotweave.deploy.billing import CHARGES_PER_USD, Bill
+from spotweave.deploy.model.instances import LaunchRequest, Market, Offer
+from spotweave.deploy.model.jobs import (
     Flower,
     FlowerClient,
+    FlowerServer,
     JobSpec,
     JobState,
     Places,
@@ -23,22 +26,24 @@ from deploy.model.jobs import (
     SparkStreaming,
     TaskKey,
 )
-from deploy.model.tasks import Phase
-from deploy.providers.base import CapacityError
-from deploy.scheduler.guards import (
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.providers.base import CapacityError
+from spotweave.deploy.scheduler.guards import (
     Guards,
     Standing,
+    leave_the_spent,
     mean_usd_hour,
+    net_words,
     pays_nowhere,
     standing_of,
     starts_nowhere,
     too_few,
 )
-from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
-from deploy.store.store import Store
-from envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.scheduler.needs import Need, Round
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
+from spotweave.deploy.store.store import Store
+from spotweave.envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.worlds import Restless, World, batch, cheap_and_sure, need, offer, rentable
 
 SPOT, SURE, FAST = (
@@ -285,6 +290,61 @@ def test_a_training_ends_when_fewer_are_left_than_its_quorum(
     why = f"{3 - len(gone)} of 3 clients are left, {needed} are needed: "
     why += f"the budget of {', '.join(gone)} is spent; raise it or lower the quorum"
     assert too_few(job, tasks) == (why if needed else "")
+
+
+@pytest.mark.parametrize("all_have_budgets", [True, False])
+def test_who_has_instances_and_no_budget_left_leaves(
+    all_have_budgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets_usd: dict[str, float | None] = {
+        "none": None,
+        "waits": 1.0,
+        "left": 1.0,
+        "just": 1.0,
+        "spent": 1.0,
+        "too": 2.0,
+    }
+    if all_have_budgets:
+        del budgets_usd["none"]
+    clients = tuple(FlowerClient(name=name, budget_usd=usd) for name, usd in budgets_usd.items())
+    work = Flower(kind="flower", app="x", rounds=9, clients=clients, server=FlowerServer())
+    job: Any = SimpleNamespace(job_id="job", spec=SimpleNamespace(work=work))
+    tasks = [
+        SimpleNamespace(
+            key=TaskKey("job", name),
+            instances=() if name == "client-waits" else ("i",),
+            phase=Phase.LEFT if name == "client-left" else Phase.RUNNING,
+        )
+        for name in ("server", *(f"client-{name}" for name in budgets_usd))
+    ]
+    costs_usd = {task.key.task: 3.0 for task in tasks} | {"client-just": 1.0, "client-spent": 1.01}
+    bills = {name: Bill(cost=round(usd * CHARGES_PER_USD)) for name, usd in costs_usd.items()}
+    told: list[tuple[str, str, float]] = []
+    monkeypatch.setattr(
+        "spotweave.deploy.scheduler.guards.leave",
+        lambda _, task, why, now_s: told.append((task.key.task, why, now_s)),
+    )
+    store: Any = SimpleNamespace(
+        costs=SimpleNamespace(of_tasks=lambda job_id, soon_s: bills if soon_s == 160.0 else {}),
+        tasks=SimpleNamespace(of_job=lambda job_id: tasks),
+        transaction=nullcontext,
+    )
+    leave_the_spent(store, job, 100.0, 160.0)
+    assert told == [
+        ("client-spent", "its budget of 1 USD is spent", 100.0),
+        ("client-too", "its budget of 2 USD is spent", 100.0),
+    ]
+
+
+@pytest.mark.parametrize(("chosen", "words"), [(None, "waiting"), ("spot", "spot")])
+def test_the_net_says_what_on_demand_capacity_needs(chosen: str | None, words: str) -> None:
+    task = need(kind="deadline", standard_s=1000.0, slack_s=900.0)
+    row = observe(snapshot_of(OFFERS, [task], {}, Occupancy()), [task], 1, GUARDS.rules).row(0)
+    fastest_s = task.finish_s(FAST)
+    assert task.finish_s(SPOT) != fastest_s
+    assert net_words(row, task, [one.offer_id for one in OFFERS], chosen) == (
+        f"the deadline is in 900 s and on-demand capacity needs {fastest_s:.0f} s: no more time for {words}"
+    )
 
 
 def test_a_job_whose_budget_pays_one_start_just_so_starts() -> None:

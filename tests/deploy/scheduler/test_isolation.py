@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.base import CapacityError, ProviderError
-from deploy.runners.base import RunnerError
-from deploy.scheduler import observer, retries, roster, settling
-from deploy.scheduler.needs import need_of
-from deploy.scheduler.observer import bounded
-from deploy.scheduler.retries import FAULTS, FIRST_S
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.providers.base import CapacityError, ProviderError
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.scheduler import observer, retries, roster, settling
+from spotweave.deploy.scheduler.needs import need_of
+from spotweave.deploy.scheduler.observer import bounded
+from spotweave.deploy.scheduler.retries import FAULTS, FIRST_S
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulated import SimulatedProvider
-from deploy.model.instances import InstanceReport, LaunchRequest
-from deploy.model.jobs import FlowerClient, JobState, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.base import CapacityError, ProviderError
-from deploy.runners.base import RunnerError, StartingError
-from deploy.scheduler.policies import MARKET_COMPONENTS
-from deploy.scheduler.retries import end_job
-from deploy.store.decisions import Mode
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest
+from spotweave.deploy.model.jobs import FlowerClient, JobState, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.providers.base import CapacityError, ProviderError
+from spotweave.deploy.runners.base import RunnerError, StartingError
+from spotweave.deploy.scheduler.policies import MARKET_COMPONENTS
+from spotweave.deploy.scheduler.retries import end_job
+from spotweave.deploy.store.decisions import Mode
 from tests.deploy.scheduler.training import federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulated import SimulatedProvider
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.model.jobs import JobState
-from deploy.model.tasks import Phase
-from deploy.providers.base import CapacityError, PartialError, ProviderError, ThrottledError
-from deploy.scheduler.loop import PRUNE_S
-from deploy.scheduler.retries import attempt_id, end_job
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.intents import IntentKind
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.providers.base import CapacityError, PartialError, ProviderError, ThrottledError
+from spotweave.deploy.scheduler.loop import PRUNE_S
+from spotweave.deploy.scheduler.retries import attempt_id, end_job
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.intents import IntentKind
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, rentable
 

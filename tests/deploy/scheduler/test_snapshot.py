@@ -9,21 +9,29 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from agents.rules.appraisal import appraise
-from agents.value_policy import WeighedPolicy
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, Places, Resources, SparkStreaming, TaskKey
-from deploy.model.strategies import FedAsync, FedAvg, Strategy
-from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.needs import Round, need_of
-from deploy.scheduler.policies import load_market_policy
-from deploy.scheduler.rounds import Look, Membership, Rounds
-from deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
-from deploy.store.instances import Instance
-from deploy.store.tasks import Task
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, Observation, encode
+from spotweave.agents.rules.appraisal import appraise
+from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import (
+    Flower,
+    FlowerClient,
+    JobSpec,
+    Places,
+    Resources,
+    SparkStreaming,
+    TaskKey,
+)
+from spotweave.deploy.model.strategies import FedAsync, FedAvg, Strategy
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.needs import Round, need_of
+from spotweave.deploy.scheduler.policies import load_market_policy
+from spotweave.deploy.scheduler.rounds import Look, Membership, Rounds
+from spotweave.deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.tasks import Task
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Category, Observation, encode
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import cheap_and_sure, need, offer
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from deploy.scheduler.needs import Learned, Need
-from deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
-from deploy.store.decisions import Mode
-from envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
+from spotweave.deploy.scheduler.needs import Learned, Need
+from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
+from spotweave.deploy.store.decisions import Mode
+from spotweave.envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer, rentable
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.billing import Bill, usd
-from deploy.model.jobs import (
+from spotweave.deploy.billing import Bill, usd
+from spotweave.deploy.model.jobs import (
     SERVER,
     Bag,
     BagTask,
@@ -23,16 +23,16 @@ from deploy.model.jobs import (
     Resources,
     TaskKey,
 )
-from deploy.model.tasks import Phase
-from deploy.model.transfers import Transfers
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.needs import Need, need_of
-from deploy.scheduler.placing import of_start, regions_of
-from deploy.scheduler.plans import Plans, Stand
-from deploy.server.admission import AdmissionError, admit
-from deploy.store.intents import IntentKind
-from envs.simulation.workflows.model import File, Stays
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.needs import Need, need_of
+from spotweave.deploy.scheduler.placing import of_start, regions_of
+from spotweave.deploy.scheduler.plans import Plans, Stand
+from spotweave.deploy.server.admission import AdmissionError, admit
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.envs.simulation.workflows.model import File, Stays
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import SETTINGS, Stubborn, World, cheap_and_sure, rentable
 from tests.deploy.workflows import file, step, workflow

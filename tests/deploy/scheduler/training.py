@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.policy import Policy
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer, SimulatedRunner
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import SERVER, Flower, FlowerClient, JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.agents.policy import Policy
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import SERVER, Flower, FlowerClient, JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from tests.deploy.scheduler.worlds import World
 
 

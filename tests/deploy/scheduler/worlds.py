@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from agents.policy import Policy
 from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,
@@ -18,23 +17,24 @@ from benchmarks.simulated import (
     SimulatedProvider,
     SimulatedRunner,
 )
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceReport, LaunchRequest, Market, Offer
-from deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkBatch, TaskKey
-from deploy.scheduler.chooser import Policies
-from deploy.scheduler.decider import Decider
-from deploy.scheduler.loop import Scheduler
-from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.needs import Kind, Need
-from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
-from deploy.scheduler.retries import end_job
-from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.events import Event
-from deploy.store.jobs import Job
-from deploy.store.store import Store
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from spotweave.agents.policy import Policy
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Market, Offer
+from spotweave.deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkBatch, TaskKey
+from spotweave.deploy.scheduler.chooser import Policies
+from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.loop import Scheduler
+from spotweave.deploy.scheduler.metrics import SchedulerMetrics
+from spotweave.deploy.scheduler.needs import Kind, Need
+from spotweave.deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
+from spotweave.deploy.scheduler.retries import end_job
+from spotweave.deploy.scheduler.settings import SchedulerSettings
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Observation
 from tests.deploy.bills import wrong_charges
 
 SETTINGS = SchedulerSettings(period_s=10.0, ask_again_s=10.0, cool_down_s=60.0)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import procfs
-from deploy.runners.detached import Detached
-from deploy.security import sandbox as module
-from deploy.security import trial
-from deploy.security.sandbox import Box, Mode, Sandbox, SandboxError
-from deploy.security.trial import choose
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners.detached import Detached
+from spotweave.deploy.security import sandbox as module
+from spotweave.deploy.security import trial
+from spotweave.deploy.security.sandbox import Box, Mode, Sandbox, SandboxError
+from spotweave.deploy.security.trial import choose
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.patience import insist
 

@@ -17,21 +17,21 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from deploy.dashboard.routes import router
-from deploy.model.clock import VirtualClock
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.runners.base import Printed
-from deploy.security.tls import TlsFiles
-from deploy.security.tokens import AccessTokens, Role
-from deploy.server.app import create_app
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.server.run import HttpListener
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.dashboard.routes import router
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec, JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.runners.base import Printed
+from spotweave.deploy.security.tls import TlsFiles
+from spotweave.deploy.security.tokens import AccessTokens, Role
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.run import HttpListener
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 from tests.deploy.scheduler.worlds import offer
 
 NOW = 1_772_323_200.0

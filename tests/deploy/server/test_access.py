@@ -16,18 +16,26 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from deploy.dashboard.routes import HEADERS
-from deploy.model.clock import VirtualClock
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.security.tls import node_pair
-from deploy.security.tokens import VALID_S, AccessTokens, Role, join_token
-from deploy.server import errors
-from deploy.server.app import create_app
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.server.routes import join
-from deploy.store.store import Store
+from spotweave.deploy.dashboard.routes import HEADERS
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.model.jobs import (
+    Flower,
+    FlowerClient,
+    JobSpec,
+    JobState,
+    SparkBatch,
+    SparkStreaming,
+    TaskKey,
+)
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.tokens import VALID_S, AccessTokens, Role, join_token
+from spotweave.deploy.server import errors
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.routes import join
+from spotweave.deploy.store.store import Store
 from tests.deploy.server.service import (
     NOW,
     SECRET,

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.scheduler.policies import MARKET_COMPONENTS, load_market_policy
-from deploy.security.tokens import AccessTokens, Role
-from deploy.server.app import create_app
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders, RequestError
-from deploy.server.schemas import (
+from spotweave.deploy.scheduler.policies import MARKET_COMPONENTS, load_market_policy
+from spotweave.deploy.security.tokens import AccessTokens, Role
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders, RequestError
+from spotweave.deploy.server.schemas import (
     OFFER_EXAMPLE,
     TASK_EXAMPLE,
     DecisionRequest,

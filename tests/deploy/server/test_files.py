@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from deploy.security.tokens import Role
-from deploy.security.untrusted import MOST_PARTS
-from deploy.server.routes import files as routes
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.security.untrusted import MOST_PARTS
+from spotweave.deploy.server.routes import files as routes
 from tests.deploy.server.service import WORKS, Service, encoded, job_request, one_line_error
 
 SECRET = "another submitter's"

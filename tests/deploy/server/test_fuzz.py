@@ -18,9 +18,9 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 
-from deploy.security.tokens import Role
-from deploy.server.admission import Quotas
-from deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
 from tests.deploy.server.service import SCRIPT, WORKS, Make, Service, encoded, job_request, one_line_error
 from tests.deploy.server.test_decisions import OFFERS, offer, task
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from deploy.model.jobs import JobState
-from deploy.security.tokens import Role
-from deploy.server.connections import ConnectionLimits
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.jobs import JobState
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.connections import ConnectionLimits
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import PATIENCE_S, Live, Make, job_request, serving
 from tests.deploy.tls import self_signed

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobSpec
-from deploy.runners.flower import app
-from deploy.runners.flower.inspecting import inspect
-from deploy.server import bodies
-from deploy.server.app import create_app
-from deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.store.decisions import CandidateRecord
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.runners.flower import app
+from spotweave.deploy.runners.flower.inspecting import inspect
+from spotweave.deploy.server import bodies
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.store.decisions import CandidateRecord
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import (
     NOW,

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec
-from deploy.server.mapping import initial_mapping
+from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import JobSpec
+from spotweave.deploy.server.mapping import initial_mapping
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import Service, encoded
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from deploy.server import bodies
-from deploy.server.admission import Quotas
-from deploy.server.connections import ConnectionLimits, Connections, Guest, Waits, network_of
-from deploy.server.middleware import Metrics
-from deploy.server.routes.jobs import Submissions
+from spotweave.deploy.server import bodies
+from spotweave.deploy.server.admission import Quotas
+from spotweave.deploy.server.connections import ConnectionLimits, Connections, Guest, Waits, network_of
+from spotweave.deploy.server.middleware import Metrics
+from spotweave.deploy.server.routes.jobs import Submissions
 from tests.deploy.server.service import (
     PATIENCE_S,
     Make,

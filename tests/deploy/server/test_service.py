@@ -18,21 +18,21 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
-from deploy.model.clock import VirtualClock
-from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.security.keys import SecurityError
-from deploy.security.tls import INSECURE_WORDS, TlsFiles
-from deploy.security.tokens import Role
-from deploy.server.app import create_app
-from deploy.server.connections import Connections
-from deploy.server.context import ServerSettings
-from deploy.server.deciding import Deciders
-from deploy.server.middleware import Metrics
-from deploy.server.run import HttpListener, ListenError, bind, main
-from deploy.server.schemas import DECISION_EXAMPLE
-from deploy.store.errors import StoreUnavailableError
-from deploy.store.jobs import Jobs
-from deploy.store.store import Store
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.scheduler.metrics import SchedulerMetrics
+from spotweave.deploy.security.keys import SecurityError
+from spotweave.deploy.security.tls import INSECURE_WORDS, TlsFiles
+from spotweave.deploy.security.tokens import Role
+from spotweave.deploy.server.app import create_app
+from spotweave.deploy.server.connections import Connections
+from spotweave.deploy.server.context import ServerSettings
+from spotweave.deploy.server.deciding import Deciders
+from spotweave.deploy.server.middleware import Metrics
+from spotweave.deploy.server.run import HttpListener, ListenError, bind, main
+from spotweave.deploy.server.schemas import DECISION_EXAMPLE
+from spotweave.deploy.store.errors import StoreUnavailableError
+from spotweave.deploy.store.jobs import Jobs
+from spotweave.deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import (
     NOW,
@@ -153,7 +153,7 @@ def test_bodies_are_bounded_before_they_are_parsed(
 
     whole = small.submitter.post(path, content=b" " * limit, headers=JSON)
     assert whole.status_code == 422, "exactly the limit is read and parsed"
-    monkeypatch.setattr("deploy.server.bodies.parse", None)
+    monkeypatch.setattr("spotweave.deploy.server.bodies.parse", None)
     for content in (b" " * (limit + 1), endless()):
         response = small.submitter.post(path, content=content, headers=JSON)
         assert f"larger than {limit} bytes" in one_line_error(response, 413)
@@ -298,7 +298,7 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_p
 
 @pytest.mark.real
 def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
-    command = [sys.executable, "-m", "deploy.server.run", "--policy", "cheapest", "--port", "0"]
+    command = [sys.executable, "-m", "spotweave.deploy.server.run", "--policy", "cheapest", "--port", "0"]
     root = Path(__file__).resolve().parents[3]
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
     try:

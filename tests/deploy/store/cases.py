@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import text
 
-from deploy.model.instances import InstanceReport, InstanceState, Offer
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, TaskKey
-from deploy.store.database import Database
-from deploy.store.instances import Instance
-from deploy.store.jobs import Job
-from deploy.store.store import Store
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offer
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, TaskKey
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.jobs import Job
+from spotweave.deploy.store.store import Store
 from tests.deploy.store.conftest import NOW, Place
 
 BATCH = JobSpec(name="wordcount", work=SparkBatch(script="count.py", args=("ä€", "b"), deadline_s=900.0))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.store.store import Store
+from spotweave.deploy.store.store import Store
 from tests.deploy.store import postgresql
 
 NOW = 1_772_323_200.0

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.exc import IntegrityError
 
-from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage, usd
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import TaskKey
-from deploy.store.costs import Grouping
-from deploy.store.store import Store
+from spotweave.deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage, usd
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.store.costs import Grouping
+from spotweave.deploy.store.store import Store
 from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, execute, price, rent, report, request
 from tests.deploy.store.conftest import NOW, Place

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.security.keys import DeploymentKey, SecurityError
-from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.store import Store
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.security.keys import DeploymentKey, SecurityError
+from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.store import Store
 from tests.deploy.store.cases import FEDERATED, SPOT, a_job, add_job, execute, rent, report, request
 from tests.deploy.store.conftest import NOW, Place
 

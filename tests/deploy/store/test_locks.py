@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from deploy.store.database import Database
-from deploy.store.errors import LeaseLostError, StoreError, StoreUnavailableError
-from deploy.store.locks import FileLock, SessionLock
-from deploy.store.store import Lease, Store
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import LeaseLostError, StoreError, StoreUnavailableError
+from spotweave.deploy.store.locks import FileLock, SessionLock
+from spotweave.deploy.store.store import Lease, Store
 from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import Place
 

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from deploy.billing import Bill
-from deploy.model.instances import InstanceState
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
-from deploy.store import folders
-from deploy.store.backup import backup
-from deploy.store.database import Database
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
-from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.events import Event
-from deploy.store.folders import Retention
-from deploy.store.gantt import Span, Sums
-from deploy.store.intents import IntentKind, IntentState
-from deploy.store.store import Store
+from spotweave.deploy.billing import Bill
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.store import folders
+from spotweave.deploy.store.backup import backup
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.folders import Retention
+from spotweave.deploy.store.gantt import Span, Sums
+from spotweave.deploy.store.intents import IntentKind, IntentState
+from spotweave.deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.store.cases import (
     FEDERATED,

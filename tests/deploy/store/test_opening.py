@@ -14,11 +14,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from deploy.store import migrate
-from deploy.store.database import Database
-from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
-from deploy.store.schema import VERSION_TABLE, metadata
-from deploy.store.store import Store
+from spotweave.deploy.store import migrate
+from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
+from spotweave.deploy.store.schema import VERSION_TABLE, metadata
+from spotweave.deploy.store.store import Store
 from tests.deploy.store.cases import BATCH, add_job, at_once, execute
 from tests.deploy.store.conftest import NOW, Place
 

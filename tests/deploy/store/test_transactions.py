@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.store.store import Store
+from spotweave.deploy.store.store import Store
 from tests.deploy.store.cases import a_job, add_job, at_once
 from tests.deploy.store.conftest import NOW, Place
 

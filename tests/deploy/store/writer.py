@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import event
 
-from deploy.store.intents import IntentKind
-from deploy.store.store import Store
+from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.store import Store
 from tests.deploy.store.cases import a_job, request
 from tests.deploy.store.conftest import NOW
 

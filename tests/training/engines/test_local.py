@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.training.commands import TINY_WORLD, Command, tiny
-from tests.training.engines.works import Counting, DiesFirst, refused, squared, squared_late
-from training.checkpoint import load_state
-from training.config import UsageError
-from training.engine import (
+from spotweave.training.checkpoint import load_state
+from spotweave.training.config import UsageError
+from spotweave.training.engine import (
     KEYS,
     RETRIES,
     EngineSettings,
@@ -22,6 +20,8 @@ from training.engine import (
     RaySettings,
     engine_settings,
 )
+from tests.training.commands import TINY_WORLD, Command, tiny
+from tests.training.engines.works import Counting, DiesFirst, refused, squared, squared_late
 
 SQUARES = [k * k for k in range(6)]
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from agents.rules import make_rule
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.rules import make_rule
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training import engine as engines
+from spotweave.training.config import UsageError
+from spotweave.training.engine import RETRIES, Engine, LostTaskError, RayEngine
+from spotweave.training.evaluation.episodes import EpisodeResult, Suite
+from spotweave.training.evaluation.playing import SuitePlayer
 from tests.training.engines.works import DiesFirst, refused, squared
-from training import engine as engines
-from training.config import UsageError
-from training.engine import RETRIES, Engine, LostTaskError, RayEngine
-from training.evaluation.episodes import EpisodeResult, Suite
-from training.evaluation.playing import SuitePlayer
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 80_000_000

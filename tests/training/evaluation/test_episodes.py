@@ -8,13 +8,12 @@ import itertools
 import numpy as np
 import pytest
 
-from agents.rules import make_rule
-from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import EpisodeKey
-from tests.training.fake_world import N_CLUSTERS, Clairvoyant, FakeWorld, Fixed, Wanderer
-from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
-from training.evaluation.episodes import (
+from spotweave.agents.rules import make_rule
+from spotweave.envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
+from spotweave.training.evaluation.episodes import (
     SUITES,
     EpisodeResult,
     Suite,
@@ -24,7 +23,8 @@ from training.evaluation.episodes import (
     run_suite,
     suite_hash,
 )
-from training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.playing import SuitePlayer
+from tests.training.fake_world import N_CLUSTERS, Clairvoyant, FakeWorld, Fixed, Wanderer
 
 SUITE = Suite("small", "test", seed=7, episodes=7)
 

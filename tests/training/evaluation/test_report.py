@@ -14,25 +14,25 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from agents.policy import Policy
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
-from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
-from training.evaluation import report_plots
-from training.evaluation.episodes import Suite, suite_hash
-from training.evaluation.playing import SuitePlayer
-from training.evaluation.report import report_html, verdict_sentence
-from training.evaluation.runs import (
+from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.training.evaluation import report_plots
+from spotweave.training.evaluation.episodes import Suite, suite_hash
+from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.report import report_html, verdict_sentence
+from spotweave.training.evaluation.runs import (
     Comparison,
     compare_policies,
     comparison_summary,
     liu_measures,
     write_episodes,
 )
-from training.evaluation.tables import MOST_POLICIES, bounds, number, paired_table, signed
-from training.files import write_json
-from training.progress import PlayProgress
+from spotweave.training.evaluation.tables import MOST_POLICIES, bounds, number, paired_table, signed
+from spotweave.training.files import write_json
+from spotweave.training.progress import PlayProgress
+from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
 
 
 def steps(times: list[int], values: list[float]) -> StepSeries:

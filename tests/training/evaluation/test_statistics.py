@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.evaluation.statistics import (
+from spotweave.training.evaluation.statistics import (
     Interval,
     bootstrap_interval,
     clustered_interval,

@@ -14,22 +14,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.observing import Observing
-from agents.named import named_rule
-from envs.simulation.federations.rounds.application import Application, Client, Market
-from envs.simulation.federations.rounds.decisions import RoundScheduler
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.traces.images import Images, load_images
-from tests.envs.federated_cases import two_offers
-from tests.training.federated.commands import mistake, printed, rows_of
-from training.config import UsageError
-from training.federated.asynchronous.networks import Cnn, LocalWork, Mlp, Network
-from training.federated.asynchronous.outcomes import efficiency_index, summarise_trainings
-from training.federated.asynchronous.scenario import (
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.named import named_rule
+from spotweave.envs.simulation.federations.rounds.application import Application, Client, Market
+from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.traces.images import Images, load_images
+from spotweave.training.config import UsageError
+from spotweave.training.federated.asynchronous.networks import Cnn, LocalWork, Mlp, Network
+from spotweave.training.federated.asynchronous.outcomes import efficiency_index, summarise_trainings
+from spotweave.training.federated.asynchronous.scenario import (
     Band,
     Method,
     Partition,
@@ -37,13 +35,15 @@ from training.federated.asynchronous.scenario import (
     holdings_of,
     noisy_labels,
 )
-from training.federated.asynchronous.virtual_time import (
+from spotweave.training.federated.asynchronous.virtual_time import (
     Point,
     RentedTraining,
     Training,
     VirtualTime,
     milestone_slices,
 )
+from tests.envs.federated_cases import two_offers
+from tests.training.federated.commands import mistake, printed, rows_of
 
 SYN, ASYN = Method("fed_avg"), Method("asyn_da")
 SUDA = Method("fed_suda", staleness_bound=4)

@@ -22,23 +22,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.documents.federations import read_clouds
-from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.clouds import Measurement
-from tests.training.federated.commands import EXAMPLES, mistake, printed
-from training.federated.measuring import link as listening
-from training.federated.measuring import merging
-from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
-from training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
-from training.federated.measuring.link import GREETING, MAX_MESSAGE_BYTES, Listener, MeasureError, Times
-from training.federated.measuring.merging import (
+from spotweave.envs.documents.federations import read_clouds
+from spotweave.envs.simulation.federations.application import FederationError
+from spotweave.envs.simulation.federations.clouds import Measurement
+from spotweave.training.federated.measuring import link as listening
+from spotweave.training.federated.measuring import merging
+from spotweave.training.federated.measuring.dummy import Workload, digits, machine, run_rounds
+from spotweave.training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
+from spotweave.training.federated.measuring.link import (
+    GREETING,
+    MAX_MESSAGE_BYTES,
+    Listener,
+    MeasureError,
+    Times,
+)
+from spotweave.training.federated.measuring.merging import (
     CommunicationResult,
     ComputeResult,
     merge,
     require_place,
     written,
 )
-from training.files import WriteError
+from spotweave.training.files import WriteError
+from tests.training.federated.commands import EXAMPLES, mistake, printed
 
 measured = partial(printed, "measure", "fl")
 refused = partial(mistake, "measure", "fl")

@@ -10,12 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.documents.federations import read_application, read_clouds
-from envs.federated_data.multi_fedls import DIRECTORY, load_application, load_clouds, parse_multi_fedls
-from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
-from envs.simulation.federations.rounds.application import SERVER, Market
-from envs.simulation.federations.rounds.world import play
+from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.envs.documents.federations import read_application, read_clouds
+from spotweave.envs.federated_data.multi_fedls import (
+    DIRECTORY,
+    load_application,
+    load_clouds,
+    parse_multi_fedls,
+)
+from spotweave.envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Market
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.training.federated.multi_fedls_tables import multi_fedls_tables, read_scenario
 from tests.training.federated.commands import (
     EXAMPLES,
     Scenario,
@@ -25,7 +31,6 @@ from tests.training.federated.commands import (
     table,
     two_clients,
 )
-from training.federated.multi_fedls_tables import multi_fedls_tables, read_scenario
 
 
 def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) -> None:

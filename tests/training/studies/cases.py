@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from envs.simulation.world import WorldSpec
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.studies.evaluations import Played
+from spotweave.training.studies.experiment import ExperimentSettings, ScenarioSettings
+from spotweave.training.studies.scenario import Measured, ScenarioResult
 from tests.training.fake_world import FakeWorld
-from training.studies.evaluations import Played
-from training.studies.experiment import ExperimentSettings, ScenarioSettings
-from training.studies.scenario import Measured, ScenarioResult
 
 
 def spec() -> WorldSpec:

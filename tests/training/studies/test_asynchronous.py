@@ -11,12 +11,12 @@ import typer
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
-from agents.federated.asynchronous.shards import decode, split
-from envs.traces.images import load_images
-from training.federated.asynchronous.scenario import read_scenario
-from training.studies.asynchronous import __main__ as command
-from training.studies.asynchronous import comparisons, privacy
-from training.studies.asynchronous.comparisons import comparison
+from spotweave.agents.federated.asynchronous.shards import decode, split
+from spotweave.envs.traces.images import load_images
+from spotweave.training.federated.asynchronous.scenario import read_scenario
+from spotweave.training.studies.asynchronous import __main__ as command
+from spotweave.training.studies.asynchronous import comparisons, privacy
+from spotweave.training.studies.asynchronous.comparisons import comparison
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "asynchronous"

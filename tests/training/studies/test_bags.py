@@ -11,15 +11,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from envs.simulation.bags.cases import uniform_job
-from envs.simulation.bags.model import Environment
-from envs.simulation.bags.plan import violations
-from envs.simulation.bags.scenarios import SCENARIOS
+from spotweave.envs.simulation.bags.cases import uniform_job
+from spotweave.envs.simulation.bags.model import Environment
+from spotweave.envs.simulation.bags.plan import violations
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS
 from spotweave.mistakes import EXIT_FAILED
-from training.bags import execute
-from training.studies.bags import __main__ as command
-from training.studies.bags import chapter_7, chapter_9, quality
-from training.studies.bags.__main__ import SECTIONS
+from spotweave.training.bags import execute
+from spotweave.training.studies.bags import __main__ as command
+from spotweave.training.studies.bags import chapter_7, chapter_9, quality
+from spotweave.training.studies.bags.__main__ import SECTIONS
 
 
 def test_a_table_is_measured_and_written_beside_the_print(
@@ -37,7 +37,7 @@ def test_a_table_is_measured_and_written_beside_the_print(
     assert row["ils"]["objective"] >= row["exact"]["objective"] - 1e-9
     text = page.read_text(encoding="utf-8")
     assert f"| 5 | {row['ils']['makespan_s']:.0f} | *21* | {row['ils']['cost_usd']:.4f} | *0.0005* |" in text
-    assert "Not measured yet: `python -m training.studies.bags table_9_4`." in text
+    assert "Not measured yet: `python -m spotweave.training.studies.bags table_9_4`." in text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*21*", "*22*"), encoding="utf-8")
     assert CliRunner().invoke(app, ["--check"]).exit_code == EXIT_FAILED

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.rules import make_rule
-from envs.environments import ENVIRONMENTS
-from envs.simulation.slices.world import SliceWorld
+from spotweave.agents.rules import make_rule
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.training.config import UsageError, compose_values, world_config
+from spotweave.training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.evaluation.statistics import hierarchical_ratio_interval
+from spotweave.training.studies import bounds as bounds_module
+from spotweave.training.studies import trained
+from spotweave.training.studies.bounds import Base, Bounds, measure_bounds
+from spotweave.training.studies.evaluations import EvaluationCache
+from spotweave.training.studies.experiment import ClairvoyantSettings, ScenarioSettings
+from spotweave.training.studies.measuring import Player
+from spotweave.training.studies.scenario import ScenarioResult, bounds_summary, closed_share
+from spotweave.training.studies.trained import Trained
 from tests.training.studies.cases import played, result, settings
-from training.config import UsageError, compose_values, world_config
-from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
-from training.evaluation.episodes import Suite, run_suite
-from training.evaluation.statistics import hierarchical_ratio_interval
-from training.studies import bounds as bounds_module
-from training.studies import trained
-from training.studies.bounds import Base, Bounds, measure_bounds
-from training.studies.evaluations import EvaluationCache
-from training.studies.experiment import ClairvoyantSettings, ScenarioSettings
-from training.studies.measuring import Player
-from training.studies.scenario import ScenarioResult, bounds_summary, closed_share
-from training.studies.trained import Trained
 
 ASKED = ClairvoyantSettings("tuned", episodes=2, further=5)
 SUITE = Suite("small", "validation", seed=5, episodes=3)
@@ -156,7 +156,7 @@ class TestPlayer:
             followed.append(given[4])
             return measure_bounds(*given)
 
-        monkeypatch.setattr("training.studies.measuring.measure_bounds", spy)
+        monkeypatch.setattr("spotweave.training.studies.measuring.measure_bounds", spy)
         agents = self.agents(tmp_path, monkeypatch)
         found = player.measure("base", agents).bounds
         assert found is not None

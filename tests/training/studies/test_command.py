@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from agents.policy import Policy
-from envs.environments import ENVIRONMENTS, Environment
-from envs.simulation.world import WorldSpec
+from spotweave.agents.policy import Policy
+from spotweave.envs.environments import ENVIRONMENTS, Environment
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.evaluation.statistics import clustered_interval
+from spotweave.training.studies import evaluations, measuring, trained
+from spotweave.training.studies.command import run_experiment
+from spotweave.training.studies.evaluations import EvaluationCache, Played
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
 from tests.training.test_compare import FakeConfig, build
-from training.config import UsageError
-from training.evaluation.episodes import Suite, run_suite
-from training.evaluation.statistics import clustered_interval
-from training.studies import evaluations, measuring, trained
-from training.studies.command import run_experiment
-from training.studies.evaluations import EvaluationCache, Played
 
 
 @pytest.fixture(autouse=True)

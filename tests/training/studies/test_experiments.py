@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.stored import RELEASED, released_names
-from envs.environments import ENVIRONMENTS
-from envs.market_data import market_data
-from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.streams import Streams
-from envs.variety import Variety, vary
-from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
-from training.evaluation.episodes import find_suite, suite_hash
-from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
-from training.studies.scenario import joined_hash
-from training.studies.search import TuneSettings
-from training.studies.trained import (
+from spotweave.agents.stored import RELEASED, released_names
+from spotweave.envs.environments import ENVIRONMENTS
+from spotweave.envs.market_data import market_data
+from spotweave.envs.simulation.market.config import MarketWorldConfig
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.variety import Variety, vary
+from spotweave.training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
+from spotweave.training.evaluation.episodes import find_suite, suite_hash
+from spotweave.training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
+from spotweave.training.studies.scenario import joined_hash
+from spotweave.training.studies.search import TuneSettings
+from spotweave.training.studies.trained import (
     RepeatSettings,
     Trained,
     WeightedRuns,
@@ -191,7 +191,9 @@ def test_mistakes_are_one_line(words: str, message: str) -> None:
 
 def test_agents_whose_difference_is_shown_have_as_many_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = {"rl_lsfc": 5, "rl_fc": 2}
-    monkeypatch.setattr("training.studies.experiment.find_trained", lambda name, *_: [name] * seeds[name])
+    monkeypatch.setattr(
+        "spotweave.training.studies.experiment.find_trained", lambda name, *_: [name] * seeds[name]
+    )
     with pytest.raises(
         UsageError, match="names rl_fc with 2 seeds and rl_lsfc with 5 in scenario here: train"
     ):

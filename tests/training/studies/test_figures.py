@@ -11,16 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
-from tests.training.studies.cases import facts, played, result, settings
-from tests.training.studies.test_bounds import bounded
-from training.canvas import save
-from training.config import UsageError
-from training.evaluation.episodes import Suite
-from training.studies.evaluations import EvaluationCache
-from training.studies.experiment import FigureSettings, ScenarioSettings
-from training.studies.figures.draw import (
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.training.canvas import save
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.studies.evaluations import EvaluationCache
+from spotweave.training.studies.experiment import FigureSettings, ScenarioSettings
+from spotweave.training.studies.figures.draw import (
     BINS,
     category_counts,
     dominance_points,
@@ -37,9 +35,11 @@ from training.studies.figures.draw import (
     read_curve,
     shown_metric,
 )
-from training.studies.measuring import Player
-from training.studies.scenario import Measured
-from training.studies.trained import Trained
+from spotweave.training.studies.measuring import Player
+from spotweave.training.studies.scenario import Measured
+from spotweave.training.studies.trained import Trained
+from tests.training.studies.cases import facts, played, result, settings
+from tests.training.studies.test_bounds import bounded
 
 
 def heights(line: Line2D) -> list[float]:

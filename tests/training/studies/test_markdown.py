@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.studies.markdown import closed_table, fragment, means_table, paired_table
+from spotweave.training.studies.scenario import Measured, ScenarioResult, experiment_summary
 from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
-from training.evaluation.episodes import Suite
-from training.studies.markdown import closed_table, fragment, means_table, paired_table
-from training.studies.scenario import Measured, ScenarioResult, experiment_summary
 
 SUITE = Suite("test", "test", seed=3003, episodes=3)
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.files import write_json
+from spotweave.training.studies.asynchronous import __main__ as asynchronous
+from spotweave.training.studies.bags import __main__ as bags
+from spotweave.training.studies.experiment import FigureSettings
+from spotweave.training.studies.page import Page, differing, filled, marked_experiments, publish
+from spotweave.training.studies.scenario import experiment_summary, write_experiment_episodes
+from spotweave.training.studies.workflows import __main__ as workflows
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
-from training.config import UsageError
-from training.evaluation.episodes import Suite
-from training.files import write_json
-from training.studies.asynchronous import __main__ as asynchronous
-from training.studies.bags import __main__ as bags
-from training.studies.experiment import FigureSettings
-from training.studies.page import Page, differing, filled, marked_experiments, publish
-from training.studies.scenario import experiment_summary, write_experiment_episodes
-from training.studies.workflows import __main__ as workflows
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs" / "results"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from spotweave.mistakes import EXIT_INTERRUPTED
-from training.run_directory import RunDirectory
-from training.studies import processes
-from training.studies.processes import last_line, log_of, run_all, start_here
-from training.studies.trained import Run
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.studies import processes
+from spotweave.training.studies.processes import last_line, log_of, run_all, start_here
+from spotweave.training.studies.trained import Run
 
 SCRIPT = """
 import os, signal, sys, time

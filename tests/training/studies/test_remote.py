@@ -17,18 +17,18 @@ import psutil
 import pytest
 from omegaconf import OmegaConf
 
-from agents.stored import load_policy_state
+from spotweave.agents.stored import load_policy_state
 from spotweave.mistakes import EXIT_INTERRUPTED
+from spotweave.training.checkpoint import load_state
+from spotweave.training.config import UsageError
+from spotweave.training.engine import RETRIES, LostTaskError
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.studies.processes import last_line, log_of, start_here
+from spotweave.training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by
+from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
 from tests.training.commands import ROOT, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
 from tests.training.trainers.test_session import assert_same
-from training.checkpoint import load_state
-from training.config import UsageError
-from training.engine import RETRIES, LostTaskError
-from training.run_directory import RunDirectory
-from training.studies.processes import last_line, log_of, start_here
-from training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by
-from training.studies.trained import RepeatSettings, Run, Training, planned_runs
 
 LONG = ("trainer.episodes=400", "trainer.validation_every=150", "trainer.save_every_minutes=0.003")
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.training.commands import Command, tiny
-from training.config import UsageError, compose_values, to_yaml, typed
-from training.run_directory import RunDirectory
-from training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
-from training.studies.trained import (
+from spotweave.training.config import UsageError, compose_values, to_yaml, typed
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
+from spotweave.training.studies.trained import (
     NotTrainedError,
     RepeatSettings,
     Run,
@@ -21,6 +20,7 @@ from training.studies.trained import (
     find_trained,
     planned_runs,
 )
+from tests.training.commands import Command, tiny
 
 SPACE: dict[str, list[Any]] = {
     "agent.jobs": [1, 4, 8],

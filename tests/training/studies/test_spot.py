@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agents.spot.model import SpotModel
-from agents.spot.policy import SpotPolicy
-from envs.simulation.spot.lanes import SpotJob
-from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
-from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig
-from envs.traces.bundle import load_bundle
+from spotweave.agents.spot.model import SpotModel
+from spotweave.agents.spot.policy import SpotPolicy
+from spotweave.envs.simulation.spot.lanes import SpotJob
+from spotweave.envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.spot_episodes import RecordedJobs, RulesName, SpotConfig
+from spotweave.envs.traces.bundle import load_bundle
+from spotweave.training.studies.spot.__main__ import app
+from spotweave.training.studies.spot.entries import entry_text, write_entries
 from tests.spot_cases import KEY, random_model, world_of
-from training.studies.spot.__main__ import app
-from training.studies.spot.entries import entry_text, write_entries
 
 
 class ClusterType(enum.Enum):
@@ -152,7 +152,7 @@ def test_the_entry_of_a_released_policy_is_never_late(
     assert places_of_entry(made, source.job(EpisodeKey(0, "validation", 0)))[1] == 0
 
 
-# `python -m training.studies.spot`: a mistake is one line.
+# `python -m spotweave.training.studies.spot`: a mistake is one line.
 
 
 @pytest.mark.parametrize("command", ["measure", "entries"])

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.studies.cases import facts, played, result, settings
-from tests.training.studies.test_bounds import bounded
-from training.config import UsageError
-from training.evaluation.episodes import Suite
-from training.evaluation.statistics import bootstrap_interval, clustered_interval, hierarchical_interval
-from training.files import write_json
-from training.studies.bounds import Bounds
-from training.studies.evaluations import Played
-from training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
-from training.studies.markdown import fragment, origin
-from training.studies.measuring import best_on_validation
-from training.studies.scenario import (
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.episodes import Suite
+from spotweave.training.evaluation.statistics import (
+    bootstrap_interval,
+    clustered_interval,
+    hierarchical_interval,
+)
+from spotweave.training.files import write_json
+from spotweave.training.studies.bounds import Bounds
+from spotweave.training.studies.evaluations import Played
+from spotweave.training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
+from spotweave.training.studies.markdown import fragment, origin
+from spotweave.training.studies.measuring import best_on_validation
+from spotweave.training.studies.scenario import (
     Measured,
     ScenarioResult,
     experiment_summary,
@@ -28,7 +30,9 @@ from training.studies.scenario import (
     policy_summary,
     write_experiment_episodes,
 )
-from training.studies.stored import read_stored
+from spotweave.training.studies.stored import read_stored
+from tests.training.studies.cases import facts, played, result, settings
+from tests.training.studies.test_bounds import bounded
 
 
 def publish(folder: Path, asked: ExperimentSettings, scenario: ScenarioResult) -> None:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from agents.named import named_rule, question_rules
-from agents.workflows.lists import plan_by_heft
-from agents.workflows.solution import finish_s
-from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profile, Stage, Step, Workflow
-from envs.simulation.workflows.problem import problem_of
-from envs.simulation.world import EpisodeKey
-from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from spotweave.agents.named import named_rule, question_rules
+from spotweave.agents.workflows.lists import plan_by_heft
+from spotweave.agents.workflows.solution import finish_s
+from spotweave.envs.simulation.workflows.model import (
+    Cluster,
+    File,
+    Link,
+    Platform,
+    Profile,
+    Stage,
+    Step,
+    Workflow,
+)
+from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.studies.workflows import gis, spot, wordcount
+from spotweave.training.studies.workflows.planners import PRECISION, lower_bound_s
 from tests.agents.test_workflow_planners import brute_force_s
 from tests.envs.offers_cases import SPOT_B, case_of, chain
 from tests.workflow_cases import drawn
-from training.evaluation.episodes import Suite, run_suite
-from training.studies.workflows import gis, spot, wordcount
-from training.studies.workflows.planners import PRECISION, lower_bound_s
 
 
 def test_fitted_components_are_near_the_printed_ones() -> None:

@@ -12,9 +12,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.snapshot import Observation
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training import config
+from spotweave.training.config import UsageError
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.settings import ScheduleSettings
+from spotweave.training.trainers.curves import Curves
+from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
 from tests.training.commands import TINY, Command
 from tests.training.toy import (
     CPU,
@@ -27,12 +33,6 @@ from tests.training.toy import (
     toy_monte_carlo,
     toy_regret,
 )
-from training import config
-from training.config import UsageError
-from training.run_directory import RunDirectory
-from training.settings import ScheduleSettings
-from training.trainers.curves import Curves
-from training.trainers.monte_carlo import MonteCarloTrainer
 
 
 def test_the_replay_holds_what_each_decision_was_worth() -> None:

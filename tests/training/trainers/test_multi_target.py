@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.forward import n_columns
-from agents.mtdqn.markets import MarketView
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.mtdqn.questions import QuestionView
-from agents.mtdqn.slices import SliceView
-from agents.stored import load_policy_state
-from envs.bags_episodes import BagsConfig, build_bags
-from envs.market_data import build_market
-from envs.simulation.bags.world import BagWorld
-from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
-from envs.simulation.slices.config import SliceWorldConfig
-from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import EpisodeKey
+from spotweave.agents.mtdqn.forward import n_columns
+from spotweave.agents.mtdqn.markets import MarketView
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.mtdqn.questions import QuestionView
+from spotweave.agents.mtdqn.slices import SliceView
+from spotweave.agents.stored import load_policy_state
+from spotweave.envs.bags_episodes import BagsConfig, build_bags
+from spotweave.envs.market_data import build_market
+from spotweave.envs.simulation.bags.world import BagWorld
+from spotweave.envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from spotweave.envs.simulation.slices.config import SliceWorldConfig
+from spotweave.envs.simulation.slices.world import SliceWorld
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.evaluation.episodes import find_suite, run_episodes, run_suite
+from spotweave.training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
+from spotweave.training.trainers.multi_target import Comparison, MultiTargetTrainer
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from tests.training.toy import small_settings
 from tests.training.trainers.test_session import assert_resumed_exactly
-from training.checkpoint import load_policy
-from training.evaluation.episodes import find_suite, run_episodes, run_suite
-from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
-from training.trainers.multi_target import Comparison, MultiTargetTrainer
 
 LANES = 4
 CPU = torch.device("cpu")

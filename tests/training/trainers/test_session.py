@@ -15,12 +15,12 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from spotweave.training.checkpoint import load_state, save_state
+from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.run_directory import RunDirectory
+from spotweave.training.trainers.session import Best, InterruptedTraining, Session
+from spotweave.training.trainers.trainer import RoundReport, Trainer
 from tests.training.toy import Myopic, ToyWorld, slice_trainer, toy_monte_carlo
-from training.checkpoint import load_state, save_state
-from training.evaluation.playing import SuitePlayer
-from training.run_directory import RunDirectory
-from training.trainers.session import Best, InterruptedTraining, Session
-from training.trainers.trainer import RoundReport, Trainer
 
 
 class Recorder:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from agents.federated.asynchronous.aggregator import Uploads
-from envs.simulation.series import Ints
+from spotweave.agents.federated.asynchronous.aggregator import Uploads
+from spotweave.envs.simulation.series import Ints
 
 CLASSES = 10
 NetworkName = Literal["mlp", "cnn"]

@@ -11,20 +11,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from envs.simulation.series import Floats
-from envs.traces.images import load_images
-from training.canvas import COLOURS, draw_band, legend_below, panels, save
-from training.config import UsageError, provenance
-from training.evaluation.statistics import compare_paired
-from training.federated.asynchronous.scenario import Scenario, read_scenario
-from training.federated.asynchronous.virtual_time import (
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.traces.images import load_images
+from spotweave.training.canvas import COLOURS, draw_band, legend_below, panels, save
+from spotweave.training.config import UsageError, provenance
+from spotweave.training.evaluation.statistics import compare_paired
+from spotweave.training.federated.asynchronous.scenario import Scenario, read_scenario
+from spotweave.training.federated.asynchronous.virtual_time import (
     MILESTONE_ROUNDS,
     Point,
     Training,
     VirtualTime,
     milestone_slices,
 )
-from training.files import prepare_directory, write_csv, write_json
+from spotweave.training.files import prepare_directory, write_csv, write_json
 
 EI_EXPONENT = 0.2  # exponent of time in the efficiency index, chapter 6
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from envs.simulation.series import Floats, Ints
 from spotweave.documents import load
-from training.config import UsageError, typed
-from training.federated.asynchronous.networks import CLASSES, NetworkName
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.training.config import UsageError, typed
+from spotweave.training.federated.asynchronous.networks import CLASSES, NetworkName
 
 Algorithm = Literal[
     "fed_avg", "asyn_da", "asyn_ma", "hale_fed", "fed_suda", "hp_asgd", "fed_buff", "fed_async"

@@ -11,18 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
-from agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
-from agents.federated.asynchronous.brokers import HaleFed
-from agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
-from agents.federated.asynchronous.hp_asgd import HpAsgd
-from envs.simulation.federations.rounds.decisions import Awaited
-from envs.simulation.series import Floats
-from envs.simulation.streams import Streams
-from envs.traces.images import Images
-from training.config import UsageError
-from training.federated.asynchronous.networks import NETWORKS, Job, LocalWork, Network
-from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario, holdings_of, noisy_labels
+from spotweave.agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
+from spotweave.agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from spotweave.agents.federated.asynchronous.brokers import HaleFed
+from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd
+from spotweave.envs.simulation.federations.rounds.decisions import Awaited
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.streams import Streams
+from spotweave.envs.traces.images import Images
+from spotweave.training.config import UsageError
+from spotweave.training.federated.asynchronous.networks import NETWORKS, Job, LocalWork, Network
+from spotweave.training.federated.asynchronous.scenario import (
+    FIXED_SHARE,
+    Method,
+    Scenario,
+    holdings_of,
+    noisy_labels,
+)
 
 BROKERS = 2  # the thesis's experiments have two
 COORDINATED = -1  # stands for a participant in the event that the brokers have confirmed a list

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from training.federated.measuring.link import MeasureError
+from spotweave.training.federated.measuring.link import MeasureError
 
 SIDE = 28
 CLASSES = 10

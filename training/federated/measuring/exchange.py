@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from envs.simulation.federations.application import Messages
-from training.federated.measuring.link import (
+from spotweave.envs.simulation.federations.application import Messages
+from spotweave.training.federated.measuring.link import (
     ARRIVED,
     CONNECT_S,
     GREETING,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from envs.documents.federations import clouds_of, read_clouds
-from envs.simulation.federations.application import FederationError
-from envs.simulation.federations.clouds import Clouds, Measurement
-from training.federated.measuring.link import MeasureError
-from training.files import replacing
+from spotweave.envs.documents.federations import clouds_of, read_clouds
+from spotweave.envs.simulation.federations.application import FederationError
+from spotweave.envs.simulation.federations.clouds import Clouds, Measurement
+from spotweave.training.federated.measuring.link import MeasureError
+from spotweave.training.files import replacing
 
 Document = dict[str, Any]
 _Key = TypeVar("_Key")

@@ -1,4 +1,4 @@
-"""Fill docs/results/liu2022-async.md: `python -m training.studies.asynchronous --data FOLDER [NAME ...]`."""
+"""Fill liu2022-async.md: `python -m spotweave.training.studies.asynchronous --data FOLDER [NAME ...]`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from envs.traces.images import load_images
-from training.files import prepare_directory
-from training.studies.asynchronous import experiment_3, privacy
-from training.studies.asynchronous.comparisons import PRINTED, Runs, comparison
-from training.studies.asynchronous.zones import zones
-from training.studies.page import Check, Names, Page, Section
+from spotweave.envs.traces.images import load_images
+from spotweave.training.files import prepare_directory
+from spotweave.training.studies.asynchronous import experiment_3, privacy
+from spotweave.training.studies.asynchronous.comparisons import PRINTED, Runs, comparison
+from spotweave.training.studies.asynchronous.zones import zones
+from spotweave.training.studies.page import Check, Names, Page, Section
 
 PAGE = Path("docs") / "results" / "liu2022-async.md"
-COMMAND = "python -m training.studies.asynchronous --data FOLDER {name}"
+COMMAND = "python -m spotweave.training.studies.asynchronous --data FOLDER {name}"
 
 
 STUDIES = {

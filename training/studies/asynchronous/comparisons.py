@@ -10,15 +10,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from envs.traces.images import Images
 from spotweave.documents import read_document
-from training.config import plain
-from training.federated.asynchronous.outcomes import draw_experiment, ratio, spread, summarise_trainings
-from training.federated.asynchronous.scenario import Method, Scenario, read_scenario
-from training.federated.asynchronous.virtual_time import Point, Training, VirtualTime
-from training.studies.cells import Columns, columns_table, table
-from training.studies.evaluations import Keeper, code_hash
-from training.studies.page import Section
+from spotweave.envs.traces.images import Images
+from spotweave.training.config import plain
+from spotweave.training.federated.asynchronous.outcomes import (
+    draw_experiment,
+    ratio,
+    spread,
+    summarise_trainings,
+)
+from spotweave.training.federated.asynchronous.scenario import Method, Scenario, read_scenario
+from spotweave.training.federated.asynchronous.virtual_time import Point, Training, VirtualTime
+from spotweave.training.studies.cells import Columns, columns_table, table
+from spotweave.training.studies.evaluations import Keeper, code_hash
+from spotweave.training.studies.page import Section
 
 EXAMPLES = Path("examples") / "asynchronous"
 PRINTED: dict[str, Any] = read_document(Path(__file__).with_name("printed.yaml"))

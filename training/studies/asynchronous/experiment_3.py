@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from training.canvas import panels, save
-from training.federated.asynchronous.outcomes import draw_staleness
-from training.federated.asynchronous.scenario import read_scenario
-from training.federated.asynchronous.virtual_time import Training, milestone_slices
-from training.studies.asynchronous.comparisons import EXAMPLES, PRINTED, Runs, with_method
-from training.studies.cells import table
+from spotweave.training.canvas import panels, save
+from spotweave.training.federated.asynchronous.outcomes import draw_staleness
+from spotweave.training.federated.asynchronous.scenario import read_scenario
+from spotweave.training.federated.asynchronous.virtual_time import Training, milestone_slices
+from spotweave.training.studies.asynchronous.comparisons import EXAMPLES, PRINTED, Runs, with_method
+from spotweave.training.studies.cells import table
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 VALIDATION_SEED = 100  # rates are chosen with it; the times that are reported are those of other seeds

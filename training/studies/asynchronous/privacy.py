@@ -10,16 +10,16 @@ import numpy as np
 from matplotlib.colors import CenteredNorm
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import Vector
-from agents.federated.asynchronous.shards import decode, split, split_floats
-from envs.simulation.series import Floats
-from envs.traces.images import Images
-from training.canvas import panels, save
-from training.federated.asynchronous.networks import CLASSES, Network
-from training.federated.asynchronous.scenario import Scenario, read_scenario
-from training.federated.asynchronous.virtual_time import VirtualTime
-from training.studies.asynchronous.comparisons import EXAMPLES, Runs
-from training.studies.cells import table
+from spotweave.agents.federated.asynchronous.aggregator import Vector
+from spotweave.agents.federated.asynchronous.shards import decode, split, split_floats
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.traces.images import Images
+from spotweave.training.canvas import panels, save
+from spotweave.training.federated.asynchronous.networks import CLASSES, Network
+from spotweave.training.federated.asynchronous.scenario import Scenario, read_scenario
+from spotweave.training.federated.asynchronous.virtual_time import VirtualTime
+from spotweave.training.studies.asynchronous.comparisons import EXAMPLES, Runs
+from spotweave.training.studies.cells import table
 
 BROKERS = 2
 

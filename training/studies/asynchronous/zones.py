@@ -8,29 +8,29 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.observing import Observing
-from agents.named import named_rule
-from envs.federated_episodes import DrawnApplications, FederatedConfig
-from envs.market_data import recorded_market
-from envs.simulation.federations.episodes.world import OneApplication
-from envs.simulation.federations.rounds.application import Application, Client
-from envs.simulation.federations.rounds.decisions import RoundScheduler
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.market.config import MarketConfig
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.world import EpisodeKey
-from training.config import UsageError, plain
-from training.evaluation.episodes import find_suite
-from training.evaluation.statistics import estimate
-from training.federated.asynchronous.outcomes import draw_costs
-from training.federated.asynchronous.scenario import Scenario, read_scenario
-from training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
-from training.studies.asynchronous.comparisons import EXAMPLES, Runs
-from training.studies.cells import Columns, columns_table, interval_cell
-from training.studies.evaluations import code_hash
-from training.studies.federated.playing import Learned, find_learned, paired
-from training.studies.page import Section
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.named import named_rule
+from spotweave.envs.federated_episodes import DrawnApplications, FederatedConfig
+from spotweave.envs.market_data import recorded_market
+from spotweave.envs.simulation.federations.episodes.world import OneApplication
+from spotweave.envs.simulation.federations.rounds.application import Application, Client
+from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.market.config import MarketConfig
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.training.config import UsageError, plain
+from spotweave.training.evaluation.episodes import find_suite
+from spotweave.training.evaluation.statistics import estimate
+from spotweave.training.federated.asynchronous.outcomes import draw_costs
+from spotweave.training.federated.asynchronous.scenario import Scenario, read_scenario
+from spotweave.training.federated.asynchronous.virtual_time import RentedTraining, VirtualTime
+from spotweave.training.studies.asynchronous.comparisons import EXAMPLES, Runs
+from spotweave.training.studies.cells import Columns, columns_table, interval_cell
+from spotweave.training.studies.evaluations import code_hash
+from spotweave.training.studies.federated.playing import Learned, find_learned, paired
+from spotweave.training.studies.page import Section
 
 SPIN_UP_S, COLD_S = 120.0, 60.0
 """Seconds from an instance's request until it can train; extra seconds of its first epoch."""

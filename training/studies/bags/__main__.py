@@ -1,4 +1,4 @@
-"""Fill the tables of docs/results/teylo2021.md: `python -m training.studies.bags [NAME ...] [--check]`."""
+"""Fill docs/results/teylo2021.md: `python -m spotweave.training.studies.bags [NAME ...] [--check]`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import typer
 
-from training.studies.bags import chapter_7, chapter_9, quality, table_ours
-from training.studies.page import Check, Names, Page, Section
+from spotweave.training.studies.bags import chapter_7, chapter_9, quality, table_ours
+from spotweave.training.studies.page import Check, Names, Page, Section
 
 PAGE = Path("docs") / "results" / "teylo2021.md"
-COMMAND = "python -m training.studies.bags {name}"
+COMMAND = "python -m spotweave.training.studies.bags {name}"
 SECTIONS = {
     "table_9_3": Section(quality.make_table_9_3, quality.table_9_3_body),
     "table_9_4": Section(quality.make_table_9_4, quality.table_9_4_body),

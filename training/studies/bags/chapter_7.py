@@ -8,17 +8,17 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from agents.bags.draft import Draft
-from envs.simulation.bags.cases import published_job
-from envs.simulation.bags.fleet import Outcome
-from envs.simulation.bags.model import TABLE_7_1, Environment, Market, Vm
-from envs.simulation.bags.options import compute_d_spot
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from training.bags import execute
-from training.evaluation.statistics import estimate
-from training.studies.bags import PRINTED
-from training.studies.cells import Columns, columns_table, interval_cell
+from spotweave.agents.bags.draft import Draft
+from spotweave.envs.simulation.bags.cases import published_job
+from spotweave.envs.simulation.bags.fleet import Outcome
+from spotweave.envs.simulation.bags.model import TABLE_7_1, Environment, Market, Vm
+from spotweave.envs.simulation.bags.options import compute_d_spot
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Scenario
+from spotweave.training.bags import execute
+from spotweave.training.evaluation.statistics import estimate
+from spotweave.training.studies.bags import PRINTED
+from spotweave.training.studies.cells import Columns, columns_table, interval_cell
 
 ENVIRONMENT = Environment(TABLE_7_1)
 DEADLINE_S = 2100.0

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from agents.bags.heuristics import plan_primarily
-from agents.bags.ils import plan_by_search, plan_with_bursts
-from envs.simulation.bags.cases import published_job
-from envs.simulation.bags.model import TABLE_9_1, Environment
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.scenarios import SCENARIOS
-from training.bags import execute
-from training.studies.bags import PRINTED
-from training.studies.cells import Columns, columns_table, interval_cell, table
-from training.studies.federated.playing import paired
+from spotweave.agents.bags.heuristics import plan_primarily
+from spotweave.agents.bags.ils import plan_by_search, plan_with_bursts
+from spotweave.envs.simulation.bags.cases import published_job
+from spotweave.envs.simulation.bags.model import TABLE_9_1, Environment
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS
+from spotweave.training.bags import execute
+from spotweave.training.studies.bags import PRINTED
+from spotweave.training.studies.cells import Columns, columns_table, interval_cell, table
+from spotweave.training.studies.federated.playing import paired
 
 ENVIRONMENT = Environment(TABLE_9_1)
 DEADLINE_S = 2700.0

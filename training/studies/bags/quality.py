@@ -9,14 +9,14 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from agents.bags.exact import objective, plan_exactly
-from agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min
-from agents.bags.ils import plan_by_search
-from envs.simulation.bags.cases import uniform_job
-from envs.simulation.bags.model import TABLE_9_1, Bag, BagError, Environment
-from envs.simulation.bags.plan import Plan
-from training.studies.bags import PRINTED
-from training.studies.cells import table
+from spotweave.agents.bags.exact import objective, plan_exactly
+from spotweave.agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min
+from spotweave.agents.bags.ils import plan_by_search
+from spotweave.envs.simulation.bags.cases import uniform_job
+from spotweave.envs.simulation.bags.model import TABLE_9_1, Bag, BagError, Environment
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.training.studies.bags import PRINTED
+from spotweave.training.studies.cells import table
 
 Published = Mapping[int, Mapping[str, Sequence[float]]]
 DEADLINE_S = 900.0

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from agents.bags.ils import plan_with_bursts
-from agents.bags.schedulers import POLICIES
-from envs.simulation.bags.fleet import Outcome, fitness_scales
-from envs.simulation.bags.model import Environment
-from envs.simulation.bags.options import ImpossibleDeadlineError
-from envs.simulation.bags.plan import Plan
-from envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from training.bags import OnePlan, execute, play, policy_named, unplanned
-from training.studies.bags import chapter_7, chapter_9
-from training.studies.cells import interval_cell, table
-from training.studies.federated.playing import paired
+from spotweave.agents.bags.ils import plan_with_bursts
+from spotweave.agents.bags.schedulers import POLICIES
+from spotweave.envs.simulation.bags.fleet import Outcome, fitness_scales
+from spotweave.envs.simulation.bags.model import Environment
+from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
+from spotweave.envs.simulation.bags.plan import Plan
+from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Scenario
+from spotweave.training.bags import OnePlan, execute, play, policy_named, unplanned
+from spotweave.training.studies.bags import chapter_7, chapter_9
+from spotweave.training.studies.cells import interval_cell, table
+from spotweave.training.studies.federated.playing import paired
 
 SEEDS, FIRST_SEED = 30, 100  # fresh seeds: we had looked at those of Tables 7.5 and 9.6 before
 THEIRS = {"hads": "HADS", "burst-hads": "Burst-HADS"}

@@ -11,26 +11,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.federated.mapping.initial import map_initially
-from agents.federated.schedulers.multi_fedls import MultiFedLS
-from envs.federated_data.multi_fedls import (
+from spotweave.agents.federated.mapping.initial import map_initially
+from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.envs.federated_data.multi_fedls import (
     MultiFedlsScenario,
     load_application,
     load_clouds,
     published_placements,
 )
-from envs.federated_data.rounds_scenarios import bundled_scenarios
-from envs.simulation.federations.clouds import Clouds
-from envs.simulation.federations.episodes.world import OneApplication
-from envs.simulation.federations.model import Federation, Outcome
-from envs.simulation.federations.rounds.application import Application
-from training.config import UsageError
-from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables, read_scenario
-from training.federated.plan_fl import counted
-from training.federated.simulate_fl import REFERENCE, multi_fedls
-from training.progress import clock
-from training.studies.evaluations import ROOT
-from training.studies.federated.playing import Contestant, Kind, Study, means, ours, paired, scheduler
+from spotweave.envs.federated_data.rounds_scenarios import bundled_scenarios
+from spotweave.envs.simulation.federations.clouds import Clouds
+from spotweave.envs.simulation.federations.episodes.world import OneApplication
+from spotweave.envs.simulation.federations.model import Federation, Outcome
+from spotweave.envs.simulation.federations.rounds.application import Application
+from spotweave.training.config import UsageError
+from spotweave.training.federated.multi_fedls_tables import RUNS, multi_fedls_tables, read_scenario
+from spotweave.training.federated.plan_fl import counted
+from spotweave.training.federated.simulate_fl import REFERENCE, multi_fedls
+from spotweave.training.progress import clock
+from spotweave.training.studies.evaluations import ROOT
+from spotweave.training.studies.federated.playing import (
+    Contestant,
+    Kind,
+    Study,
+    means,
+    ours,
+    paired,
+    scheduler,
+)
 
 MAPPING = "table_7_8_to_7_10"
 ALPHA = 0.5

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.draws import Draws
+from spotweave.envs.simulation.federations.rounds.application import Application, Market
+from spotweave.envs.simulation.federations.rounds.draws import Draws
 
 
 class Instance(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.federated.multi_fedls_tables import render_multi_fedls
-from training.studies.cells import table
+from spotweave.training.federated.multi_fedls_tables import render_multi_fedls
+from spotweave.training.studies.cells import table
 
 Document = Mapping[str, Any]
 MISSING = "No learned policy was released when this was measured, so its rows are missing."

@@ -15,23 +15,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agents.federated.schedulers.observing import Observing
-from agents.named import named_rule
-from agents.policy import Policy
-from agents.stored import policy_file, released_names
-from envs.simulation.federations.episodes.world import ApplicationSource, FederatedWorld, reference_of
-from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import RoundScheduler
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.series import Floats
-from envs.simulation.streams import episode_sequence
-from training.checkpoint import load_policy
-from training.evaluation.episodes import Progress, Suite, find_suite
-from training.evaluation.statistics import estimate, hierarchical_ratio_interval
-from training.files import file_hash
-from training.progress import PlayProgress
-from training.studies.evaluations import Keeper
+from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.named import named_rule
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import policy_file, released_names
+from spotweave.envs.simulation.federations.episodes.world import (
+    ApplicationSource,
+    FederatedWorld,
+    reference_of,
+)
+from spotweave.envs.simulation.federations.rounds.application import Application
+from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.evaluation.episodes import Progress, Suite, find_suite
+from spotweave.training.evaluation.statistics import estimate, hierarchical_ratio_interval
+from spotweave.training.files import file_hash
+from spotweave.training.progress import PlayProgress
+from spotweave.training.studies.evaluations import Keeper
 
 METRICS = (
     "cost_usd",

@@ -6,29 +6,29 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.multi_fedls import ZoneScheduler
-from agents.federated.schedulers.observing import Observing
-from agents.named import named_rule
-from envs.federated_data.rounds_scenarios import (
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.federated.schedulers.multi_fedls import ZoneScheduler
+from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.named import named_rule
+from spotweave.envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
     parse_rounds,
     published_table,
     read_json,
     scenario_path,
 )
-from envs.federated_episodes import FederatedConfig, federated_source
-from envs.simulation.federations.episodes.world import OneApplication, reference_of
-from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.streams import episode_sequence
-from training.canvas import png
-from training.evaluation.episodes import Progress, Suite
-from training.federated.rounds_results import costs_figure, states_figure
-from training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
-from training.studies.federated.playing import (
+from spotweave.envs.federated_episodes import FederatedConfig, federated_source
+from spotweave.envs.simulation.federations.episodes.world import OneApplication, reference_of
+from spotweave.envs.simulation.federations.rounds.application import Application, Market
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.training.canvas import png
+from spotweave.training.evaluation.episodes import Progress, Suite
+from spotweave.training.federated.rounds_results import costs_figure, states_figure
+from spotweave.training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
+from spotweave.training.studies.federated.playing import (
     LEARNED,
     METRICS,
     ROUND_COST,

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from omegaconf import OmegaConf
 
-from envs.simulation.series import Floats, Ints
-from envs.simulation.slices.world import LEAST_COST
-from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Segment, Timeline
-from training.canvas import (
+from spotweave.envs.simulation.series import Floats, Ints
+from spotweave.envs.simulation.slices.world import LEAST_COST
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.training.canvas import (
     COLOURS,
     colours,
     draw_band,
@@ -27,14 +27,14 @@ from training.canvas import (
     letter_panels,
     panels,
 )
-from training.config import UsageError
-from training.evaluation.episodes import find_suite
-from training.studies.cells import axis_label, metric_name, unit_of
-from training.studies.evaluations import Played
-from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.measuring import Player, best_seed
-from training.studies.scenario import Measured, ScenarioResult, mean_interval
-from training.studies.trained import Trained
+from spotweave.training.config import UsageError
+from spotweave.training.evaluation.episodes import find_suite
+from spotweave.training.studies.cells import axis_label, metric_name, unit_of
+from spotweave.training.studies.evaluations import Played
+from spotweave.training.studies.experiment import ExperimentSettings, FigureSettings
+from spotweave.training.studies.measuring import Player, best_seed
+from spotweave.training.studies.scenario import Measured, ScenarioResult, mean_interval
+from spotweave.training.studies.trained import Trained
 
 # Every test episode as a point of a line, sorted (Liu 2022, Figures 4.5 and 5.7 to 5.9).
 

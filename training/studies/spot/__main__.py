@@ -1,4 +1,4 @@
-"""`python -m training.studies.spot measure` plays the test days, `entries` writes the leaderboard entries."""
+"""`python -m spotweave.training.studies.spot measure` plays the test days, `entries` writes the entries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from envs.simulation.streams import Split
+from spotweave.envs.simulation.streams import Split
 from spotweave.mistakes import one_line_errors
-from training.progress import still_busy
-from training.studies.spot.entries import write_entries
-from training.studies.spot.page import write_page
+from spotweave.training.progress import still_busy
+from spotweave.training.studies.spot.entries import write_entries
+from spotweave.training.studies.spot.page import write_page
 
 app = typer.Typer(help="One job on spot zones.", add_completion=False)
 

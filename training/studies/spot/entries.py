@@ -17,15 +17,21 @@ from types import ModuleType
 
 import numpy as np
 
-from agents.spot import belief, decide
-from agents.spot.model import SpotModel
-from agents.spot.policy import SpotPolicy
-from agents.stored import policy_file
-from envs.simulation.spot import ticks
-from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RulesName, SpotConfig, build_spot
-from training.checkpoint import load_policy
-from training.config import UsageError
-from training.files import prepare_directory, write_text
+from spotweave.agents.spot import belief, decide
+from spotweave.agents.spot.model import SpotModel
+from spotweave.agents.spot.policy import SpotPolicy
+from spotweave.agents.stored import policy_file
+from spotweave.envs.simulation.spot import ticks
+from spotweave.envs.spot_episodes import (
+    ON_DEMAND_USD_HOUR,
+    SPOT_ANCHOR_USD_HOUR,
+    RulesName,
+    SpotConfig,
+    build_spot,
+)
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.config import UsageError
+from spotweave.training.files import prepare_directory, write_text
 
 FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@inner\ndef best_zone"}
 """First line of the part of a module that an entry carries."""

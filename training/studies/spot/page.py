@@ -10,18 +10,18 @@ from typing import cast
 import numpy as np
 from matplotlib.figure import Figure
 
-from agents.named import named_rule
-from agents.policy import Policy
-from agents.spot.ranked import VARIANTS, RankedUniformProgress
-from agents.spot.skynomad import SkyNomadPolicy
-from agents.stored import policy_file
-from envs.simulation.series import Floats
-from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.spot.lanes import JobSource, SpotJob
-from envs.simulation.spot.world import SpotWorld
-from envs.simulation.streams import Split
-from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import (
+from spotweave.agents.named import named_rule
+from spotweave.agents.policy import Policy
+from spotweave.agents.spot.ranked import VARIANTS, RankedUniformProgress
+from spotweave.agents.spot.skynomad import SkyNomadPolicy
+from spotweave.agents.stored import policy_file
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.spot.clairvoyant import clairvoyant_usd
+from spotweave.envs.simulation.spot.lanes import JobSource, SpotJob
+from spotweave.envs.simulation.spot.world import SpotWorld
+from spotweave.envs.simulation.streams import Split
+from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.spot_episodes import (
     ON_DEMAND_USD_HOUR,
     SPOT_ANCHOR_USD_HOUR,
     RecordedJobs,
@@ -29,11 +29,11 @@ from envs.spot_episodes import (
     SpotConfig,
     build_spot,
 )
-from envs.traces.bundle import load_bundle
-from training.checkpoint import load_policy
-from training.evaluation.episodes import Suite, run_suite
-from training.evaluation.statistics import bootstrap_interval
-from training.files import prepare_directory, replacing, write_text
+from spotweave.envs.traces.bundle import load_bundle
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.evaluation.statistics import bootstrap_interval
+from spotweave.training.files import prepare_directory, replacing, write_text
 
 CLAIRVOYANT = "clairvoyant"
 WORK_H = 48.0
@@ -124,7 +124,7 @@ def write_page(single: str, multi: str, out: Path, split: Split = "test") -> Non
         split=DAYS[split],
         command="make results-spot"
         if split == "test"
-        else f"python -m training.studies.spot measure --split {split}",
+        else f"python -m spotweave.training.studies.spot measure --split {split}",
         multi=_table([joined(sets, "mean of the six"), *sets], "zones"),
         single=_table([*means, *zones], "zone"),
     )

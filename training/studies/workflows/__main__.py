@@ -1,4 +1,4 @@
-"""Fill docs/results/liu2022-workflows.md: `python -m training.studies.workflows [NAME ...] [--check]`."""
+"""Fill liu2022-workflows.md: `python -m spotweave.training.studies.workflows [NAME ...] [--check]`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import typer
 
-from training.studies.page import Check, Names, Page, Section
-from training.studies.workflows import gis, planners, spot, wordcount
+from spotweave.training.studies.page import Check, Names, Page, Section
+from spotweave.training.studies.workflows import gis, planners, spot, wordcount
 
 PAGE = Path("docs") / "results" / "liu2022-workflows.md"
-COMMAND = "python -m training.studies.workflows {name}"
+COMMAND = "python -m spotweave.training.studies.workflows {name}"
 SECTIONS = {
     "figure_3_5": Section(wordcount.make_figure_3_5, wordcount.figure_3_5_body),
     "table_3_1": Section(wordcount.make_table_3_1, wordcount.table_3_1_body),

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from agents.workflows.planners import PLANNERS, plan_workflow
-from envs.simulation.workflows import model
-from envs.simulation.workflows.checks import private_files
-from envs.simulation.workflows.plan import Plan, plan_of, require_possible
-from envs.simulation.workflows.problem import problem_of
-from training.studies.cells import table
-from training.studies.workflows.wordcount import GB_S, TRANSFER_S, off_by
+from spotweave.agents.workflows.planners import PLANNERS, plan_workflow
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.checks import private_files
+from spotweave.envs.simulation.workflows.plan import Plan, plan_of, require_possible
+from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.training.studies.cells import table
+from spotweave.training.studies.workflows.wordcount import GB_S, TRANSFER_S, off_by
 
 NODES = {"first": 4, "second": 4, "central": 8}
 THESIS = {

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from agents.workflows.annealing import plan_by_annealing, plan_greedily
-from agents.workflows.exact import plan_exactly
-from agents.workflows.lists import plan_by_cpop, plan_by_heft
-from agents.workflows.solution import finish_s
-from envs.simulation.series import Bools, Floats
-from envs.simulation.streams import Streams, episode_sequence
-from envs.simulation.workflows.families import (
+from spotweave.agents.workflows.annealing import plan_by_annealing, plan_greedily
+from spotweave.agents.workflows.exact import plan_exactly
+from spotweave.agents.workflows.lists import plan_by_cpop, plan_by_heft
+from spotweave.agents.workflows.solution import finish_s
+from spotweave.envs.simulation.series import Bools, Floats
+from spotweave.envs.simulation.streams import Streams, episode_sequence
+from spotweave.envs.simulation.workflows.families import (
     FAMILIES,
     drawn_platform,
     family_workflow,
     random_workflow,
     scaled,
 )
-from envs.simulation.workflows.problem import Problem, problem_of
-from training.evaluation.statistics import estimate
-from training.studies.cells import interval_cell, table
+from spotweave.envs.simulation.workflows.problem import Problem, problem_of
+from spotweave.training.evaluation.statistics import estimate
+from spotweave.training.studies.cells import interval_cell, table
 
 SEED = 0
 OPTIMUM_STEPS = (6, 7, 8)

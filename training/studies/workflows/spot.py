@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from agents.named import named_rule
-from agents.policy import Policy
-from agents.stored import policy_file
-from envs.simulation.workflows.episodes.case import HOUR_S, Case
-from envs.simulation.workflows.families import FAMILIES
-from envs.simulation.world import WorldSpec
-from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
-from training.checkpoint import load_policy
-from training.evaluation.episodes import Suite, run_suite
-from training.studies.cells import Columns, columns_table, interval_cell, table
-from training.studies.federated.playing import paired
+from spotweave.agents.named import named_rule
+from spotweave.agents.policy import Policy
+from spotweave.agents.stored import policy_file
+from spotweave.envs.simulation.workflows.episodes.case import HOUR_S, Case
+from spotweave.envs.simulation.workflows.families import FAMILIES
+from spotweave.envs.simulation.world import WorldSpec
+from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from spotweave.training.checkpoint import load_policy
+from spotweave.training.evaluation.episodes import Suite, run_suite
+from spotweave.training.studies.cells import Columns, columns_table, interval_cell, table
+from spotweave.training.studies.federated.playing import paired
 
 TEST = Suite("workflows", "test", seed=2022, episodes=40)
 """Parameters and the checkpoint were chosen on validation episodes, which have other seeds and other days."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from agents.workflows.planners import plan_workflow
-from agents.workflows.split import SplitSettings, transform
-from envs.simulation.workflows import model
-from envs.simulation.workflows.plan import Plan
-from training.studies.cells import table
+from spotweave.agents.workflows.planners import plan_workflow
+from spotweave.agents.workflows.split import SplitSettings, transform
+from spotweave.envs.simulation.workflows import model
+from spotweave.envs.simulation.workflows.plan import Plan
+from spotweave.training.studies.cells import table
 
 TEXT_GB = 100.0
 BLOCK_GB = 0.128

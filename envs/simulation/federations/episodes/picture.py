@@ -8,9 +8,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation.federations.rounds.application import SERVER, Application, Market
-from envs.simulation.federations.rounds.decisions import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Market
+from spotweave.envs.simulation.federations.rounds.decisions import (
     Answer,
     Awaited,
     Cause,
@@ -19,9 +19,9 @@ from envs.simulation.federations.rounds.decisions import (
     Question,
     State,
 )
-from envs.simulation.federations.rounds.member import Member
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.round_estimates import (
+from spotweave.envs.simulation.federations.rounds.member import Member
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.round_estimates import (
     ASK_AGAIN_LEAST_S,
     COLD_S,
     SPIN_UP_S,
@@ -31,8 +31,8 @@ from envs.simulation.round_estimates import (
     epoch_left_s,
     slack_s,
 )
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
     REFERENCE_HETERO,

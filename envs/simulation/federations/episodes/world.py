@@ -9,18 +9,24 @@ from typing import Protocol
 
 import numpy as np
 
-from envs.simulation.federations.episodes.picture import Observed
-from envs.simulation.federations.rounds.application import SERVER, Application, Client, Market, Server
-from envs.simulation.federations.rounds.decisions import Question
-from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.history import Outcome
-from envs.simulation.federations.rounds.world import RoundsWorld
-from envs.simulation.questions import QuestionLane, QuestionWorld
-from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category
-from envs.simulation.streams import episode_sequence
-from envs.simulation.timeline import Segment, Timeline, constant, used
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.federations.episodes.picture import Observed
+from spotweave.envs.simulation.federations.rounds.application import (
+    SERVER,
+    Application,
+    Client,
+    Market,
+    Server,
+)
+from spotweave.envs.simulation.federations.rounds.decisions import Question
+from spotweave.envs.simulation.federations.rounds.draws import Draws
+from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.world import RoundsWorld
+from spotweave.envs.simulation.questions import QuestionLane, QuestionWorld
+from spotweave.envs.simulation.series import StepSeries
+from spotweave.envs.simulation.snapshot import Category
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.envs.simulation.timeline import Segment, Timeline, constant, used
+from spotweave.envs.simulation.world import EpisodeKey
 
 # Where the episodes of a federated world come from.
 

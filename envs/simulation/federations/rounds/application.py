@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.simulation.series import StepSeries
+from spotweave.envs.simulation.series import StepSeries
 
 SECONDS_PER_HOUR = 3600
 HORIZON_S = 10 * 365 * 86_400

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from envs.simulation.federations.rounds.running import RunningApplication
+    from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 
 
 class Cause(IntEnum):

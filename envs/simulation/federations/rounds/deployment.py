@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from envs.simulation.federations.application import FederationError, FlApplication
-from envs.simulation.federations.clouds import Clouds, Measured
-from envs.simulation.federations.clouds import Market as CloudMarket
-from envs.simulation.federations.model import Federation
-from envs.simulation.federations.rounds.application import (
+from spotweave.envs.simulation.federations.application import FederationError, FlApplication
+from spotweave.envs.simulation.federations.clouds import Clouds, Measured
+from spotweave.envs.simulation.federations.clouds import Market as CloudMarket
+from spotweave.envs.simulation.federations.model import Federation
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Checkpoints,
     Client,

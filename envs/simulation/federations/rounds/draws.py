@@ -7,10 +7,10 @@ from bisect import bisect_right
 
 import numpy as np
 
-from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.member import Member
-from envs.simulation.series import Floats
-from envs.simulation.streams import Streams, exp
+from spotweave.envs.simulation.federations.rounds.application import Application
+from spotweave.envs.simulation.federations.rounds.member import Member
+from spotweave.envs.simulation.series import Floats
+from spotweave.envs.simulation.streams import Streams, exp
 
 _BLOCK = 16
 

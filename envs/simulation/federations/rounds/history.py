@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from envs.simulation.federations.rounds.application import SERVER, Application
-from envs.simulation.federations.rounds.decisions import State
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application
+from spotweave.envs.simulation.federations.rounds.decisions import State
 
 
 class Bill(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from envs.simulation.federations.rounds.application import HORIZON_S, Application, Checkpoints
-from envs.simulation.federations.rounds.decisions import State
-from envs.simulation.federations.rounds.history import Bill, ServerLoss, Span
+from spotweave.envs.simulation.federations.rounds.application import HORIZON_S, Application, Checkpoints
+from spotweave.envs.simulation.federations.rounds.decisions import State
+from spotweave.envs.simulation.federations.rounds.history import Bill, ServerLoss, Span
 
 
 class Member:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from envs.simulation.federations.rounds.application import SERVER, Application, Offer, Quota
-from envs.simulation.federations.rounds.decisions import NEVER, Awaited, Event, Events, Pace, Question, State
-from envs.simulation.federations.rounds.draws import Draws, Durations
-from envs.simulation.federations.rounds.member import Member
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Offer, Quota
+from spotweave.envs.simulation.federations.rounds.decisions import (
+    NEVER,
+    Awaited,
+    Event,
+    Events,
+    Pace,
+    Question,
+    State,
+)
+from spotweave.envs.simulation.federations.rounds.draws import Draws, Durations
+from spotweave.envs.simulation.federations.rounds.member import Member
 
 # Which tasks have instances on which offers, so that quotas are kept.
 

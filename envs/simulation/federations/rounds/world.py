@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.simulation.federations.rounds.application import SERVER, Application
-from envs.simulation.federations.rounds.decisions import (
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application
+from spotweave.envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
     Cause,
@@ -29,10 +29,10 @@ from envs.simulation.federations.rounds.decisions import (
     RoundScheduler,
     State,
 )
-from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
-from envs.simulation.federations.rounds.member import Member, Weights
-from envs.simulation.federations.rounds.running import Instances, RunningApplication
+from spotweave.envs.simulation.federations.rounds.draws import Draws
+from spotweave.envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
+from spotweave.envs.simulation.federations.rounds.member import Member, Weights
+from spotweave.envs.simulation.federations.rounds.running import Instances, RunningApplication
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""

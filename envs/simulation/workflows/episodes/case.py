@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from envs.simulation.market.config import OfferConfig
-from envs.simulation.series import Bools, Floats, Ints, StepSeries
-from envs.simulation.snapshot import REFERENCE_HETERO
-from envs.simulation.workflows.checks import writers
-from envs.simulation.workflows.model import Workflow
-from envs.simulation.workflows.problem import Problem
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.market.config import OfferConfig
+from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
+from spotweave.envs.simulation.snapshot import REFERENCE_HETERO
+from spotweave.envs.simulation.workflows.checks import writers
+from spotweave.envs.simulation.workflows.model import Workflow
+from spotweave.envs.simulation.workflows.problem import Problem
+from spotweave.envs.simulation.world import EpisodeKey
 
 # What an offer costs and when it can be rented in one episode.
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.simulation.series import Ints
-from envs.simulation.workflows.episodes.case import Case, Quotes
-from envs.simulation.workflows.episodes.options import Files, Options, Reserve, may_wait, options_of
+from spotweave.envs.simulation.series import Ints
+from spotweave.envs.simulation.workflows.episodes.case import Case, Quotes
+from spotweave.envs.simulation.workflows.episodes.options import Files, Options, Reserve, may_wait, options_of
 
 # Instances: those that are rented, and the executors of owned clusters, which are always there.
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.simulation.series import Bools, Floats, Ints
-from envs.simulation.workflows.episodes.case import HOUR_S, Case
-from envs.simulation.workflows.model import WorkflowError
+from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.workflows.episodes.case import HOUR_S, Case
+from spotweave.envs.simulation.workflows.model import WorkflowError
 
 # When spot capacity may still be tried: the time that on-demand instances need for what is left.
 #

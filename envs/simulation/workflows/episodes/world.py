@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.simulation import columns as col
-from envs.simulation.market.config import PROVIDERS
-from envs.simulation.questions import QuestionLane, QuestionWorld
-from envs.simulation.snapshot import (
+from spotweave.envs.simulation import columns as col
+from spotweave.envs.simulation.market.config import PROVIDERS
+from spotweave.envs.simulation.questions import QuestionLane, QuestionWorld
+from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
     REFERENCE_HETERO,
@@ -21,12 +21,12 @@ from envs.simulation.snapshot import (
     Observation,
     derive_into,
 )
-from envs.simulation.snapshot import request_beyond as beyond
-from envs.simulation.timeline import Segment, Timeline, held, used
-from envs.simulation.workflows.episodes.case import Case, CaseSource
-from envs.simulation.workflows.episodes.execution import IDLE, NONE, Asking, Execution, Question
-from envs.simulation.workflows.episodes.options import on_demand_usd
-from envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.snapshot import request_beyond as beyond
+from spotweave.envs.simulation.timeline import Segment, Timeline, held, used
+from spotweave.envs.simulation.workflows.episodes.case import Case, CaseSource
+from spotweave.envs.simulation.workflows.episodes.execution import IDLE, NONE, Asking, Execution, Question
+from spotweave.envs.simulation.workflows.episodes.options import on_demand_usd
+from spotweave.envs.simulation.world import EpisodeKey
 
 _MARKET = [col.AVAILABLE, col.CAPACITY_NOW, col.PRICE_USD_HOUR, col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S]
 

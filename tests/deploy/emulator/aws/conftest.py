@@ -10,13 +10,13 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from deploy.emulator.aws.config import AwsEmulatorConfig
-from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.aws.wire import group_of, subnet_of
-from deploy.emulator.faults import FaultConfig
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.provider import AwsProvider
-from envs.traces.importers import region_of
+from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
+from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.aws.wire import group_of, subnet_of
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.providers.aws.config import AwsConfig
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.envs.traces.importers import region_of
 from tests.deploy.emulator.transport import START_S, in_process, trace
 
 IMAGE = "ami-0123456789abcdef0"

@@ -19,9 +19,9 @@ import yaml
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from deploy.emulator.ledger import total_usd
-from deploy.emulator.server import Server, serve
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.emulator.ledger import total_usd
+from spotweave.deploy.emulator.server import Server, serve
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud
 from tests.deploy.emulator.transport import START_S
 

@@ -20,19 +20,19 @@ import yaml
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
-from deploy.emulator.aws.world import REBALANCE, WARNING
-from deploy.emulator.faults import FaultConfig
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.node import procfs
-from deploy.node.api import NodeStatus
-from deploy.node.client import NodeClient, NodeUnreachable
-from deploy.node.metadata import Metadata
-from deploy.providers.aws import notices
-from deploy.providers.aws.check import check
-from deploy.providers.aws.notices import _Event
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.config import Finding
-from deploy.providers.userdata import user_data
+from spotweave.deploy.emulator.aws.world import REBALANCE, WARNING
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from spotweave.deploy.node import procfs
+from spotweave.deploy.node.api import NodeStatus
+from spotweave.deploy.node.client import NodeClient, NodeUnreachable
+from spotweave.deploy.node.metadata import Metadata
+from spotweave.deploy.providers.aws import notices
+from spotweave.deploy.providers.aws.check import check
+from spotweave.deploy.providers.aws.notices import _Event
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.userdata import user_data
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, SPOT, TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.transport import START_S
 from tests.deploy.node.agents import ROOT, wait_until

@@ -12,16 +12,22 @@ from typing import Any
 import pytest
 from botocore import exceptions as sdk
 
-from deploy.providers import cloud as provider_calls
-from deploy.providers.aws import notices, prices, provider
-from deploy.providers.aws.check import check, quota_code, role_of
-from deploy.providers.aws.clients import MAKE_SPOT_ROLE, aws_errors, denied_permission, translated
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
-from deploy.providers.cloud import AGAIN_S, MOST_LATE, Calls
-from deploy.providers.config import Finding
-from deploy.yamlfile import ConfigError
+from spotweave.deploy.providers import cloud as provider_calls
+from spotweave.deploy.providers.aws import notices, prices, provider
+from spotweave.deploy.providers.aws.check import check, quota_code, role_of
+from spotweave.deploy.providers.aws.clients import MAKE_SPOT_ROLE, aws_errors, denied_permission, translated
+from spotweave.deploy.providers.aws.config import AwsConfig
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.providers.base import (
+    CapacityError,
+    ProviderError,
+    QuotaError,
+    RefusedError,
+    ThrottledError,
+)
+from spotweave.deploy.providers.cloud import AGAIN_S, MOST_LATE, Calls
+from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.emulated import read_models_once
 from tests.deploy.emulator.aws.conftest import IMAGE, SPOT, TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.transport import START_S

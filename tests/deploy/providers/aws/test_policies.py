@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from deploy.objects.location import Bucket
-from deploy.objects.s3 import S3Objects, check_bucket
-from deploy.providers.aws.catalogue import refreshed
-from deploy.providers.aws.check import check
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.policies import LONGEST, Scope, actions, length, node, operator, scheduler
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import ProviderError
+from spotweave.deploy.objects.location import Bucket
+from spotweave.deploy.objects.s3 import S3Objects, check_bucket
+from spotweave.deploy.providers.aws.catalogue import refreshed
+from spotweave.deploy.providers.aws.check import check
+from spotweave.deploy.providers.aws.clients import Clients
+from spotweave.deploy.providers.aws.config import AwsConfig
+from spotweave.deploy.providers.aws.policies import LONGEST, Scope, actions, length, node, operator, scheduler
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.providers.base import ProviderError
 from tests.deploy.emulator.aws.conftest import ON_DEMAND, SPOT, TYPE, Cloud, renting
 from tests.deploy.providers.contract import DEPLOYMENT, request
 

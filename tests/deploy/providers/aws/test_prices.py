@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from deploy.providers.aws.catalogue import Catalogue, load_catalogue, main, refreshed
-from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.prices import PriceBook
-from deploy.providers.base import ProviderError
-from deploy.providers.cloud import Calls
-from deploy.providers.offers import CatalogueError
+from spotweave.deploy.providers.aws.catalogue import Catalogue, load_catalogue, main, refreshed
+from spotweave.deploy.providers.aws.clients import Clients
+from spotweave.deploy.providers.aws.prices import PriceBook
+from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.cloud import Calls
+from spotweave.deploy.providers.offers import CatalogueError
 from tests.deploy.emulator.aws.conftest import TYPE, ZONE, Cloud, renting
 from tests.deploy.emulator.transport import START_S
 
@@ -42,7 +42,7 @@ def history(*changes: tuple[float, float]) -> dict[str, Any]:
 def test_all_pages_are_read_and_then_only_what_is_new(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.providers.aws.prices._PAGE", 2)
+    monkeypatch.setattr("spotweave.deploy.providers.aws.prices._PAGE", 2)
     cloud = recorded([(50 * k, 1, 0.2 + 0.01 * k) for k in range(8)])
     calls = cloud.emulator.calls
     cloud.after(240)
@@ -102,7 +102,7 @@ def test_old_prices_are_believed_for_a_while_when_a_region_is_silent(cloud: Clou
 def test_regions_take_turns_so_that_no_refresh_makes_many_calls(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.providers.aws.prices.AT_ONCE", 1)
+    monkeypatch.setattr("spotweave.deploy.providers.aws.prices.AT_ONCE", 1)
     regions = {name: [f"{name}a"] for name in ("us-east-1", "us-east-2", "us-west-2")}
     made = PriceBook(Clients(session=cloud.session), Calls("aws"), regions, [TYPE], 60.0)
     counts = []

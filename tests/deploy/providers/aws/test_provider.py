@@ -12,14 +12,20 @@ from typing import Any
 
 import pytest
 
-from deploy.billing import PriceSegment, Usage, bill
-from deploy.emulator.aws import world
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.providers.aws import describe
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
-from deploy.providers.userdata import NodeConfig, user_data
-from deploy.security.tokens import join_token
+from spotweave.deploy.billing import PriceSegment, Usage, bill
+from spotweave.deploy.emulator.aws import world
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.providers.aws import describe
+from spotweave.deploy.providers.aws.provider import AwsProvider
+from spotweave.deploy.providers.base import (
+    CapacityError,
+    PartialError,
+    ProviderError,
+    QuotaError,
+    RefusedError,
+)
+from spotweave.deploy.providers.userdata import NodeConfig, user_data
+from spotweave.deploy.security.tokens import join_token
 from tests.deploy.emulator.aws.conftest import ON_DEMAND, POOL, SPOT, TYPE, ZONE, Cloud, region
 from tests.deploy.emulator.transport import START_S
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.model.clock import VirtualClock
-from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.provider import GcpProvider
+from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.model.clock import VirtualClock
+from spotweave.deploy.providers.gcp.config import GcpConfig
+from spotweave.deploy.providers.gcp.provider import GcpProvider
 from tests.deploy.emulator.transport import InProcess
 
 PROJECT = "spotweave-emulated"

@@ -13,19 +13,25 @@ import google.auth
 import pytest
 from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
-from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
-from deploy.emulator.faults import FaultConfig
-from deploy.emulator.gcp.world import GcpError, denied, disabled
-from deploy.model.instances import InstanceState
-from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
-from deploy.providers.cloud import AGAIN_S
-from deploy.providers.gcp import catalogue
-from deploy.providers.gcp.catalogue import indexed, main, read, refreshed
-from deploy.providers.gcp.check import check, needed
-from deploy.providers.gcp.clients import VARIABLE, Clients
-from deploy.providers.gcp.config import instance_name, token_of
-from deploy.providers.gcp.prices import SHIPPED, load_prices
-from deploy.providers.offers import CatalogueError
+from spotweave.deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
+from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.gcp.world import GcpError, denied, disabled
+from spotweave.deploy.model.instances import InstanceState
+from spotweave.deploy.providers.base import (
+    CapacityError,
+    PartialError,
+    ProviderError,
+    QuotaError,
+    RefusedError,
+)
+from spotweave.deploy.providers.cloud import AGAIN_S
+from spotweave.deploy.providers.gcp import catalogue
+from spotweave.deploy.providers.gcp.catalogue import indexed, main, read, refreshed
+from spotweave.deploy.providers.gcp.check import check, needed
+from spotweave.deploy.providers.gcp.clients import VARIABLE, Clients
+from spotweave.deploy.providers.gcp.config import instance_name, token_of
+from spotweave.deploy.providers.gcp.prices import SHIPPED, load_prices
+from spotweave.deploy.providers.offers import CatalogueError
 from tests.deploy.emulator.transport import InProcess
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 from tests.deploy.providers.gcp.project import GPU_TYPE, START_S, TYPE, ZONES, Project

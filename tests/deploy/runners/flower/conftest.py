@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners.flower import runner
+from spotweave.deploy.runners.flower import runner
 from tests.deploy.runners.flower.stage import Clock, Played, Stage, play
 from tests.deploy.runners.flower.world import MEAN
 

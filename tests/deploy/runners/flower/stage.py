@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from deploy.fl.checkpoints import Setup, Status
-from deploy.model.jobs import TaskKey
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
-from deploy.node.client import NodeUnknown, NodeUnreachable
-from deploy.runners import workers
-from deploy.runners.flower import job
-from deploy.runners.flower.inspecting import Inspector, inspect
-from deploy.runners.flower.job import FlowerJob
-from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
-from deploy.runners.flower.superlink import Run, SuperLinkDown
+from spotweave.deploy.fl.checkpoints import Setup, Status
+from spotweave.deploy.model.jobs import TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
+from spotweave.deploy.node.client import NodeUnknown, NodeUnreachable
+from spotweave.deploy.runners import workers
+from spotweave.deploy.runners.flower import job
+from spotweave.deploy.runners.flower.inspecting import Inspector, inspect
+from spotweave.deploy.runners.flower.job import FlowerJob
+from spotweave.deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from spotweave.deploy.runners.flower.superlink import Run, SuperLinkDown
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.world import job_spec
 from tests.deploy.runners.patience import insist

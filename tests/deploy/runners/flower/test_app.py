@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from deploy.model.fields import MAX_TEXT_BYTES
-from deploy.model.jobs import Flower, JobSpec, Resources
-from deploy.runners.flower import app, inspecting
-from deploy.runners.flower.inspecting import App, Inspector, inspect
-from deploy.security.sandbox import Mode, Sandbox, SandboxError
-from deploy.security.trial import choose
+from spotweave.deploy.model.fields import MAX_TEXT_BYTES
+from spotweave.deploy.model.jobs import Flower, JobSpec, Resources
+from spotweave.deploy.runners.flower import app, inspecting
+from spotweave.deploy.runners.flower.inspecting import App, Inspector, inspect
+from spotweave.deploy.security.sandbox import Mode, Sandbox, SandboxError
+from spotweave.deploy.security.trial import choose
 from tests.deploy.node.agents import ROOT
 from tests.deploy.runners.flower.world import MEAN, job_spec
 

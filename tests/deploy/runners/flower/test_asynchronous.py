@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.federated.asynchronous.aggregator import UpdateError
-from deploy.fl import checkpoints
-from deploy.fl.brokers import messages
-from deploy.fl.brokers.broker import Memory
-from deploy.fl.brokers.messages import Places
-from deploy.jobfile import read_job
-from deploy.model.jobs import Flower, FlowerClient, JobSpec
-from deploy.model.strategies import HaleFed
-from deploy.model.tasks import Phase
-from deploy.node import procfs
-from deploy.runners.detached import Limits
-from deploy.runners.flower import brokers as under_test
-from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
+from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.brokers import messages
+from spotweave.deploy.fl.brokers.broker import Memory
+from spotweave.deploy.fl.brokers.messages import Places
+from spotweave.deploy.jobfile import read_job
+from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec
+from spotweave.deploy.model.strategies import HaleFed
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.runners.flower import brokers as under_test
+from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
 from tests.deploy.node.agents import ROOT, command
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
 from tests.deploy.runners.patience import left_behind
@@ -212,7 +212,7 @@ def pids(folder: Path) -> list[int]:
     for process in procfs.scan():
         words = command(process.pid).split("\0") if process.alive else []
         for number in range(2):
-            if "deploy.fl.brokers" in words and f"{folder}/brokers/{number}/" in words[-2]:
+            if "spotweave.deploy.fl.brokers" in words and f"{folder}/brokers/{number}/" in words[-2]:
                 found[number] = process.pid
     return [found[number] for number in sorted(found)]
 

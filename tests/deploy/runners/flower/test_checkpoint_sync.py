@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Status
-from deploy.model.tasks import Phase
-from deploy.objects.location import ConflictError, FolderObjects, ObjectsError
-from deploy.runners.base import RunnerError
-from deploy.runners.flower import checkpoint_sync
-from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
-from deploy.runners.jobfolder import JobFolder
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Checkpoint, Status
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.objects.location import ConflictError, FolderObjects, ObjectsError
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower import checkpoint_sync
+from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
+from spotweave.deploy.runners.jobfolder import JobFolder
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import SUCCEEDED, Stage
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Participation
-from deploy.model.jobs import SERVER, TaskKey
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.objects.location import FolderObjects, ObjectsError
-from deploy.runners.base import RunnerError
-from deploy.runners.flower import checkpoint_sync
-from deploy.runners.flower.superlink import SuperLinkDown
-from deploy.runners.flower.training import IDLE_WITHIN_S
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Checkpoint, Participation
+from spotweave.deploy.model.jobs import SERVER, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.objects.location import FolderObjects, ObjectsError
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower import checkpoint_sync
+from spotweave.deploy.runners.flower.superlink import SuperLinkDown
+from spotweave.deploy.runners.flower.training import IDLE_WITHIN_S
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedSuperLink, Stage
 from tests.deploy.runners.flower.world import MEAN, job_spec

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl.checkpoints import Participation
-from deploy.fl.epoch import SAVED, WEIGHTS, Saved
-from deploy.model.jobs import Resources
-from deploy.model.tasks import Phase
-from deploy.runners.base import RunnerError
-from deploy.runners.flower.training import MAX_FRUITLESS
+from spotweave.deploy.fl.checkpoints import Participation
+from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Saved
+from spotweave.deploy.model.jobs import Resources
+from spotweave.deploy.model.tasks import Phase
+from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.flower.training import MAX_FRUITLESS
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedNode, Stage
 from tests.deploy.runners.flower.world import job_spec
@@ -170,7 +170,7 @@ def test_a_server_app_reaches_gpus_where_its_job_asks_for_some(
 ) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("deploy.node.gpus._DEV", tmp_path)
+    monkeypatch.setattr("spotweave.deploy.node.gpus._DEV", tmp_path)
     fresh.runner._settings = replace(fresh.settings, server_gpus=(1,))
     fresh.spec = fresh.spec.model_copy(update={"resources": Resources(gpus=asked)})
     fresh.ensure("a")

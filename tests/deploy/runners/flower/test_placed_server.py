@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint, Setup, Status
-from deploy.model.jobs import Flower, TaskKey
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.checkpoints import Checkpoint, Setup, Status
+from spotweave.deploy.model.jobs import Flower, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from tests.deploy.runners.flower.stage import RUNNING, Stage
 from tests.deploy.runners.flower.world import job_spec, placed
 from tests.deploy.runners.patience import insist

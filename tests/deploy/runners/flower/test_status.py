@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl.brokers.messages import Standing
-from deploy.fl.checkpoints import Participation, Status
-from deploy.model.jobs import Flower, FlowerClient, TaskKey
-from deploy.model.strategies import FedAsync, HaleFed
-from deploy.model.tasks import Assignment, Node
-from deploy.node.api import ProcessStatus
-from deploy.node.client import NodeRefused, NodeUnknown, NodeUnreachable
-from deploy.runners import workers
-from deploy.runners.flower import liveness
-from deploy.runners.flower.checkpoint_sync import read_status
-from deploy.runners.flower.liveness import Probes, Silence, last_exception
-from deploy.runners.flower.runner import asynchronous_details
-from deploy.runners.flower.training import server_failure
-from deploy.runners.jobfolder import JobFolder, PoisonError
-from deploy.runners.workers import wait_for
+from spotweave.deploy.fl.brokers.messages import Standing
+from spotweave.deploy.fl.checkpoints import Participation, Status
+from spotweave.deploy.model.jobs import Flower, FlowerClient, TaskKey
+from spotweave.deploy.model.strategies import FedAsync, HaleFed
+from spotweave.deploy.model.tasks import Assignment, Node
+from spotweave.deploy.node.api import ProcessStatus
+from spotweave.deploy.node.client import NodeRefused, NodeUnknown, NodeUnreachable
+from spotweave.deploy.runners import workers
+from spotweave.deploy.runners.flower import liveness
+from spotweave.deploy.runners.flower.checkpoint_sync import read_status
+from spotweave.deploy.runners.flower.liveness import Probes, Silence, last_exception
+from spotweave.deploy.runners.flower.runner import asynchronous_details
+from spotweave.deploy.runners.flower.training import server_failure
+from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.workers import wait_for
 from tests.deploy.runners.flower.stage import PlayedNode
 from tests.deploy.runners.flower.world import job_spec
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl import checkpoints
-from deploy.fl.epoch import SAVED
-from deploy.model.tasks import Phase, TaskReport
-from deploy.node import procfs
-from deploy.runners.detached import Limits
-from deploy.runners.flower.settings import JobFiles
-from deploy.security.sandbox import Mode, SandboxError
-from deploy.security.trial import choose
+from spotweave.deploy.fl import checkpoints
+from spotweave.deploy.fl.epoch import SAVED
+from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.runners.flower.settings import JobFiles
+from spotweave.deploy.security.sandbox import Mode, SandboxError
+from spotweave.deploy.security.trial import choose
 from tests.deploy.node.agents import command, tagged
 from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import MEAN, World, job_spec, placed, world
@@ -154,7 +154,7 @@ def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) ->
         here.place_all()
         here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
         for process in tagged(here.agents["client-a"].instance_id):
-            if "deploy.node" not in command(process.pid):
+            if "spotweave.deploy.node" not in command(process.pid):
                 os.kill(process.pid, signal.SIGSTOP)
         for process in tagged(here.agents["client-b"].instance_id):
             os.kill(process.pid, signal.SIGSTOP)

@@ -16,12 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.runners.flower import superexec
-from deploy.runners.flower import superlink as superlink_module
-from deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
-from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.settings import JobFiles
-from deploy.runners.flower.superlink import BoundedTransport, SuperLink
+from spotweave.deploy.runners.flower import superexec
+from spotweave.deploy.runners.flower import superlink as superlink_module
+from spotweave.deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
+from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.settings import JobFiles
+from spotweave.deploy.runners.flower.superlink import BoundedTransport, SuperLink
 from tests.deploy.runners.patience import Act, drip, peer
 
 

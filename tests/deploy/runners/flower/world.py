@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.fl.checkpoints import Status
-from deploy.model.jobs import FlowerServer, JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.flower.job import FlowerJob
-from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from spotweave.deploy.fl.checkpoints import Status
+from spotweave.deploy.model.jobs import FlowerServer, JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.runners.flower.job import FlowerJob
+from spotweave.deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.node.agents import ROOT, AgentProcess
 from tests.deploy.runners.patience import PATIENCE_S, insist
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
-from deploy.model.tasks import Assignment, Node
-from deploy.runners.spark.cluster import resource
-from deploy.runners.spark.settings import SparkHome
+from spotweave.deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node
+from spotweave.deploy.runners.spark.cluster import resource
+from spotweave.deploy.runners.spark.settings import SparkHome
 
 JOB = "job-1"
 SCRIPT = "app.py"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.tasks import Assignment
-from deploy.runners.spark.cluster import process_id
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import SparkHome, SparkSettings
+from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.runners.spark.cluster import process_id
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import SparkHome, SparkSettings
 from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import JOB, batch, install, master_knows
@@ -74,7 +74,7 @@ class World(Asked[SparkRunner]):
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkHome:
     found = install(tmp_path / "spark home")
-    monkeypatch.setattr("deploy.runners.spark.runner.find_spark", lambda: found)
+    monkeypatch.setattr("spotweave.deploy.runners.spark.runner.find_spark", lambda: found)
     return found
 
 

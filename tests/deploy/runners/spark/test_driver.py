@@ -14,13 +14,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.tasks import Assignment, Node, Phase
-from deploy.runners.spark.attempts import LONGEST, by_cluster, last_error
-from deploy.runners.spark.cluster import executor_memory_mib
-from deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
+from spotweave.deploy.model.jobs import JobSpec, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase
+from spotweave.deploy.runners.spark.attempts import LONGEST, by_cluster, last_error
+from spotweave.deploy.runners.spark.cluster import executor_memory_mib
+from spotweave.deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
 from tests.deploy.runners.spark.conftest import FOREVER, World
 
 

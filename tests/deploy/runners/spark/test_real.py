@@ -17,22 +17,22 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.model.instances import InstanceState, LaunchRequest
-from deploy.model.jobs import JobSpec, Resources, SparkBatch, TaskKey
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node import procfs
-from deploy.providers.local.config import LocalConfig
-from deploy.providers.local.provider import LocalProvider
-from deploy.runners.spark import settings as spark_settings
-from deploy.runners.spark.application import Application
-from deploy.runners.spark.cluster import known_states
-from deploy.runners.spark.runner import SparkRunner
-from deploy.runners.spark.settings import SparkHome, SparkSettings, find_spark
-from deploy.security import trial as module
-from deploy.security.sandbox import Mode, Sandbox, SandboxError
-from deploy.security.tokens import AccessTokens
-from deploy.security.trial import choose
-from deploy.store.store import Store
+from spotweave.deploy.model.instances import InstanceState, LaunchRequest
+from spotweave.deploy.model.jobs import JobSpec, Resources, SparkBatch, TaskKey
+from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from spotweave.deploy.node import procfs
+from spotweave.deploy.providers.local.config import LocalConfig
+from spotweave.deploy.providers.local.provider import LocalProvider
+from spotweave.deploy.runners.spark import settings as spark_settings
+from spotweave.deploy.runners.spark.application import Application
+from spotweave.deploy.runners.spark.cluster import known_states
+from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.settings import SparkHome, SparkSettings, find_spark
+from spotweave.deploy.security import trial as module
+from spotweave.deploy.security.sandbox import Mode, Sandbox, SandboxError
+from spotweave.deploy.security.tokens import AccessTokens
+from spotweave.deploy.security.trial import choose
+from spotweave.deploy.store.store import Store
 from tests.deploy.fake_nvml import install
 from tests.deploy.node.agents import ROOT, agents, loopback_address
 from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
@@ -326,8 +326,8 @@ def wanted(_):
 def mint(_):
     sys.path.insert(0, os.environ["REPOSITORY"])
     try:
-        from deploy.security.tokens import AccessTokens
-        from deploy.store.store import Store
+        from spotweave.deploy.security.tokens import AccessTokens
+        from spotweave.deploy.store.store import Store
         with Store.open(f"sqlite:///{state}/store.db", 0.0) as store:
             AccessTokens(store)
             return ["opened the store"]

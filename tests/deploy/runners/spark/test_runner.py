@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node import procfs
-from deploy.runners.base import RunnerError, StartingError
-from deploy.runners.detached import Limits
-from deploy.runners.spark.application import Application, Applications
-from deploy.runners.spark.cluster import process_id
-from deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.node import procfs
+from spotweave.deploy.runners.base import RunnerError, StartingError
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.runners.spark.application import Application, Applications
+from spotweave.deploy.runners.spark.cluster import process_id
+from spotweave.deploy.runners.spark.runner import SparkRunner
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import alive, insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming

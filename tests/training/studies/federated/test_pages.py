@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from agents.mtdqn.policy import MTDQNPolicy
-from agents.mtdqn.questions import QuestionView
-from envs.federated_episodes import FederatedConfig, build_federated
+from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.mtdqn.questions import QuestionView
+from spotweave.envs.federated_episodes import FederatedConfig, build_federated
+from spotweave.training import results_fl
+from spotweave.training.checkpoint import save_policy
+from spotweave.training.config import UsageError
+from spotweave.training.results_fl import DOCS, PAGES, SECTIONS, page_of
+from spotweave.training.studies.federated import brum
+from spotweave.training.studies.federated.markdown import MISSING
 from tests.agents.inputs import small_settings
 from tests.training.commands import Command
-from training import results_fl
-from training.checkpoint import save_policy
-from training.config import UsageError
-from training.results_fl import DOCS, PAGES, SECTIONS, page_of
-from training.studies.federated import brum
-from training.studies.federated.markdown import MISSING
 
 ROOT = Path(__file__).resolve().parents[4]
 MAPPING = brum.MAPPING

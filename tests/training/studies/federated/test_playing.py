@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.federated.rules.always_on import AlwaysOn
-from agents.federated.rules.fed_cost_aware import FedCostAware
-from agents.federated.schedulers.multi_fedls import ZoneScheduler
-from agents.federated.schedulers.observing import Observing
-from agents.named import named_rule
-from envs.federated_episodes import FederatedConfig, federated_source
-from envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
-from envs.simulation.federations.rounds.application import (
+from spotweave.agents.federated.rules.always_on import AlwaysOn
+from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
+from spotweave.agents.federated.schedulers.multi_fedls import ZoneScheduler
+from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.named import named_rule
+from spotweave.envs.federated_episodes import FederatedConfig, federated_source
+from spotweave.envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
+from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Interruption,
@@ -25,19 +25,19 @@ from envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Placement, Question
-from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.running import RunningApplication
-from envs.simulation.federations.rounds.world import play
-from envs.simulation.streams import episode_sequence
-from training.evaluation.episodes import Suite, find_suite, run_suite
-from training.evaluation.statistics import estimate
-from training.studies.evaluations import SOURCES, Keeper, code_hash
-from training.studies.federated.brum import spot_cases
-from training.studies.federated.cheapest import Schedule, cheapest_schedule, least_cost_usd
-from training.studies.federated.markdown import sensitivity_body
-from training.studies.federated.playing import METRICS, columns, paired, play_all, with_savings
-from training.studies.federated.sinha import VARIED, data_sets, varied_application, when_ready
+from spotweave.envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Placement, Question
+from spotweave.envs.simulation.federations.rounds.draws import Draws
+from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.streams import episode_sequence
+from spotweave.training.evaluation.episodes import Suite, find_suite, run_suite
+from spotweave.training.evaluation.statistics import estimate
+from spotweave.training.studies.evaluations import SOURCES, Keeper, code_hash
+from spotweave.training.studies.federated.brum import spot_cases
+from spotweave.training.studies.federated.cheapest import Schedule, cheapest_schedule, least_cost_usd
+from spotweave.training.studies.federated.markdown import sensitivity_body
+from spotweave.training.studies.federated.playing import METRICS, columns, paired, play_all, with_savings
+from spotweave.training.studies.federated.sinha import VARIED, data_sets, varied_application, when_ready
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))

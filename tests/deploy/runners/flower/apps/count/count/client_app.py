@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.client import checkpointing_client_app
 
 app = checkpointing_client_app()
 

@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from deploy.fl.synchronous import train
+from spotweave.deploy.fl.synchronous import train
 
 app = ServerApp()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from deploy.fl.client import checkpointing_client_app
-from deploy.fl.epoch import Epoch
+from spotweave.deploy.fl.client import checkpointing_client_app
+from spotweave.deploy.fl.epoch import Epoch
 
 STEPS = 20
 app = checkpointing_client_app()
