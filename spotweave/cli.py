@@ -110,7 +110,7 @@ def run_training(command: str, words: list[str]) -> None:
     """
     from spotweave.training.config import run_command
 
-    module = importlib.import_module(f"training.{command}")
+    module = importlib.import_module(f"spotweave.training.{command}")
     sys.argv = [f"training/{command}.py", *words]
     run_command(command, module.main)
 

@@ -38,7 +38,7 @@ def test_everything_after_a_command_reaches_hydra_as_it_stands(
         sys.exit(130)
 
     monkeypatch.setattr(spotweave.training.config, "run_command", run_command)
-    monkeypatch.setitem(sys.modules, f"training.{command}", body)
+    monkeypatch.setitem(sys.modules, f"spotweave.training.{command}", body)
     monkeypatch.setattr(sys, "argv", ["spotweave"])
     words = ["+env=multicloud", "seed=3", "policies=[maf,eft]", "--help", "-m", "x='a b'"]
     result = RUNNER.invoke(cli.app, [command, *words])

@@ -9,6 +9,7 @@ the disk, so that clones, workers and tests share what one of them has compiled.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import sys
@@ -21,6 +22,7 @@ from typing import Any, TextIO
 import numba
 from numba.core import caching, event
 from numba.core.caching import IndexDataCacheFile, UserProvidedCacheLocator
+from numba.core.dispatcher import Dispatcher
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED_FOLDERS = (
@@ -106,15 +108,28 @@ def use_versioned_cache() -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
+def needed_by(function: Dispatcher) -> set[Dispatcher]:
+    """A compiled function and all that it calls, however deep."""
+    found, new = {function}, [function]
+    while new:
+        named = inspect.getclosurevars(new.pop().py_func)
+        called = {one for one in (named.globals | named.nonlocals).values() if isinstance(one, Dispatcher)}
+        new += called - found
+        found |= called
+    return found
+
+
 class CompileCounter(event.Listener):
-    """Says on a terminal, or else now and then in a line, how many functions have been compiled.
+    """Says on a terminal, or else now and then in a line, how many functions are compiled, and of how many.
 
     Attributes:
-        functions: compiled so far.
+        compiled: functions so far.
+        known: these, and what functions that Python called need besides.
     """
 
     def __init__(self, out: TextIO | None) -> None:
-        self.functions = 0
+        self.compiled: set[Dispatcher] = set()
+        self.known: set[Dispatcher] = set()
         self._out = out
         self._depth = 0
         self._spent_s = self._began_s = self._said_s = 0.0
@@ -123,15 +138,17 @@ class CompileCounter(event.Listener):
         """A function begins to be compiled, maybe for another one that calls it."""
         if self._depth == 0:
             self._began_s = time.monotonic()
+            self.known |= needed_by(event.data["dispatcher"])
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
         """A function is compiled."""
         self._depth -= 1
-        self.functions += 1
+        self.compiled.add(event.data["dispatcher"])
         now_s = time.monotonic()
         spent_s = self._spent_s + now_s - self._began_s
-        line = f"compiling for this machine, once: {self.functions} functions, {spent_s:.0f} s"
+        count = f"{len(self.compiled)} of {len(self.known | self.compiled)}"
+        line = f"compiling for this machine, once: {count} functions, {spent_s:.0f} s"
         # Standard error as it is now: whoever reads it may have changed.
         out = sys.stderr if self._out is None else self._out
         if out.isatty():

@@ -94,7 +94,7 @@ class Command:
         self.monkeypatch.setattr(sys, "argv", [f"training/{self.name}.py", *arguments])
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as exited:
-            run_command(self.name, import_module(f"training.{self.name}").main)
+            run_command(self.name, import_module(f"spotweave.training.{self.name}").main)
         out, err = self.capsys.readouterr()
         code = exited.value.code
         assert isinstance(code, int)

@@ -112,8 +112,6 @@ class Session:
         Raises:
             InterruptedTraining: after Ctrl-C, once the round is finished and the state is on disk.
         """
-        started = time.monotonic()
-        saved = started
         total = self.settings.episodes
         finished = self.trainer.episodes_done >= total
         curves = Curves(self.run_directory, self.tracking)
@@ -125,6 +123,8 @@ class Session:
                 if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
                     objective = self._validate_policy(curves, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
+                # On a fresh machine it has compiled until here, which may take longer than a quick training.
+                started = saved = time.monotonic()
                 while self.trainer.episodes_done < total:
                     round_started = time.monotonic()
                     report = self.trainer.round()
