@@ -112,11 +112,14 @@ def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> list[OfferConf
 def _joined(
     market: MarketConfig, rows: list[Row], splits: dict[Split, tuple[int, int]], bundle: TraceBundle
 ) -> MarketData:
-    """The owned cluster and these offers, without those that `market.offers`, if it names any, leaves out."""
+    """Owned clusters and these offers, without those that `market.offers`, if it names any, leaves out."""
     names = [offer.name for offer, *_ in rows]
     for name in market.offers:
         require(name in names, f"market.offers has {name!r}", f"names among {', '.join(names)}")
-    kept: list[Row] = [(offer, FREE, ALWAYS, FREE) for offer in owned_offers(market.owned_executors)]
+    owned = owned_offers(market.owned_executors)
+    for region, (executors, hetero) in market.more_owned.items():
+        owned += owned_offers(executors, region, hetero)
+    kept: list[Row] = [(offer, FREE, ALWAYS, FREE) for offer in owned]
     kept += [row for row in rows if not market.offers or row[0].name in market.offers]
     offers = tuple(offer for offer, *_ in kept)
     regions = tuple(dict.fromkeys(offer.region for offer in offers))

@@ -80,11 +80,9 @@ def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) 
     offers = [offer for offer in market_data(config.market).offers if offer.market != "owned"]
     kept = offers if rng.random() < variety.every_offer else draw_offers(offers, rng)
     owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
-    market = dataclasses.replace(
-        config.market,
-        offers=[offer.name for offer in kept],
-        owned_executors=0 if rng.random() < variety.without_owned else owned,
-    )
+    market = dataclasses.replace(config.market, offers=[offer.name for offer in kept], owned_executors=owned)
+    if rng.random() < variety.without_owned:
+        market = dataclasses.replace(market, owned_executors=0, more_owned={})
     workload = dataclasses.replace(
         config.workload,
         arrival_unit_s=max(1, round(config.workload.arrival_unit_s / log_uniform(variety.load, rng))),

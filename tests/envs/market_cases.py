@@ -18,7 +18,7 @@ from spotweave.envs.simulation.market.config import (
     OfferConfig,
     WorkloadConfig,
 )
-from spotweave.envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
+from spotweave.envs.simulation.market.episodes import EpisodeData, Jobs, Steps, Tasks
 from spotweave.envs.simulation.market.source import MarketData
 from spotweave.envs.simulation.market.workload import JobLaw
 from spotweave.envs.simulation.market.world import MarketWorld
@@ -164,6 +164,7 @@ def story(
     launch_key: int = 1,
     revocation_key: int = 1,
     tasks: Tasks | None = None,
+    steps: Steps | None = None,
     guards: GuardsConfig | None = None,
     **market: Any,
 ) -> MarketWorld:
@@ -195,7 +196,8 @@ def story(
     )
     columns = {name: np.array([job[name] for job in jobs]) for name in jobs[0]}
     standard = columns["standard_s"]
-    drawn = Jobs(**columns, execution_s=np.repeat(standard[:, None], len(offers), axis=1), tasks=tasks)
+    execution_s = np.repeat(standard[:, None], len(offers), axis=1)
+    drawn = Jobs(**columns, execution_s=execution_s, tasks=tasks, steps=steps)
     world = MarketWorld(config, data)
     world.load(
         EpisodeData(

@@ -19,7 +19,7 @@ from spotweave.envs.simulation.market.config import MarketConfig, WorkloadConfig
 from spotweave.envs.simulation.market.source import draw_episode, fingerprint
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.streams import exp
-from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from spotweave.envs.traces.bundle import SPLIT_DAYS, load_bundle
 from spotweave.envs.traces.storage import TraceError
 from spotweave.envs.variety import Variety, draw_market, smaller, validation_markets
@@ -134,6 +134,16 @@ def test_a_world_without_an_owned_cluster() -> None:
     assert not any(name.startswith("owned") for name in world.spec.cluster_names)
     results = run_suite(world, make_rule("spot_fallback"), Suite("few", "train", 5, 2))
     assert all(result.metrics["unfinished"] == 0 for result in results)
+
+
+def test_further_owned_clusters_have_their_own_place_and_speed() -> None:
+    market = recorded_market(MarketConfig(more_owned={"us-west-2": [6, 55], "us-central1": [4, 100]}))
+    owned = {one.name: (one.quota, one.hetero_factor) for one in market.offers if one.market == "owned"}
+    assert owned == {"owned/us-east-1": (8, 70), "owned/us-west-2": (6, 55), "owned/us-central1": (4, 100)}
+    with pytest.raises(WorldError, match=r"market.more_owned.us-west-2 is \[6\]"):
+        MarketConfig(more_owned={"us-west-2": [6]}).validate()
+    with pytest.raises(TraceError, match="nowhere"):
+        recorded_market(MarketConfig(more_owned={"nowhere": [6, 55]}))
 
 
 def test_hibernation_is_a_setting() -> None:

@@ -302,7 +302,9 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     lanes.lane[lane, at.OPEN_N] += 1
     lanes.lane[lane, at.ARRIVED] += 1
     lanes.job[lane, job, at.PHASE] = at.BUFFERED
-    lanes.when[lane, job, at.DUE_S] = t
+    waits = episodes.job[slot, job, at.NEEDED_FROM] < episodes.job[slot, job, at.NEEDED_END]
+    lanes.when[lane, job, at.DUE_S] = NEVER if waits else t
+    lanes.job[lane, job, at.READY_S] = NEVER if waits else t
     lanes.job[lane, job, at.ENTERED_S] = t
     category = episodes.job[slot, job, at.CATEGORY]
     if category == Category.STREAMING.value:

@@ -76,7 +76,8 @@ OWNED_S = 28  # executor-seconds on owned clusters, of stays that have ended
 # Of a stream:
 MOVABLE_S = 29  # from then on it is asked, at the end of a batch, whether to move
 RESERVED = 30  # of a moving job: 1 if the quota of TARGET counts it
-JOB_COLUMNS = 31
+READY_S = 31  # when it arrived; of a step: when all that it waits for had ended, NEVER before
+JOB_COLUMNS = 32
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds
@@ -105,6 +106,11 @@ CLIENTS = 13  # of such a task: clients of the application, which follow the ser
 COLD_S = 14  # of a client: what its first epoch on an instance takes longer
 BUDGET = 15  # of a client: charges, 0 without a budget
 WHOLE_S = 16  # of a server: standard time of the whole application
+# Of a step of a workflow: it waits for the rows from NEEDED_FROM to before NEEDED_END.
+NEEDED_FROM = 17
+NEEDED_END = 18
+LAST_STEP = 19  # row of the last step of its workflow; of other jobs their own row
+EPISODE_JOB_COLUMNS = 20
 
 # `Episodes.job_real`.
 DATA_GB = 0

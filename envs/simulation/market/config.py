@@ -73,6 +73,78 @@ class ApplicationsConfig:
         return min(arrivals, max(1, round(self.share * arrivals)))
 
 
+@dataclass
+class BagsConfig:
+    """Bags of tasks among the arrivals: one-executor tasks that arrive together, with one deadline if any.
+
+    Attributes:
+        share: of the arrivals, how many are bags; 0: none. Their tasks come on top of `workload.jobs`.
+        tasks: tasks of a bag.
+        task_s: standard time of a task, log-uniform.
+        deadline: share of the bags that have a deadline.
+        slack: time allowed as a multiple of the longest task's standard time.
+        slack_s: fixed allowance on top, seconds.
+        data_gb: input of a task, log-uniform.
+    """
+
+    share: float = 0.0
+    tasks: list[int] = field(default_factory=lambda: [5, 20])
+    task_s: list[int] = field(default_factory=lambda: [300, 7200])
+    deadline: float = 0.75
+    slack: list[float] = field(default_factory=lambda: [1.5, 4.0])
+    slack_s: int = 1800
+    data_gb: list[float] = field(default_factory=lambda: [0.1, 5.0])
+
+    def validate(self) -> None:
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
+        shares(self, "workload.bags", "share", "deadline")
+        bounds(self, "workload.bags", 1, "tasks", "task_s")
+        bounds(self, "workload.bags", 1e-9, "slack", "data_gb")
+        at_least(self, "workload.bags", 0, "slack_s")
+
+    def number(self, arrivals: int) -> int:
+        """How many of these arrivals are bags."""
+        return round(self.share * arrivals)
+
+
+@dataclass
+class WorkflowsConfig:
+    """Workflows among the arrivals: stages of steps, each of which waits for all steps of the stage before.
+
+    A step must end so early that the stages after it, each with a start of `start_s`, can be in time.
+
+    Attributes:
+        share: of the arrivals, how many are workflows; 0: none. Their steps come on top of `workload.jobs`.
+        stages: stages of a workflow.
+        width: steps of a stage.
+        step_s: standard time of a step, log-uniform.
+        executors: that a step needs at once.
+        start_s: what the start of a stage is taken to need.
+        slack: time allowed for the whole as a multiple of its longest path, starts included.
+        data_gb: input of a step, log-uniform, read where the workflow's data lie.
+    """
+
+    share: float = 0.0
+    stages: list[int] = field(default_factory=lambda: [2, 5])
+    width: list[int] = field(default_factory=lambda: [1, 4])
+    step_s: list[int] = field(default_factory=lambda: [300, 5400])
+    executors: list[int] = field(default_factory=lambda: [1, 4])
+    start_s: int = 300
+    slack: list[float] = field(default_factory=lambda: [1.5, 3.0])
+    data_gb: list[float] = field(default_factory=lambda: [0.5, 20.0])
+
+    def validate(self) -> None:
+        """Check every parameter. Raises WorldError naming it, its value and what is expected."""
+        shares(self, "workload.workflows", "share")
+        bounds(self, "workload.workflows", 1, "stages", "width", "step_s", "executors")
+        bounds(self, "workload.workflows", 1e-9, "slack", "data_gb")
+        at_least(self, "workload.workflows", 0, "start_s")
+
+    def number(self, arrivals: int) -> int:
+        """How many of these arrivals are workflows."""
+        return round(self.share * arrivals)
+
+
 Provider = Literal["owned", "aws", "gcp", "azure"]
 Market = Literal["spot", "on_demand", "owned"]
 Interruption = Literal["terminate", "hibernate"]
@@ -184,6 +256,8 @@ class WorkloadConfig:
         checkpoint_interval_s: seconds of work between checkpoints of one-shot jobs; 0 takes none.
         federated: whether some arrivals are federated applications: servers and clients that train in rounds.
         applications: what these are like.
+        bags: how many arrivals are bags of tasks, and what these are like.
+        workflows: the same of workflows.
     """
 
     jobs: int = 120
@@ -213,13 +287,21 @@ class WorkloadConfig:
     checkpoint_interval_s: int = 1800
     federated: bool = False
     applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)
+    bags: BagsConfig = field(default_factory=BagsConfig)
+    workflows: WorkflowsConfig = field(default_factory=WorkflowsConfig)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether some arrivals are bags or workflows."""
+        return self.bags.number(self.jobs) + self.workflows.number(self.jobs) > 0
 
     @property
     def most_tasks(self) -> int:
         """The most jobs and tasks that an episode may hold."""
-        if not self.federated:
-            return self.jobs
-        return self.jobs + self.applications.number(self.jobs) * self.applications.clients[1]
+        clients = self.applications.number(self.jobs) * self.applications.clients[1] if self.federated else 0
+        tasks = self.bags.number(self.jobs) * (self.bags.tasks[1] - 1)
+        most_steps = self.workflows.stages[1] * self.workflows.width[1]
+        return self.jobs + clients + tasks + self.workflows.number(self.jobs) * (most_steps - 1)
 
     def validate(self) -> None:
         """Check every parameter. Raises WorldError naming it, its value and what is expected."""
@@ -250,6 +332,15 @@ class WorkloadConfig:
         require(self.data_gb_median > 0, f"workload.data_gb_median is {self.data_gb_median}", "GB > 0")
         if self.federated:
             self.applications.validate()
+        self.bags.validate()
+        self.workflows.validate()
+        taken = self.bags.number(self.jobs) + self.workflows.number(self.jobs)
+        taken += self.applications.number(self.jobs) if self.federated else 0
+        require(
+            taken <= self.jobs,
+            f"workload.bags, workflows and applications are {taken} of {self.jobs} arrivals",
+            "shares that sum to 1 at most",
+        )
 
 
 @dataclass
@@ -260,6 +351,7 @@ class MarketConfig:
         providers: clouds whose recorded offers are part of the world ("aws", "gcp").
         offers: names of the only offers of clouds that are part of it; empty: all.
         owned_executors: executors of the owned cluster; 0: there is none.
+        more_owned: further owned clusters, one a region: [executors, hetero factor] by region.
         spot_quota: most spot instances per offer.
         on_demand_quota: most on-demand instances per offer.
         notice_missed: probability that an interruption comes without its notice.
@@ -291,6 +383,7 @@ class MarketConfig:
     providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
     offers: list[str] = field(default_factory=list)
     owned_executors: int = 8
+    more_owned: dict[str, list[int]] = field(default_factory=dict)
     spot_quota: int = 8
     on_demand_quota: int = 16
     notice_missed: float = 0.05
@@ -327,6 +420,12 @@ class MarketConfig:
         )
         shares(self, "market", "notice_missed")
         at_least(self, "market", 0, "owned_executors")
+        for region, cluster in self.more_owned.items():
+            require(
+                len(cluster) == 2 and min(cluster) >= 1,
+                f"market.more_owned.{region} is {list(cluster)}",
+                "[executors, hetero factor], both at least 1",
+            )
         at_least(self, "market", 1, "spot_quota", "on_demand_quota")
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
         at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")

@@ -39,6 +39,20 @@ class Tasks:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Which of n jobs are steps of workflows. The rows of a workflow follow each other and arrive together.
+
+    Attributes:
+        needed_from, needed_end: (n,) a step waits for the rows in [from, end); equal where it waits for none.
+        last: (n,) row of the last step of its workflow; of other jobs their own row.
+    """
+
+    needed_from: Ints
+    needed_end: Ints
+    last: Ints
+
+
+@dataclass(frozen=True)
 class Jobs:
     """n jobs by arrival; times in seconds, the arrival counted from the episode's start.
 
@@ -58,6 +72,7 @@ class Jobs:
         home: (n,) region number.
         execution_s: (n, C) time of one execution on each offer.
         tasks: more about tasks of federated applications, where there are any.
+        steps: which jobs are steps of workflows, where any are.
     """
 
     arrival_s: Ints
@@ -76,6 +91,7 @@ class Jobs:
     home: Ints
     execution_s: Ints
     tasks: Tasks | None = None
+    steps: Steps | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +158,7 @@ def empty_episodes(slots: int, max_jobs: int, n_offers: int, changes: int) -> Ep
         n_jobs=np.zeros(slots, np.int64),
         history_s=np.zeros(slots, np.int64),
         keys=np.zeros((slots, 2), np.uint64),
-        job=np.zeros((slots, max_jobs, at.WHOLE_S + 1), np.int64),
+        job=np.zeros((slots, max_jobs, at.EPISODE_JOB_COLUMNS), np.int64),
         job_real=np.zeros((slots, max_jobs, len(_JOB_REALS)), np.float64),
         execution_s=np.zeros((slots, max_jobs, n_offers), np.int64),
         on_demand_usd=np.zeros((slots, n_offers), np.float64),
@@ -177,6 +193,7 @@ def store(episodes: Episodes, slot: int, data: EpisodeData) -> None:
     for name, column in _JOB_REALS.items():
         episodes.job_real[slot, :n, column] = getattr(data.jobs, name)
     _store_tasks(episodes.job[slot, :n], data.jobs.tasks)
+    _store_steps(episodes.job[slot, :n], data.jobs.steps)
     episodes.execution_s[slot, :n] = data.jobs.execution_s
     episodes.on_demand_usd[slot] = data.on_demand_usd_hour
     for c, (availability, price) in enumerate(zip(data.availability, data.price_usd_hour, strict=True)):
@@ -194,6 +211,15 @@ def _store_tasks(rows: Ints, tasks: Tasks | None) -> None:
     rows[:, at.COLD_S] = tasks.cold_s
     rows[:, at.BUDGET] = np.rint(tasks.budget_usd * CHARGES_PER_USD)
     rows[:, at.WHOLE_S] = tasks.whole_s
+
+
+def _store_steps(rows: Ints, steps: Steps | None) -> None:
+    if steps is None:
+        rows[:, at.NEEDED_FROM : at.NEEDED_END + 1] = 0
+        rows[:, at.LAST_STEP] = np.arange(len(rows))
+        return
+    rows[:, at.NEEDED_FROM], rows[:, at.NEEDED_END] = steps.needed_from, steps.needed_end
+    rows[:, at.LAST_STEP] = steps.last
 
 
 def _store_availability(rows: Ints, series: StepSeries, history_s: int) -> None:

@@ -147,11 +147,27 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
             lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S]
         return
     if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
-        response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, job, at.ARRIVAL_S]
+        response = lanes.lane[lane, at.NOW_S] - lanes.job[lane, job, at.READY_S]
         lanes.job_real[lane, job, at.DELAY] = (response - episodes.job[slot, job, at.STANDARD_S]) / 3600.0
     close_bill(lanes, episodes, offers, lane, job, False)
     vacate(lanes, episodes, lane, job)
     close_job(lanes, lane, job)
+    for step in range(job + 1, episodes.job[slot, job, at.LAST_STEP] + 1):
+        if all_needed_ended(lanes, episodes, lane, job, step):
+            return_to_buffer(lanes, lane, step)
+            lanes.job[lane, step, at.READY_S] = lanes.lane[lane, at.NOW_S]
+
+
+@inner
+def all_needed_ended(lanes: Lanes, episodes: Episodes, lane: int, job: int, step: int) -> bool:
+    """Whether a step waited for a job, and waits for nothing else."""
+    facts = episodes.job[lanes.episode_of_lane[lane], step]
+    if not facts[at.NEEDED_FROM] <= job < facts[at.NEEDED_END]:
+        return False
+    for other in range(facts[at.NEEDED_FROM], facts[at.NEEDED_END]):
+        if lanes.job[lane, other, at.PHASE] != at.DONE:
+            return False
+    return True
 
 
 @inner

@@ -40,7 +40,7 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
 
     Of a streaming job it is the mean over its batches of (end - due - standard time), where batches that are
     due and not finished count with the time passed. An application's is its server's, with the standard time
-    of the rounds that are aggregated; its clients have none.
+    of the rounds that are aggregated; its clients have none. A step's time begins when it waits for no other.
     """
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
@@ -53,7 +53,8 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
         server = episodes.job[slot, job, at.SERVER] == job
         return float((t - arrival - episodes.job[slot, job, at.WHOLE_S] * done) / 3600.0) if server else 0.0
     if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
-        return float((t - arrival - standard * share_done(lanes, episodes, lane, job)) / 3600.0)
+        there_s = max(0, t - lanes.job[lane, job, at.READY_S])
+        return float((there_s - standard * share_done(lanes, episodes, lane, job)) / 3600.0)
     delay = lanes.job_real[lane, job, at.DELAY]
     finished = lanes.job[lane, job, at.EXECUTED]
     due = batches_due(episodes, slot, job, t)

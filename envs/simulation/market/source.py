@@ -15,6 +15,7 @@ from spotweave.envs.simulation.availability import SpellParameters, generate_ava
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from spotweave.envs.simulation.market.episodes import WEEK_S, EpisodeData
+from spotweave.envs.simulation.market.groups import draw_groups
 from spotweave.envs.simulation.market.state import CHARGES_PER_USD, Offers
 from spotweave.envs.simulation.market.workload import (
     JobLaw,
@@ -153,6 +154,8 @@ def draw_episode(config: MarketWorldConfig, data: MarketData, key: EpisodeKey) -
         jobs = draw_applications(
             config.workload, config.market, data.offers, len(data.regions), jobs, streams
         )
+    if config.workload.has_groups:
+        jobs = draw_groups(config.workload, config.market, data.offers, len(data.regions), jobs, streams)
     history_s = -min(WEEK_S, origin - start)
     return EpisodeData(
         jobs=jobs,
@@ -211,9 +214,9 @@ def fingerprint(episode: EpisodeData) -> str:
         rounded = values.astype(np.float32) if values.dtype == np.float64 else values
         digest.update(np.ascontiguousarray(rounded).tobytes())
 
-    for part in (episode.jobs, episode.jobs.tasks):
+    for part in (episode.jobs, episode.jobs.tasks, episode.jobs.steps):
         for field in fields(part) if part is not None else ():
-            if field.name != "tasks":
+            if field.name not in ("tasks", "steps"):
                 add(getattr(part, field.name))
     for series in (*episode.availability, *episode.price_usd_hour):
         add(series.times_s)

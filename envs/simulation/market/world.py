@@ -305,10 +305,11 @@ class MarketWorld(CompiledWorld):
         if further < 0:
             raise ValueError(f"further arrivals must be >= 0, got {further}")
         limit = np.minimum(self.lanes.lane[lanes, at.LIMIT], self.lanes.lane[lanes, at.ARRIVED] + further)
-        if self.config.workload.federated:  # an application arrives as a whole
+        if self.config.workload.federated or self.config.workload.has_groups:  # these arrive as a whole
             last, slots = np.maximum(0, limit - 1), self.lanes.episode_of_lane[lanes]
             rows = self.episodes.job[slots, last]
             limit = np.maximum(limit, rows[:, at.SERVER] + 1 + rows[:, at.CLIENTS])
+            limit = np.maximum(limit, rows[:, at.LAST_STEP] + 1)
         self.lanes.lane[lanes, at.LIMIT] = limit
 
     def timeline(self, lane: int = 0) -> Timeline:
