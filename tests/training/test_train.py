@@ -16,6 +16,7 @@ from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.training.checkpoint import load_policy, load_state
 from spotweave.training.config import world_config
 from spotweave.training.evaluation.playing import default_rules
+from spotweave.training.trainers.session import Session
 from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, start_process, tiny, tiny_agent
 from tests.training.trainers.test_session import assert_same
 
@@ -65,6 +66,14 @@ def test_every_agent_trains_on_every_environment(
 def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
     assert command(*tiny_in(env, "out=run", "trainer.episodes=2")).code == 0
     assert saved_config(tmp_path / "run")["agent"]["name"] == ENVIRONMENTS[env].default_agent
+
+
+def test_a_training_that_found_nothing_better_says_what_it_kept(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_validate", lambda self, policy: dict.fromkeys(self.spec.metrics, 1.0))
+    told = command(*tiny_in("multicluster", "trainer.episodes=2", "out=run"))
+    assert "kept as it was before training, when it follows tuned: no later validation was better" in told.out
 
 
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:

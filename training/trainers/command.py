@@ -92,6 +92,11 @@ def train(
         rivals = default_rules(values["env"])[:7] if entry.rivals is None else entry.rivals
         rules = [named_rule(name) for name in rivals]
         compare_after_training(player, engine, policy, rules, tested, run.path, values)
+    if start is None and session.best.episode == 0:
+        print(
+            f"kept as it was before training, when it follows {guide.name}: no later validation was better. "
+            "Train longer: trainer.episodes=N, trainer.max_minutes=N"
+        )
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")
     return 0
