@@ -82,7 +82,7 @@ def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) 
     owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
     market = dataclasses.replace(config.market, offers=[offer.name for offer in kept], owned_executors=owned)
     if rng.random() < variety.without_owned:
-        market = dataclasses.replace(market, owned_executors=0, more_owned={})
+        market = dataclasses.replace(market, owned_executors=0, more_owned=[])
     workload = dataclasses.replace(
         config.workload,
         arrival_unit_s=max(1, round(config.workload.arrival_unit_s / log_uniform(variety.load, rng))),

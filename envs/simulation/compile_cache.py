@@ -113,7 +113,8 @@ def needed_by(function: Dispatcher) -> set[Dispatcher]:
     found, new = {function}, [function]
     while new:
         named = inspect.getclosurevars(new.pop().py_func)
-        called = {one for one in (named.globals | named.nonlocals).values() if isinstance(one, Dispatcher)}
+        used = (*named.globals.values(), *named.nonlocals.values())
+        called = {one for one in used if isinstance(one, Dispatcher)}
         new += called - found
         found |= called
     return found

@@ -128,7 +128,7 @@ def test_a_mixed_episode_ends_and_no_step_begins_too_early(seed: int) -> None:
     assert not world.truncated(0)
     steps = world.episodes.job[0]
     ends_s = world.lanes.job[0, :, at.FINISH_S]
-    begun = {}
+    begun: dict[int, int] = {}
     for row in world.lanes.log[0, : world.lanes.lane[0, at.LOG_N]]:
         if row[at.LOG_KIND] == at.SEGMENT:
             job = int(row[at.LOG_JOB])

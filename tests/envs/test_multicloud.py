@@ -15,7 +15,7 @@ from spotweave.envs.infrastructure import PAPER_POWER, AnyClustersConfig, draw_i
 from spotweave.envs.market_data import MarketWorldConfig, build_market, recorded_market
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.config import MarketConfig, WorkloadConfig
+from spotweave.envs.simulation.market.config import MarketConfig, OwnedConfig, WorkloadConfig
 from spotweave.envs.simulation.market.source import draw_episode, fingerprint
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.streams import exp
@@ -137,13 +137,14 @@ def test_a_world_without_an_owned_cluster() -> None:
 
 
 def test_further_owned_clusters_have_their_own_place_and_speed() -> None:
-    market = recorded_market(MarketConfig(more_owned={"us-west-2": [6, 55], "us-central1": [4, 100]}))
+    more = [OwnedConfig("us-west-2", 6, 55), OwnedConfig("us-central1", 4, 100)]
+    market = recorded_market(MarketConfig(more_owned=more))
     owned = {one.name: (one.quota, one.hetero_factor) for one in market.offers if one.market == "owned"}
     assert owned == {"owned/us-east-1": (8, 70), "owned/us-west-2": (6, 55), "owned/us-central1": (4, 100)}
-    with pytest.raises(WorldError, match=r"market.more_owned.us-west-2 is \[6\]"):
-        MarketConfig(more_owned={"us-west-2": [6]}).validate()
+    with pytest.raises(WorldError, match=r"more_owned of us-west-2\.executors is 0"):
+        MarketConfig(more_owned=[OwnedConfig("us-west-2", 0, 55)]).validate()
     with pytest.raises(TraceError, match="nowhere"):
-        recorded_market(MarketConfig(more_owned={"nowhere": [6, 55]}))
+        recorded_market(MarketConfig(more_owned=[OwnedConfig("nowhere", 6, 55)]))
 
 
 def test_hibernation_is_a_setting() -> None:

@@ -109,7 +109,7 @@ WHOLE_S = 16  # of a server: standard time of the whole application
 # Of a step of a workflow: it waits for the rows from NEEDED_FROM to before NEEDED_END.
 NEEDED_FROM = 17
 NEEDED_END = 18
-LAST_STEP = 19  # row of the last step of its workflow; of other jobs their own row
+LAST_ROW = 19  # of its bag or workflow; of other jobs their own row
 EPISODE_JOB_COLUMNS = 20
 
 # `Episodes.job_real`.

@@ -10,7 +10,13 @@ from spotweave.envs.simulation.arrivals import ArrivalConfig
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.world import at_least, bounds, require, shares
 
-# What federated applications of a market world's workload are like.
+# What federated applications, bags and workflows of a market world's workload are like.
+
+
+def _number(share: float, arrivals: int) -> int:
+    """How many arrivals a share is: none of 0, else at least one."""
+    return min(arrivals, max(1, round(share * arrivals))) if share > 0 else 0
+
 
 _GROUP = "workload.applications"
 
@@ -70,7 +76,7 @@ class ApplicationsConfig:
 
     def number(self, arrivals: int) -> int:
         """How many of these arrivals are applications."""
-        return min(arrivals, max(1, round(self.share * arrivals)))
+        return _number(self.share, arrivals)
 
 
 @dataclass
@@ -78,7 +84,8 @@ class BagsConfig:
     """Bags of tasks among the arrivals: one-executor tasks that arrive together, with one deadline if any.
 
     Attributes:
-        share: of the arrivals, how many are bags; 0: none. Their tasks come on top of `workload.jobs`.
+        share: of the arrivals, how many are bags (0: none, else at least one). Their tasks come on top
+            of `workload.jobs`.
         tasks: tasks of a bag.
         task_s: standard time of a task, log-uniform.
         deadline: share of the bags that have a deadline.
@@ -104,7 +111,7 @@ class BagsConfig:
 
     def number(self, arrivals: int) -> int:
         """How many of these arrivals are bags."""
-        return round(self.share * arrivals)
+        return _number(self.share, arrivals)
 
 
 @dataclass
@@ -114,7 +121,8 @@ class WorkflowsConfig:
     A step must end so early that the stages after it, each with a start of `start_s`, can be in time.
 
     Attributes:
-        share: of the arrivals, how many are workflows; 0: none. Their steps come on top of `workload.jobs`.
+        share: of the arrivals, how many are workflows (0: none, else at least one). Their steps come on
+            top of `workload.jobs`.
         stages: stages of a workflow.
         width: steps of a stage.
         step_s: standard time of a step, log-uniform.
@@ -142,7 +150,7 @@ class WorkflowsConfig:
 
     def number(self, arrivals: int) -> int:
         """How many of these arrivals are workflows."""
-        return round(self.share * arrivals)
+        return _number(self.share, arrivals)
 
 
 Provider = Literal["owned", "aws", "gcp", "azure"]
@@ -257,7 +265,7 @@ class WorkloadConfig:
         federated: whether some arrivals are federated applications: servers and clients that train in rounds.
         applications: what these are like.
         bags: how many arrivals are bags of tasks, and what these are like.
-        workflows: the same of workflows.
+        workflows: how many arrivals are workflows, and what these are like.
     """
 
     jobs: int = 120
@@ -344,6 +352,15 @@ class WorkloadConfig:
 
 
 @dataclass
+class OwnedConfig:
+    """A further owned cluster: the region it stands beside, its executors, and their hetero factor."""
+
+    region: str
+    executors: int
+    hetero_factor: int
+
+
+@dataclass
 class MarketConfig:
     """The world around the jobs.
 
@@ -351,7 +368,7 @@ class MarketConfig:
         providers: clouds whose recorded offers are part of the world ("aws", "gcp").
         offers: names of the only offers of clouds that are part of it; empty: all.
         owned_executors: executors of the owned cluster; 0: there is none.
-        more_owned: further owned clusters, one a region: [executors, hetero factor] by region.
+        more_owned: further owned clusters, each beside another region.
         spot_quota: most spot instances per offer.
         on_demand_quota: most on-demand instances per offer.
         notice_missed: probability that an interruption comes without its notice.
@@ -383,7 +400,7 @@ class MarketConfig:
     providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
     offers: list[str] = field(default_factory=list)
     owned_executors: int = 8
-    more_owned: dict[str, list[int]] = field(default_factory=dict)
+    more_owned: list[OwnedConfig] = field(default_factory=list)
     spot_quota: int = 8
     on_demand_quota: int = 16
     notice_missed: float = 0.05
@@ -420,12 +437,8 @@ class MarketConfig:
         )
         shares(self, "market", "notice_missed")
         at_least(self, "market", 0, "owned_executors")
-        for region, cluster in self.more_owned.items():
-            require(
-                len(cluster) == 2 and min(cluster) >= 1,
-                f"market.more_owned.{region} is {list(cluster)}",
-                "[executors, hetero factor], both at least 1",
-            )
+        for owned in self.more_owned:
+            at_least(owned, f"market.more_owned of {owned.region}", 1, "executors", "hetero_factor")
         at_least(self, "market", 1, "spot_quota", "on_demand_quota")
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
         at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")

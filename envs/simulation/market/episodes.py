@@ -40,11 +40,11 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Steps:
-    """Which of n jobs are steps of workflows. The rows of a workflow follow each other and arrive together.
+    """Which of n jobs belong together. The rows of a bag or workflow follow each other and arrive together.
 
     Attributes:
         needed_from, needed_end: (n,) a step waits for the rows in [from, end); equal where it waits for none.
-        last: (n,) row of the last step of its workflow; of other jobs their own row.
+        last: (n,) last row of its bag or workflow; of other jobs their own row.
     """
 
     needed_from: Ints
@@ -72,7 +72,7 @@ class Jobs:
         home: (n,) region number.
         execution_s: (n, C) time of one execution on each offer.
         tasks: more about tasks of federated applications, where there are any.
-        steps: which jobs are steps of workflows, where any are.
+        steps: which jobs are tasks of bags or steps of workflows, where any are.
     """
 
     arrival_s: Ints
@@ -216,10 +216,10 @@ def _store_tasks(rows: Ints, tasks: Tasks | None) -> None:
 def _store_steps(rows: Ints, steps: Steps | None) -> None:
     if steps is None:
         rows[:, at.NEEDED_FROM : at.NEEDED_END + 1] = 0
-        rows[:, at.LAST_STEP] = np.arange(len(rows))
+        rows[:, at.LAST_ROW] = np.arange(len(rows))
         return
     rows[:, at.NEEDED_FROM], rows[:, at.NEEDED_END] = steps.needed_from, steps.needed_end
-    rows[:, at.LAST_STEP] = steps.last
+    rows[:, at.LAST_ROW] = steps.last
 
 
 def _store_availability(rows: Ints, series: StepSeries, history_s: int) -> None:

@@ -152,7 +152,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
     close_bill(lanes, episodes, offers, lane, job, False)
     vacate(lanes, episodes, lane, job)
     close_job(lanes, lane, job)
-    for step in range(job + 1, episodes.job[slot, job, at.LAST_STEP] + 1):
+    for step in range(job + 1, episodes.job[slot, job, at.LAST_ROW] + 1):
         if all_needed_ended(lanes, episodes, lane, job, step):
             return_to_buffer(lanes, lane, step)
             lanes.job[lane, step, at.READY_S] = lanes.lane[lane, at.NOW_S]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +16,10 @@ from spotweave.envs.simulation.market.config import (
     WorkloadConfig,
 )
 from spotweave.envs.simulation.market.episodes import Jobs, Steps
-from spotweave.envs.simulation.market.workload import execution_seconds
+from spotweave.envs.simulation.market.workload import execution_seconds, integers, log_uniform, uniform
 from spotweave.envs.simulation.series import Floats, Ints
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.streams import Streams, exp
+from spotweave.envs.simulation.streams import Streams
 
 _CHILDREN = 11
 """Generators of the stream "job_sizes": nine for jobs, one for applications, the last for these."""
@@ -46,27 +45,27 @@ class Group:
 
 def draw_bag(config: BagsConfig, rng: np.random.Generator) -> Group:
     """A bag of one-executor tasks."""
-    m = int(rng.integers(*config.tasks, endpoint=True))
-    standard_s = np.rint(_log_uniform(rng, config.task_s, m)).astype(np.int64)
-    slack = rng.uniform(*config.slack)
+    m = int(integers(rng, config.tasks, 1)[0])
+    standard_s = np.rint(log_uniform(rng, config.task_s, m)).astype(np.int64)
+    slack = float(uniform(rng, config.slack, 1)[0])
     deadline = rng.random() < config.deadline
     allowance_s = math.ceil(standard_s.max() * slack + config.slack_s) if deadline else 0
     return Group(
         executors=np.ones(m, np.int64),
         standard_s=standard_s,
         allowance_s=np.full(m, allowance_s, np.int64),
-        data_gb=_log_uniform(rng, config.data_gb, m),
+        data_gb=log_uniform(rng, config.data_gb, m),
         needed=np.zeros((m, 2), np.int64),
     )
 
 
 def draw_workflow(config: WorkflowsConfig, most_executors: int, rng: np.random.Generator) -> Group:
     """A workflow, stage by stage. No step needs more than `most_executors`."""
-    widths = rng.integers(*config.width, size=int(rng.integers(*config.stages, endpoint=True)), endpoint=True)
+    widths = integers(rng, config.width, int(integers(rng, config.stages, 1)[0]))
     m = int(widths.sum())
-    standard_s = np.rint(_log_uniform(rng, config.step_s, m)).astype(np.int64)
-    executors = np.minimum(rng.integers(*config.executors, size=m, endpoint=True), most_executors)
-    slack = rng.uniform(*config.slack)
+    standard_s = np.rint(log_uniform(rng, config.step_s, m)).astype(np.int64)
+    executors = np.minimum(integers(rng, config.executors, m), most_executors)
+    slack = float(uniform(rng, config.slack, 1)[0])
     ends = np.cumsum(widths)
     begins = ends - widths
     path_s = np.maximum.reduceat(standard_s, begins) + config.start_s
@@ -79,7 +78,7 @@ def draw_workflow(config: WorkflowsConfig, most_executors: int, rng: np.random.G
         executors=executors,
         standard_s=standard_s,
         allowance_s=math.ceil(path_s.sum() * slack) - after_s[stage],
-        data_gb=_log_uniform(rng, config.data_gb, m),
+        data_gb=log_uniform(rng, config.data_gb, m),
         needed=needed,
     )
 
@@ -120,16 +119,16 @@ def _replaced(
     first = np.cumsum(sizes) - sizes  # the first row of an arrival
     grouped = np.isin(origin, list(groups))
 
-    def each(bounds: Sequence[int]) -> Ints:
+    def each(bounds: list[int]) -> Ints:
         """A number of its own for every group, in each of its rows."""
-        return np.repeat(rng.integers(bounds[0], bounds[1], size=len(m), endpoint=True), m)
+        return np.repeat(integers(rng, bounds, len(m)), m)
 
     standard_s, allowance_s, executors, data_gb = (
         np.concatenate([getattr(group, name) for group in groups.values()])
         for name in ("standard_s", "allowance_s", "executors", "data_gb")
     )
     hetero, sensitivity = each(workload.expected_hetero), each(workload.sensitivity)
-    checkpoint_gb = _log_uniform(rng, workload.checkpoint_gb, len(standard_s))
+    checkpoint_gb = log_uniform(rng, workload.checkpoint_gb, len(standard_s))
     factors = np.array([offer.hetero_factor for offer in offers], np.int64)
     new = {
         "category": np.where(allowance_s > 0, Category.TIME_CRITICAL, Category.GENERAL),
@@ -144,7 +143,7 @@ def _replaced(
         "checkpoint_gb": checkpoint_gb,
         "interval_s": workload.checkpoint_interval_s,
         "dump_s": np.ceil(market.dump_base_s + checkpoint_gb / market.dump_gb_s).astype(np.int64),
-        "home": each((0, n_regions - 1)),
+        "home": each([0, n_regions - 1]),
         "execution_s": execution_seconds(standard_s, hetero, sensitivity, factors, workload.zeta),
     }
     changed = {}
@@ -168,7 +167,3 @@ def _replaced(
         tasks=tasks,
         steps=Steps(needed[:, 0], needed[:, 1], last),
     )
-
-
-def _log_uniform(rng: np.random.Generator, bounds: Sequence[float], n: int) -> Floats:
-    return exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1]), n))

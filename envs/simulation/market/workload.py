@@ -148,17 +148,17 @@ def draw_jobs(
     streaming = category == Category.STREAMING
     critical = category == Category.TIME_CRITICAL
 
-    period = _integers(draw["stream"], config.period_s, n)
-    batches = _integers(draw["stream"], config.batches, n)
-    batch_s = np.rint(period * _uniform(draw["stream"], config.batch_work, n)).astype(np.int64)
-    batch_allowance = np.rint(period * _uniform(draw["stream"], config.batch_allowance, n)).astype(np.int64)
+    period = integers(draw["stream"], config.period_s, n)
+    batches = integers(draw["stream"], config.batches, n)
+    batch_s = np.rint(period * uniform(draw["stream"], config.batch_work, n)).astype(np.int64)
+    batch_allowance = np.rint(period * uniform(draw["stream"], config.batch_allowance, n)).astype(np.int64)
 
     one_shot_s = _durations(config, law, draw["work"], n) if log is None else log.duration_s
     standard = np.where(streaming, np.maximum(batch_s, 1), one_shot_s)
-    slack = _uniform(draw["slack"], config.slack, n)
+    slack = uniform(draw["slack"], config.slack, n)
     allowance = np.ceil(one_shot_s * slack + config.slack_s).astype(np.int64)
-    hetero = _integers(draw["hetero"], config.expected_hetero, n)
-    sensitivity = _integers(draw["sensitivity"], config.sensitivity, n)
+    hetero = integers(draw["hetero"], config.expected_hetero, n)
+    sensitivity = integers(draw["sensitivity"], config.sensitivity, n)
     factors = np.array([offer.hetero_factor for offer in offers], np.int64)
 
     data_gb = np.clip(
@@ -166,7 +166,7 @@ def draw_jobs(
         config.data_gb[0],
         config.data_gb[1],
     )
-    checkpoint_gb = _log_uniform(draw["data"], config.checkpoint_gb, n)
+    checkpoint_gb = log_uniform(draw["data"], config.checkpoint_gb, n)
     dump = np.ceil(market.dump_base_s + checkpoint_gb / market.dump_gb_s).astype(np.int64)
     return Jobs(
         arrival_s=arrival_s,
@@ -187,11 +187,13 @@ def draw_jobs(
     )
 
 
-def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> Ints:
+def integers(rng: np.random.Generator, bounds: list[int], n: int) -> Ints:
+    """(n,) numbers within the inclusive bounds."""
     return rng.integers(bounds[0], bounds[1], size=n, endpoint=True)
 
 
-def _uniform(rng: np.random.Generator, bounds: list[float], n: int) -> Floats:
+def uniform(rng: np.random.Generator, bounds: list[float], n: int) -> Floats:
+    """(n,) numbers within the bounds."""
     return rng.uniform(bounds[0], bounds[1], n)
 
 
@@ -247,12 +249,12 @@ def draw_applications(
     rng = streams.generator("job_sizes").spawn(_CHILDREN)[-1]
     chosen = np.sort(rng.permutation(n)[: config.number(n)])
     k = len(chosen)
-    n_clients = _integers(rng, config.clients, k)
-    rounds = _integers(rng, config.rounds, k)
-    epoch = _log_uniform(rng, config.epoch_s, k)
-    model_gb = _log_uniform(rng, config.checkpoint_gb, k)
-    aggregation = _integers(rng, config.aggregation_s, k)
-    slack = _uniform(rng, config.slack, k)
+    n_clients = integers(rng, config.clients, k)
+    rounds = integers(rng, config.rounds, k)
+    epoch = log_uniform(rng, config.epoch_s, k)
+    model_gb = log_uniform(rng, config.checkpoint_gb, k)
+    aggregation = integers(rng, config.aggregation_s, k)
+    slack = uniform(rng, config.slack, k)
     has_deadline = rng.random(k) < config.deadline
 
     sizes = np.ones(n, np.int64)
@@ -268,16 +270,16 @@ def draw_applications(
     m = len(of)
     is_server = np.isin(np.flatnonzero(federated), servers)
 
-    share = _uniform(rng, config.client_share, m)
+    share = uniform(rng, config.client_share, m)
     standard = np.where(is_server, aggregation[of], np.maximum(1, np.rint(epoch[of] * share))).astype(
         np.int64
     )
-    cold = np.ceil(standard * _uniform(rng, config.cold_share, m)).astype(np.int64)
-    usd_hour = _uniform(rng, config.budget_usd_hour, m)
+    cold = np.ceil(standard * uniform(rng, config.cold_share, m)).astype(np.int64)
+    usd_hour = uniform(rng, config.budget_usd_hour, m)
     has_budget = (rng.random(m) < config.budget) & ~is_server
-    hetero = _integers(rng, workload.expected_hetero, m)
-    sensitivity = _integers(rng, workload.sensitivity, m)
-    data_gb = np.where(is_server, 0.0, _log_uniform(rng, config.data_gb, m))
+    hetero = integers(rng, workload.expected_hetero, m)
+    sensitivity = integers(rng, workload.sensitivity, m)
+    data_gb = np.where(is_server, 0.0, log_uniform(rng, config.data_gb, m))
     home = rng.integers(0, n_regions, size=m)
 
     slowest = np.zeros(k, np.int64)
@@ -338,5 +340,6 @@ def draw_applications(
     )
 
 
-def _log_uniform(rng: np.random.Generator, bounds: list[float] | list[int], n: int) -> Floats:
+def log_uniform(rng: np.random.Generator, bounds: list[float] | list[int], n: int) -> Floats:
+    """(n,) numbers within the bounds whose logarithms are uniform."""
     return exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1]), n))

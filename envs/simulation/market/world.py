@@ -309,7 +309,7 @@ class MarketWorld(CompiledWorld):
             last, slots = np.maximum(0, limit - 1), self.lanes.episode_of_lane[lanes]
             rows = self.episodes.job[slots, last]
             limit = np.maximum(limit, rows[:, at.SERVER] + 1 + rows[:, at.CLIENTS])
-            limit = np.maximum(limit, rows[:, at.LAST_STEP] + 1)
+            limit = np.maximum(limit, rows[:, at.LAST_ROW] + 1)
         self.lanes.lane[lanes, at.LIMIT] = limit
 
     def timeline(self, lane: int = 0) -> Timeline:
