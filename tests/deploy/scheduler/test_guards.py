@@ -30,6 +30,7 @@ from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.providers.base import CapacityError
 from spotweave.deploy.scheduler.guards import (
     Guards,
+    Outcome,
     Standing,
     leave_the_spent,
     mean_usd_hour,
@@ -334,6 +335,31 @@ def test_who_has_instances_and_no_budget_left_leaves(
         ("client-spent", "its budget of 1 USD is spent", 100.0),
         ("client-too", "its budget of 2 USD is spent", 100.0),
     ]
+
+
+def test_a_choice_that_does_not_stand_says_why() -> None:
+    strict = Guards(GuardsConfig(margin_s=60.0, margin_share=0.1))
+
+    def outcome(task: Need, chosen: str, **more: Any) -> Outcome:
+        row = observe(snapshot_of(OFFERS, [task], {}, Occupancy()), [task], 1, strict.rules).row(0)
+        return strict.bound(row, task, chosen, OFFERS, **more)
+
+    poor = outcome(need(), "spot", left_usd=0.001)
+    assert poor == Outcome(None, "budgets leave 0.0010 USD, a start there costs more")
+    assert outcome(need(), "spot", left_usd=need().start_usd(SPOT)) == Outcome("spot")
+    late = outcome(need(kind="deadline", slack_s=400.0), "spot")
+    assert late.offer_id == "fast"
+    assert late.overruled.endswith("no more time for spot")
+    # On the faster type at three times the price the 300 s that are left cost more.
+    stays = outcome(need(**ON_SURE), "fast", standing=Standing(unsaved=0.1))
+    assert stays.offer_id is None
+    assert stays.gain_usd is not None
+    assert stays.cost_usd is not None
+    assert stays.gain_usd < stays.cost_usd
+    gain_usd, cost_usd = stays.gain_usd, stays.cost_usd
+    assert (
+        stays.overruled == f"it stays: moving gains {gain_usd:.4f} USD, the switch costs {cost_usd:.4f} USD"
+    )
 
 
 @pytest.mark.parametrize(("chosen", "words"), [(None, "waiting"), ("spot", "spot")])

@@ -104,6 +104,8 @@ def test_a_retry_waits_for_its_time(store: Store) -> None:
     assert (known.error, known.attempts) == ("no capacity", 1)
     with pytest.raises(NotFoundError), store.transaction():
         store.intents.done(999, NOW)
+    with pytest.raises(NotFoundError, match="there is no intent 999"):
+        store.intents.get(999)
 
 
 def test_a_decision_comes_back_with_its_candidates(store: Store) -> None:
@@ -321,8 +323,11 @@ def test_intents_by_kind(store: Store) -> None:
     with store.transaction():
         store.intents.add(IntentKind.START, "a", {}, NOW)
         store.intents.add(IntentKind.LAUNCH, "b", {}, NOW)
-        store.intents.done(store.intents.add(IntentKind.LAUNCH, "c", {}, NOW).intent_id, NOW)
-    assert store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.STOP) == {"b"}
+        store.intents.done(store.intents.add(IntentKind.LAUNCH, "c", {}, NOW - 5).intent_id, NOW)
+        store.intents.add(IntentKind.LAUNCH, "d", {}, NOW + 5)
+    assert store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.STOP) == {"b", "d"}
+    counts = store.intents.pending_counts()
+    assert counts == {IntentKind.START: (1, NOW), IntentKind.LAUNCH: (2, NOW)}
     assert [one.target for one in store.intents.due(NOW, kinds=(IntentKind.START,))] == ["a"]
 
 
