@@ -78,7 +78,7 @@ class Usage:
     by_provider: bool  # whether the provider ended it
     segments: tuple[PriceSegment, ...]  # prices by rising start; the first also holds before its start
     on_demand_micro_usd_hour: int  # price of the same type on demand
-    minimum_s: float = 60.0  # this many seconds are billed at least
+    minimum_s: float  # this many seconds are billed at least
     free_first_s: float = 0.0  # free if the provider ends it earlier than this
     disk_micro_usd_month: int = 0  # of its disk
     stops: tuple[Stop, ...] = ()
