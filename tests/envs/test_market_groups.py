@@ -140,6 +140,20 @@ def test_a_mixed_episode_ends_and_no_step_begins_too_early(seed: int) -> None:
         assert begun[job] >= ends_s[needed].max()
 
 
+def test_arrivals_that_are_cut_short_hold_whole_groups() -> None:
+    world = MarketWorld(federated_config(workload=MIXED), random_market(0))
+    world.reset([EpisodeKey(0, "train", 0)])
+    rows, n = world.episodes.job[0], int(world.episodes.n_jobs[0])
+    arrived, longer = int(world.lanes.lane[0, at.ARRIVED]), 0
+    for further in range(1, n - arrived + 1):
+        world.lanes.lane[0, at.LIMIT] = n
+        world.limit_arrivals(np.array([0]), further)
+        limit = int(world.lanes.lane[0, at.LIMIT])
+        assert rows[limit - 1, at.LAST_ROW] == limit - 1
+        longer += limit > arrived + further
+    assert longer > 5
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
