@@ -79,7 +79,8 @@ class TrainerSettings:
 
     episodes: Count = 500  # training episodes
     lanes: Count = 20  # episodes played at the same time; learning and checkpoints happen between such rounds
-    max_minutes: float = 0.0  # training stops at the first round after this; 0: no limit
+    # training stops at the first round after this, compilation not counted; 0: no limit
+    max_minutes: float = 0.0
     # training stops at the first round after this; 0: no limit. The schedules of agents that libraries train
     # then go by decisions, so that each of them gets the same experience
     max_decisions: Annotated[int, Field(ge=0)] = 0

@@ -121,7 +121,7 @@ def needed_by(function: Dispatcher) -> set[Dispatcher]:
 
 
 class CompileCounter(event.Listener):
-    """Says on a terminal, or else now and then in a line, how many functions are compiled, and of how many.
+    """Shows on a terminal, or else now and then in a line, how many of the functions are compiled.
 
     Attributes:
         compiled: functions so far.

@@ -73,7 +73,7 @@ def test_a_training_that_found_nothing_better_says_what_it_kept(
 ) -> None:
     monkeypatch.setattr(Session, "_validate", lambda self, policy: dict.fromkeys(self.spec.metrics, 1.0))
     told = command(*tiny_in("multicluster", "trainer.episodes=2", "out=run"))
-    assert "kept as it was before training, when it follows tuned: no later validation was better" in told.out
+    assert "no validation beat the untrained policy, which follows tuned, so that one is kept" in told.out
 
 
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:

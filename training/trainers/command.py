@@ -94,7 +94,7 @@ def train(
         compare_after_training(player, engine, policy, rules, tested, run.path, values)
     if start is None and session.best.episode == 0:
         print(
-            f"kept as it was before training, when it follows {guide.name}: no later validation was better. "
+            f"no validation beat the untrained policy, which follows {guide.name}, so that one is kept. "
             "Train longer: trainer.episodes=N, trainer.max_minutes=N"
         )
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
