@@ -21,8 +21,8 @@ from spotweave.deploy.fl.records import from_record, to_record
 from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private
 
-WEIGHTS, SAVED = "epoch.npz", "epoch.json"
-"""In a client's state folder: the checkpoint, and a `Saved` that describes it."""
+SAVED = "epoch.json"
+"""In a client's state folder: a `Saved`, which names its checkpoint."""
 KEY = "spotweave-epoch"
 """Name of the record in which an answer says what share of the epoch was trained for it."""
 _LEAST_SHARE = 0.01
@@ -34,6 +34,13 @@ class Saved(StateFile):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the file
     round: Count  # number of the round that it trains for
     share: Annotated[float, Field(ge=0, le=1)]  # of its epoch that is done
+
+    @property
+    def weights(self) -> str:
+        """The checkpoint's file, next to this one. Each has its own: a client that is killed between writing
+        the two files still has the checkpoint before.
+        """
+        return f"epoch-{self.sha256}.npz"
 
 
 class Epoch:
@@ -74,9 +81,13 @@ class Epoch:
         # The number of a checkpoint counts steps here, not rounds.
         content = checkpoints.encode(Checkpoint(done, from_record(arrays()), state=self._question))
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_private(self._folder / WEIGHTS, content)
         digest = hashlib.sha256(content).hexdigest()
-        Saved(sha256=digest, round=self._round, share=done / self._steps).save(self._folder / SAVED)
+        before = Saved.load_whole(self._folder / SAVED)
+        saved = Saved(sha256=digest, round=self._round, share=done / self._steps)
+        write_private(self._folder / saved.weights, content)
+        saved.save(self._folder / SAVED)
+        if before is not None and before.weights != saved.weights:
+            (self._folder / before.weights).unlink(missing_ok=True)
         self._saved_s = time.monotonic()
 
 
@@ -101,8 +112,10 @@ def share_of(content: RecordDict) -> float:
 
 
 def _saved(folder: Path) -> Checkpoint | None:
+    if (saved := Saved.load_whole(folder / SAVED)) is None:
+        return None
     try:
-        return checkpoints.decode((folder / WEIGHTS).read_bytes())
+        return checkpoints.decode((folder / saved.weights).read_bytes())
     except FileNotFoundError:
         return None
 

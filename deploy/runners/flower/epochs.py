@@ -7,7 +7,7 @@ import logging
 import time
 from pathlib import Path
 
-from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Saved
+from spotweave.deploy.fl.epoch import SAVED, Saved
 from spotweave.deploy.node.client import NodeClient, NodeRefused
 from spotweave.deploy.runners.workers import file_of
 from spotweave.files import write_private
@@ -55,7 +55,7 @@ class Epochs:
     def give(self, agent: NodeClient, name: str, below: str) -> None:
         """Put a client's checkpoint into the state folder of its new process. Raises NodeError, OSError."""
         if (kept := self._of(name)) is not None:
-            agent.put_file(f"{below}/{WEIGHTS}", (self._folder / f"{name}.npz").read_bytes())
+            agent.put_file(f"{below}/{kept.weights}", (self._folder / f"{name}.npz").read_bytes())
             agent.put_file(f"{below}/{SAVED}", kept.model_dump_json().encode())
 
     def _take(self, agent: NodeClient, name: str, below: str) -> None:
@@ -63,7 +63,7 @@ class Epochs:
         saved = None if told is None else Saved.model_validate_json(told)
         if saved is None or saved == self._of(name) or saved.sha256 == self._refused.get(name):
             return
-        content = file_of(agent, f"{below}/{WEIGHTS}", self._most_bytes + 1)
+        content = file_of(agent, f"{below}/{saved.weights}", self._most_bytes + 1)
         if content is not None and len(content) > self._most_bytes:
             self._refused[name] = saved.sha256
             raise ValueError(f"it has more than {self._most_bytes} bytes")

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from spotweave.deploy.fl.client import checkpointing_client_app
-from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Epoch, Saved, share_of
+from spotweave.deploy.fl.epoch import SAVED, Epoch, Saved, share_of
 from spotweave.deploy.fl.records import from_record, to_record
 from tests.deploy.fl.fake_grid import context
 
@@ -62,6 +62,11 @@ def weight(answer: Message) -> float:
     return float(from_record(found)["w"][0])
 
 
+def weights(folder: Path) -> list[str]:
+    """The files of checkpoints in a state folder."""
+    return [path.name for path in folder.glob("epoch-*.npz")]
+
+
 def interrupted(node: Callable[[], Context], after: int, every_s: float = 0.0) -> None:
     with pytest.raises(Interrupted):
         adding([], after, every_s)(asked(), node())
@@ -72,12 +77,30 @@ def test_it_resumes_after_the_latest_saved_step(node: Callable[[], Context], tmp
     saved = Saved.load(tmp_path / SAVED)
     assert saved is not None
     assert (saved.round, saved.share) == (2, 0.7)
-    assert saved.sha256 == hashlib.sha256((tmp_path / WEIGHTS).read_bytes()).hexdigest()
+    assert [saved.weights] == weights(tmp_path)
+    assert saved.sha256 == hashlib.sha256((tmp_path / saved.weights).read_bytes()).hexdigest()
     steps: list[int] = []
     answer = adding(steps)(asked(), node())
     assert steps == [8, 9, 10]
     assert weight(answer) == 10.0
     assert share_of(answer.content) == pytest.approx(0.3), "three steps are no whole epoch"
+
+
+def test_killed_between_the_two_files_of_a_checkpoint_it_resumes_from_the_one_before(
+    node: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_at_step_7(saved: Saved, path: Path) -> None:
+        if saved.share == 0.7:
+            raise Interrupted
+        save(saved, path)
+
+    save = Saved.save
+    monkeypatch.setattr(Saved, "save", killed_at_step_7)
+    interrupted(node, STEPS)
+    steps: list[int] = []
+    monkeypatch.setattr(Saved, "save", save)
+    assert weight(adding(steps)(asked(), node())) == 10.0
+    assert steps == [7, 8, 9, 10]
 
 
 def test_an_uninterrupted_epoch_is_whole(node: Callable[[], Context]) -> None:
@@ -99,7 +122,8 @@ def test_a_damaged_checkpoint_and_one_of_other_weights_or_lengths_are_ignored(
     other_length: list[int] = []
     adding(other_length, 12, steps=12)(asked(), node())
     interrupted(node, 7)
-    (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-1])
+    (file,) = (tmp_path / name for name in weights(tmp_path))
+    file.write_bytes(file.read_bytes()[:-1])
     damaged: list[int] = []
     adding(damaged)(asked(), node())
     assert other_weights[0] == other_length[0] == damaged[0] == 1
@@ -107,7 +131,7 @@ def test_a_damaged_checkpoint_and_one_of_other_weights_or_lengths_are_ignored(
 
 def test_it_is_saved_no_more_often_than_asked_for(node: Callable[[], Context], tmp_path: Path) -> None:
     interrupted(node, 7, every_s=3600.0)
-    assert not (tmp_path / WEIGHTS).exists()
+    assert weights(tmp_path) == []
 
 
 def test_outside_of_spotweave_nothing_is_saved() -> None:

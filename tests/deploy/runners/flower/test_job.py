@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotweave.deploy.fl.checkpoints import Participation
-from spotweave.deploy.fl.epoch import SAVED, WEIGHTS, Saved
+from spotweave.deploy.fl.epoch import SAVED, Saved
 from spotweave.deploy.model.jobs import Resources
 from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.runners.base import RunnerError
@@ -203,26 +203,35 @@ def test_what_was_never_started_can_be_stopped_and_forgotten(fresh: Stage) -> No
     assert fresh.played.starts == 0
 
 
+def save_weights(stage: Stage, name: str, content: bytes, share: float = 0.5, digest: str = "") -> bytes:
+    """The first of the two files of a checkpoint. Returns the second."""
+    saved = Saved(sha256=digest or hashlib.sha256(content).hexdigest(), round=1, share=share)
+    stage.played.files[stage.address(name), f"flower/job.{name}/state/{saved.weights}"] = content
+    return saved.model_dump_json().encode()
+
+
 def save_epoch(stage: Stage, name: str, content: bytes, share: float = 0.5, digest: str = "") -> None:
     """As its ClientApp does in the first round."""
-    saved = Saved(sha256=digest or hashlib.sha256(content).hexdigest(), round=1, share=share)
-    for file, written in ((WEIGHTS, content), (SAVED, saved.model_dump_json().encode())):
-        stage.played.files[stage.address(name), f"flower/job.{name}/state/{file}"] = written
+    saved = save_weights(stage, name, content, share, digest)
+    stage.played.files[stage.address(name), f"flower/job.{name}/state/{SAVED}"] = saved
 
 
 def given_epoch(stage: Stage, name: str) -> bytes | None:
     """The weights that the client's next instance gets."""
     stage.try_again(name)
     stage.phases()
-    return stage.played.files.get((stage.address(name), f"flower/job.{name}/state/{WEIGHTS}"))
+    here, state = stage.address(name), f"flower/job.{name}/state"
+    told = stage.played.files.get((here, f"{state}/{SAVED}"))
+    return told and stage.played.files[here, f"{state}/{Saved.model_validate_json(told).weights}"]
 
 
 def test_a_clients_checkpoint_is_on_its_next_instance(stage: Stage) -> None:
     stage.say(run=1, clients={"a": Participation(), "b": Participation()})
     save_epoch(stage, "a", b"after step 7", share=0.7)
     assert stage.pass_by(5)["a"].execution_saved == 0.7
-    # It saves once more between two looks, just before its process ends.
+    # It saves once more between two looks, and its process ends in the middle of yet another.
     save_epoch(stage, "a", b"after step 8", share=0.8)
+    save_weights(stage, "a", b"after step 9")
     PlayedNode(stage.address("a")).stop_process("flower.job.client-a.1", 0.0)
     assert stage.phases()["a"] is Phase.LOST
     stage.restart()
