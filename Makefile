@@ -61,6 +61,7 @@ results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every ta
 results-markets: $(VENV)/.core  ## train what is missing and regenerate the tables of all markets; ARGS="workers=4" for the trainings
 	$(BIN)/python training/repeat.py +experiment=markets/trainings $(value ARGS)
 	$(BIN)/python training/compare.py +experiment=markets/table_released
+	$(BIN)/python training/compare.py +experiment=markets/table_trainings
 	$(BIN)/python training/compare.py +experiment=markets/table_markets
 	$(BIN)/python training/publish.py study=markets
 

@@ -117,7 +117,7 @@ def _joined(
     for name in market.offers:
         require(name in names, f"market.offers has {name!r}", f"names among {', '.join(names)}")
     owned = owned_offers(market.owned_executors)
-    for more in market.more_owned:
+    for more in market.more_owned if market.owned_executors > 0 else []:
         owned += owned_offers(more.executors, more.region, more.hetero_factor)
     kept: list[Row] = [(offer, FREE, ALWAYS, FREE) for offer in owned]
     kept += [row for row in rows if not market.offers or row[0].name in market.offers]

@@ -37,7 +37,9 @@ class Variety:
         share: of the rounds that are played in a drawn market; 0: all in the configured one.
         every_offer: of the drawn markets, those that keep all offers.
         without_owned: those that have no owned cluster.
-        owned: executors of the owned cluster in the others.
+        owned: executors of the first owned cluster in the others.
+        one_owned: of these, those that have no further one.
+        jobs_only: those without federated applications, bags and workflows.
         load: factor on the arrivals per second (log-uniform).
         small_jobs: those whose one-shot jobs are smaller than configured.
         job_size: factor on the time, data and checkpoints of these (log-uniform).
@@ -47,6 +49,8 @@ class Variety:
     every_offer: Share = 0.2
     without_owned: Share = 0.3
     owned: Annotated[list[int], AfterValidator(_bounds)] = field(default_factory=lambda: [4, 12])
+    one_owned: Share = 0.5
+    jobs_only: Share = 0.3
     load: Bounds = field(default_factory=lambda: [0.5, 2.0])
     small_jobs: Share = 0.3
     job_size: Bounds = field(default_factory=lambda: [0.01, 0.3])
@@ -82,13 +86,17 @@ def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) 
     owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
     market = dataclasses.replace(config.market, offers=[offer.name for offer in kept], owned_executors=owned)
     if rng.random() < variety.without_owned:
-        market = dataclasses.replace(market, owned_executors=0, more_owned=[])
+        market = dataclasses.replace(market, owned_executors=0)
     workload = dataclasses.replace(
         config.workload,
         arrival_unit_s=max(1, round(config.workload.arrival_unit_s / log_uniform(variety.load, rng))),
     )
     if rng.random() < variety.small_jobs:
         workload = smaller(workload, log_uniform(variety.job_size, rng))
+    if rng.random() < variety.one_owned:
+        market = dataclasses.replace(market, more_owned=[])
+    if rng.random() < variety.jobs_only:
+        workload = jobs_only(workload)
     return dataclasses.replace(config, market=market, workload=workload)
 
 
@@ -129,6 +137,12 @@ def smaller(workload: WorkloadConfig, size: float) -> WorkloadConfig:
     )
 
 
+def jobs_only(workload: WorkloadConfig) -> WorkloadConfig:
+    """The workload without federated applications, bags and workflows."""
+    bags, workflows = (dataclasses.replace(part, share=0.0) for part in (workload.bags, workload.workflows))
+    return dataclasses.replace(workload, federated=False, bags=bags, workflows=workflows)
+
+
 def log_uniform(within: Sequence[float], rng: np.random.Generator) -> float:
     """A number whose logarithm is uniform within the bounds."""
     return math.exp(rng.uniform(math.log(within[0]), math.log(within[1])))
@@ -149,7 +163,7 @@ def validation_markets(config: MarketWorldConfig, variety: Variety, seed: int) -
         for provider in config.market.providers:
             alone = dataclasses.replace(config.market, providers=[provider])
             markets.append(dataclasses.replace(config, market=alone))
-    same_jobs = dataclasses.replace(variety, every_offer=0.0, small_jobs=0.0, load=[1.0, 1.0])
+    same_jobs = dataclasses.replace(variety, every_offer=0.0, small_jobs=0.0, jobs_only=0.0, load=[1.0, 1.0])
     for number in range(VALIDATION_MARKETS):
         rng = Streams(np.random.SeedSequence(seed, spawn_key=(number, 1))).generator("markets")
         markets.append(vary(config, same_jobs, rng))

@@ -78,7 +78,7 @@ def load_federated_policy(name: str | None, market: Loaded, n_offers: int, stric
     if not knows_rounds(market.policy):
         raise ValueError(
             f"{market.source} was not trained with federated tasks: name a policy for these, or train one "
-            "with +env=multicloud env.workload.federated=true"
+            "with +env=multicloud"
         )
     return market
 

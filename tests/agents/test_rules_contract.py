@@ -228,7 +228,11 @@ def test_what_is_compared_in_an_environment_can_play_there(environment: str) -> 
         ("committed", ["multicluster"], "needs env.forecast=true"),
         ("committed", ["multicloud"], "needs env.forecast=true"),
         ("round_cost", ["multicluster"], "does not know what multicluster decides"),
-        ("round_cost", ["multicloud"], "does not know what multicloud decides"),
+        (
+            "round_cost",
+            ["multicloud", "env.workload.federated=false"],
+            "does not know what multicloud decides",
+        ),
         ("bag_cost", ["workflows"], "does not know what workflows decides"),
         ("workflow_cost", ["federated"], "does not know what federated decides"),
     ],

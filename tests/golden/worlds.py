@@ -32,7 +32,7 @@ WORLDS = {
     "market strict": f"{MARKET} env.market.strict_fifo=true env.market.owned_executors=0",
     "market gcp": f"{MARKET} +env/markets=gcp env.workload.gangs=[1,2] env.workload.gang_weights=[1,1]",
     "market uniform": f"{MARKET} +env/markets=uniform env.market.notice_missed=0.5",
-    "market federated": "+env=multicloud +env/markets=federated env.workload.jobs=8",
+    "market jobs": f"{MARKET} +env/markets=jobs",
     "clusters": "+env=multicluster env.n_jobs=60",
     "clusters forecast": "+env=multicluster env.n_jobs=60 env.forecast=true env.allow_none=true",
     "clusters bernoulli": "+env=multicluster env.n_jobs=60 env.workload.arrivals.pattern=bernoulli",

@@ -44,11 +44,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *costs: float) -> None:
     script = iter(costs)
     real = Session._validate
 
-    def validate(self: Session, policy: Policy) -> dict[str, float]:
-        metrics = real(self, policy)
-        if policy is self.trainer.policy:
-            metrics[self.objective] = next(script)
-        return metrics
+    def validate(self: Session, policy: Policy) -> list[dict[str, float]]:
+        found = real(self, policy)
+        if policy is not self.trainer.policy:
+            return found
+        cost = next(script)
+        return [{**metrics, self.objective: cost} for metrics in found]
 
     monkeypatch.setattr(Session, "_validate", validate)
 

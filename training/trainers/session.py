@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -29,14 +30,8 @@ class InterruptedTraining(Exception):  # noqa: N818 - it is no error
 class Best:
     """The best validation so far."""
 
-    objective: float = float("nan")
+    gain_pct: float = -math.inf  # over the guide
     episode: int = 0
-
-    def improves(self, objective: float, higher_is_better: bool) -> bool:
-        """Whether `objective` is better."""
-        if np.isnan(self.objective):
-            return True
-        return objective > self.objective if higher_is_better else objective < self.objective
 
 
 class Session:
@@ -44,7 +39,8 @@ class Session:
 
     Args:
         trainer: what learns.
-        player: plays validation episodes; with several worlds, the mean over all counts.
+        player: plays validation episodes. Of several worlds each counts alike, however dear its episodes:
+            the mean of the gains over the guide, in percent, chooses the policy.
         guide: the rule that the curves are compared with.
         settings: the trainer's settings.
         run: where everything is written.
@@ -86,7 +82,7 @@ class Session:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         self.trainer.load_state_dict(state["trainer"])
-        self.best = Best(float(state["best_objective"]), int(state["best_episode"]))
+        self.best = Best(float(state["best_gain_pct"]), int(state["best_episode"]))
         self.seconds_before = float(state["seconds"])
         self.decisions = int(state["decisions"])
         self._validated_at = int(state["validated_at"])
@@ -97,7 +93,7 @@ class Session:
         self.run_directory.save_state(
             {
                 "trainer": self.trainer.state_dict(),
-                "best_objective": self.best.objective,
+                "best_gain_pct": self.best.gain_pct,
                 "best_episode": self.best.episode,
                 "seconds": seconds,
                 "decisions": self.decisions,
@@ -118,11 +114,10 @@ class Session:
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
-                guide_metrics = self._validate(self.guide)
-                progress.guide(self.guide.name, guide_metrics[self.objective])
+                guided = self._validate(self.guide)
+                progress.guide(self.guide.name, _mean(guided)[self.objective])
                 if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
-                    objective = self._validate_policy(curves, guide_metrics, 0.0)
-                    progress.validated(objective, self.best.objective, 0)
+                    self._validate_policy(curves, guided, 0.0, progress)
                 # On a fresh machine it has compiled until here, which may take longer than a quick training.
                 started = saved = time.monotonic()
                 while self.trainer.episodes_done < total:
@@ -139,8 +134,7 @@ class Session:
                         last
                         or self.trainer.episodes_done - self._validated_at >= self.settings.validation_every
                     ):
-                        objective = self._validate_policy(curves, guide_metrics, seconds)
-                        progress.validated(objective, self.best.objective, self.trainer.episodes_done)
+                        self._validate_policy(curves, guided, seconds, progress)
                     progress.advance(
                         self.trainer.episodes_done, rate, seconds, self.settings.max_minutes * 60, report
                     )
@@ -162,41 +156,46 @@ class Session:
             raise KeyboardInterrupt  # the second Ctrl-C: the state on disk is that of the latest save
         self.interrupted = True
 
-    def _validate(self, policy: Policy) -> dict[str, float]:
+    def _validate(self, policy: Policy) -> list[dict[str, float]]:
+        """Metrics of each world, means over the suite."""
         everywhere = [(world, policy) for world in range(len(self.player.builds))]
-        results = [result for one in self.player.play(self.engine, everywhere, self.suite) for result in one]
-        return {
-            name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
-        }
+        return [
+            {name: float(np.mean([result.metrics[name] for result in one])) for name in self.spec.metrics}
+            for one in self.player.play(self.engine, everywhere, self.suite)
+        ]
 
-    def _validate_policy(self, curves: Curves, guide_metrics: Mapping[str, float], seconds: float) -> float:
+    def _validate_policy(
+        self, curves: Curves, guided: list[dict[str, float]], seconds: float, progress: TrainingProgress
+    ) -> None:
         episode = self.trainer.episodes_done
         self._validated_at = episode
-        metrics = self._validate(self.trainer.policy)
+        reached = self._validate(self.trainer.policy)
+        metrics, guide_metrics = _mean(reached), _mean(guided)
+        gain_pct = float(np.mean(list(map(self._gain_pct, reached, guided))))
         curves.add(
             {
                 **{f"validation/{name}": value for name, value in metrics.items()},
                 **{f"guide/{name}": guide_metrics[name] for name in metrics},
-                "validation/gain_over_guide_pct": self._gain_pct(metrics, guide_metrics),
+                "validation/gain_over_guide_pct": gain_pct,
             },
             episode,
         )
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
-        objective = metrics[self.objective]
-        if self.best.improves(objective, self.higher_is_better):
-            self.best = Best(objective, episode)
+        # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
+        if gain_pct > self.best.gain_pct or len(self.validations) == 1:
+            self.best = Best(-math.inf if math.isnan(gain_pct) else gain_pct, episode)
             self.save_policy(
                 {
                     "episodes": episode,
                     "decisions": self.decisions,
                     "seconds": round(seconds, 1),
                     "validation": metrics,
-                    "validation_guide": dict(guide_metrics),
+                    "validation_guide": guide_metrics,
                     "guide": self.guide.name,
                 }
             )
-        return objective
+        progress.validated(metrics[self.objective], gain_pct, self.best.gain_pct, episode)
 
     def _gain_pct(self, metrics: Mapping[str, float], guide_metrics: Mapping[str, float]) -> float:
         """By how many percent of its size the guide's objective is surpassed."""
@@ -218,3 +217,7 @@ class Session:
         if not report.drawn:
             scalars["charts/return"] = sign * report.metrics[self.objective]
         curves.add(scalars, self.trainer.episodes_done)
+
+
+def _mean(worlds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([world[name] for world in worlds])) for name in worlds[0]}

@@ -367,7 +367,7 @@ class MarketConfig:
     Attributes:
         providers: clouds whose recorded offers are part of the world ("aws", "gcp").
         offers: names of the only offers of clouds that are part of it; empty: all.
-        owned_executors: executors of the owned cluster; 0: there is none.
+        owned_executors: executors of the first owned cluster; 0: there is no owned cluster.
         more_owned: further owned clusters, each beside another region.
         spot_quota: most spot instances per offer.
         on_demand_quota: most on-demand instances per offer.
@@ -450,12 +450,29 @@ class MarketConfig:
         require(0.0 < self.beta <= 1.0, f"market.beta is {self.beta}", "a decay in (0, 1]")
 
 
+def _every_kind() -> WorkloadConfig:
+    return WorkloadConfig(
+        federated=True,
+        applications=ApplicationsConfig(share=0.05),
+        bags=BagsConfig(share=0.05),
+        workflows=WorkflowsConfig(share=0.1),
+    )
+
+
+def _three_owned() -> MarketConfig:
+    # The first has the factor of a V100, 70.
+    return MarketConfig(more_owned=[OwnedConfig("us-west-2", 6, 55), OwnedConfig("us-central1", 4, 100)])
+
+
 @dataclass
 class MarketWorldConfig:
-    """What arrives in a market world, where it may run, and what bounds every policy."""
+    """What arrives in a market world, where it may run, and what bounds every policy.
 
-    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
-    market: MarketConfig = field(default_factory=MarketConfig)
+    By default every kind of work arrives, and there are three owned clusters of different speed.
+    """
+
+    workload: WorkloadConfig = field(default_factory=_every_kind)
+    market: MarketConfig = field(default_factory=_three_owned)
     guards: GuardsConfig = field(default_factory=GuardsConfig)
 
     def validate(self) -> None:

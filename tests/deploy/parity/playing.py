@@ -69,7 +69,7 @@ class Played:
 
 
 def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules: float) -> MarketWorldConfig:
-    """MultiCloud-v3 as it ships, or without its guards, with this many jobs.
+    """MultiCloud-v4 as it ships, or without its guards, with this many jobs.
 
     Args:
         jobs: that arrive.

@@ -262,7 +262,9 @@ SEED = 20_240
 
 @pytest.mark.parametrize("number", range(4))
 def test_drawn_markets_are_what_their_seed_gives(number: int) -> None:
-    drawn_only = Variety(share=1.0, every_offer=0.0, small_jobs=0.0, load=[1.0, 1.0])
+    drawn_only = Variety(
+        share=1.0, every_offer=0.0, small_jobs=0.0, one_owned=1.0, jobs_only=0.0, load=[1.0, 1.0]
+    )
     rng = Streams(np.random.SeedSequence(SEED, spawn_key=(number,))).generator("markets")
     assert market_config(f"drawn_{number}") == vary(market_config("default"), drawn_only, rng)
 

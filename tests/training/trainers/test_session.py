@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,18 @@ from tests.training.toy import Myopic, ToyWorld, slice_trainer, toy_monte_carlo
 class Recorder:
     """A session on the toy world whose validations follow a script."""
 
-    def __init__(self, directory: Path, scores: list[float] | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        scores: Sequence[float | tuple[float, ...]] | None = None,
+        guided: tuple[float, ...] = (-10.0,),
+        **changes: Any,
+    ) -> None:
         wanted = {"episodes": 100, "validation_every": 40, "validation_episodes": 5, "gradient_steps": 1}
         self.trainer = trainer = toy_monte_carlo("rl_fc", **{**wanted, **changes})
         self.cards: list[dict[str, Any]] = []
         self.run = RunDirectory(directory)
-        player = SuitePlayer([ToyWorld], 5)
+        player = SuitePlayer([ToyWorld] * len(guided), 5)
         self.session = Session(
             trainer, player, Myopic(), trainer.settings, self.run, lambda card: self.cards.append(card)
         )
@@ -40,12 +47,15 @@ class Recorder:
             self.validated: list[int] = []
             real = self.session._validate
 
-            def scripted(policy: Any) -> dict[str, float]:
-                metrics = real(policy)
+            def scripted(policy: Any) -> list[dict[str, float]]:
+                reached = guided
                 if policy is trainer.policy:
                     self.validated.append(trainer.episodes_done)
-                    metrics["objective"] = next(script)
-                return metrics
+                    found = next(script)
+                    reached = found if isinstance(found, tuple) else (found,)
+                return [
+                    {**metrics, "objective": one} for metrics, one in zip(real(policy), reached, strict=True)
+                ]
 
             self.session._validate = scripted  # type: ignore[method-assign]
 
@@ -56,7 +66,7 @@ def test_a_run_validates_keeps_the_best_and_writes_cards_tables_and_curves(tmp_p
     assert recorder.validated == [0, 40, 80, 100]
     # The best on validation is saved, not the last.
     assert [card["episodes"] for card in recorder.cards] == [0, 40, 80]
-    assert recorder.session.best == Best(-3.0, 80)
+    assert recorder.session.best == Best(70.0, 80)
     for card in recorder.cards:
         assert card["guide"] == "myopic"
         assert set(card["validation"]) == set(card["validation_guide"]) == {"objective", "regret"}
@@ -80,19 +90,21 @@ CURVES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("best", "objective", "higher", "expected"),
-    [
-        (Best(), -1e9, True, True),
-        (Best(3.0, 1), 4.0, True, True),
-        (Best(3.0, 1), 3.0, True, False),
-        (Best(3.0, 1), 4.0, False, False),
-        (Best(3.0, 1), 2.0, False, True),
-        (Best(3.0, 1), float("nan"), True, False),
-    ],
-)
-def test_what_improves(best: Best, objective: float, higher: bool, expected: bool) -> None:
-    assert best.improves(objective, higher) is expected
+def test_of_several_worlds_each_counts_alike(tmp_path: Path) -> None:
+    # Gains of 0 and 0 %, then -20 and 5 % though the sum is better, then 10 and -1 %, then 0 and 0 %.
+    scores = [(-10.0, -1000.0), (-12.0, -950.0), (-9.0, -1010.0), (-10.0, -1000.0)]
+    recorder = Recorder(tmp_path, scores, guided=(-10.0, -1000.0))
+    recorder.session.run()
+    assert [card["episodes"] for card in recorder.cards] == [0, 80]
+    assert recorder.session.best == Best(pytest.approx(4.5), 80)
+    assert recorder.cards[1]["validation"]["objective"] == -509.5
+
+
+def test_what_is_no_number_improves_on_nothing_but_there_is_a_policy(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [math.nan, math.nan, -30.0, math.nan])
+    recorder.session.run()
+    assert [card["episodes"] for card in recorder.cards] == [0, 80]
+    assert recorder.session.best == Best(-200.0, 80)
 
 
 def test_the_time_limit_ends_after_a_whole_round_with_everything_saved(tmp_path: Path) -> None:
