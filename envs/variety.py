@@ -139,7 +139,8 @@ def smaller(workload: WorkloadConfig, size: float) -> WorkloadConfig:
 
 def jobs_only(workload: WorkloadConfig) -> WorkloadConfig:
     """The workload without federated applications, bags and workflows."""
-    bags, workflows = (dataclasses.replace(part, share=0.0) for part in (workload.bags, workload.workflows))
+    bags = dataclasses.replace(workload.bags, share=0.0)
+    workflows = dataclasses.replace(workload.workflows, share=0.0)
     return dataclasses.replace(workload, federated=False, bags=bags, workflows=workflows)
 
 

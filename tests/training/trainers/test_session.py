@@ -96,7 +96,8 @@ def test_of_several_worlds_each_counts_alike(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, scores, guided=(-10.0, -1000.0))
     recorder.session.run()
     assert [card["episodes"] for card in recorder.cards] == [0, 80]
-    assert recorder.session.best == Best(pytest.approx(4.5), 80)
+    assert recorder.session.best.episode == 80
+    assert recorder.session.best.gain_pct == pytest.approx(4.5)
     assert recorder.cards[1]["validation"]["objective"] == -509.5
 
 
