@@ -25,6 +25,7 @@ from spotweave.deploy.store.store import Store
 from spotweave.envs.market_data import MarketWorldConfig, build_market
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
+from spotweave.envs.simulation.market.config import MarketConfig, WorkloadConfig
 from spotweave.envs.simulation.market.members import is_client
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Observation, Snapshot, encode
@@ -69,7 +70,7 @@ class Played:
 
 
 def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules: float) -> MarketWorldConfig:
-    """MultiCloud-v4 as it ships, or without its guards, with this many jobs.
+    """MultiCloud-v4 with one owned cluster, this many jobs and streams and nothing else.
 
     Args:
         jobs: that arrive.
@@ -78,8 +79,7 @@ def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules
             speed and epochs as long as they were.
         rules: other settings of the guards.
     """
-    config = MarketWorldConfig()
-    config.workload.jobs = jobs
+    config = MarketWorldConfig(WorkloadConfig(jobs=jobs), MarketConfig())
     config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
     if training:
         config.market.providers = ["aws"]
