@@ -138,7 +138,6 @@ class Box:
     owner: str  # whose files these are: commands of one owner may be several, one after the other or at once
     writable: tuple[Path, ...]  # folders, without links on the way
     tmp: Path  # its own /tmp; emptied first
-    readable: tuple[Path, ...] = ()  # folders and files that the owner may read and not change
     devices: tuple[Path, ...] = ()  # device files beyond those of every process, such as a GPU's
 
 
@@ -205,7 +204,7 @@ class Sandbox:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.mode is Mode.NONE:
             return Boxed(list(argv), dict(env), None)
-        for path in (*box.writable, *box.readable, box.tmp):
+        for path in (*box.writable, box.tmp):
             # A link that an earlier attempt has left would take the place of what it leads to.
             if path.resolve() != path:
                 raise SandboxError(f"{path} leads through a link to {path.resolve()}: remove the link")
@@ -239,16 +238,12 @@ class Sandbox:
     # --- the prefixes -------------------------------------------------------------------------------------
 
     def _hand_over(self, box: Box, uid: int) -> None:
-        for path in box.readable:
-            _show(path, uid)
         for folder in (*box.writable, box.tmp):
             give(folder, uid, uid)
         if self.mode is Mode.UID:
-            for path in (*box.writable, *box.readable, box.tmp):
-                for parent in path.parents:
-                    if parent != self.state and not parent.is_relative_to(self.state):
-                        break
-                    if parent.stat().st_uid == os.geteuid():
+            for folder in (*box.writable, box.tmp):
+                for parent in folder.parents:
+                    if parent.is_relative_to(self.state) and parent.stat().st_uid == os.geteuid():
                         parent.chmod(0o711)
 
     def _mounts(self, box: Box) -> list[tuple[Path, str]]:
@@ -258,7 +253,7 @@ class Sandbox:
         for path in needed:
             if path.exists() and any(path.is_relative_to(folder) for folder in (*found, *_OWN)):
                 found[path] = "read"
-        found |= dict.fromkeys(box.writable, "write") | dict.fromkeys(box.readable, "read")
+        found |= dict.fromkeys(box.writable, "write")
         return sorted(found.items(), key=lambda mount: len(mount[0].parts))
 
     def _bubblewrap(self, cwd: Path, box: Box, uid: int | None) -> list[str]:
@@ -372,16 +367,3 @@ def _code() -> set[Path]:
         place = Path(java).resolve()
         found.add(str(place.parents[1] if place.is_file() else place))
     return {path for name in found for path in (Path(name), Path(name).resolve())}
-
-
-def _show(path: Path, gid: int) -> None:
-    """Let a group read a file, or a folder with all that is in it."""
-    os.chown(path, -1, gid, follow_symlinks=False)
-    path.chmod(0o750 if path.is_dir() else 0o640)
-    if path.is_dir():
-        for _, folders, files, at in os.fwalk(path, follow_symlinks=False):
-            for names, mode in ((folders, 0o750), (files, 0o640)):
-                for name in names:
-                    os.chown(name, -1, gid, dir_fd=at, follow_symlinks=False)
-                    if not os.path.islink(f"/proc/self/fd/{at}/{name}"):
-                        os.chmod(name, mode, dir_fd=at)
