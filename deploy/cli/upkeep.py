@@ -116,7 +116,7 @@ def create_token(path: Path, role: str, name: str, days: float | None) -> None:
 def list_tokens(path: Path, *, as_json: bool) -> None:
     """All that were ever made."""
     with _store(path) as store:
-        found = AccessTokens(store).list()
+        found = store.tokens.all()
     now_s = time.time()
     if as_json:
         names = ("token_id", "name", "role", "created_s", "expires_s", "revoked_s", "last_used_s")

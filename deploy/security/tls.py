@@ -18,8 +18,6 @@ from spotweave.deploy.security.keys import SecurityError, require_private
 
 _CURVE = ec.SECP256R1()
 _PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-_ALWAYS = (dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC))
-"""A node's clock may be wrong, and who pins a certificate does not ask for dates."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,6 @@ class TlsFiles:
 
     certificate: Path  # PEM file; the server's certificate first, then the chain
     key: Path  # PEM file
-    expires_s: float  # epoch seconds at which the first of the certificates expires
-
-    def server_context(self) -> ssl.SSLContext:
-        """For a listener; TLS 1.2 or later."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.certificate, self.key)
-        return context
 
 
 def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
@@ -87,30 +77,29 @@ def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
                 f"the TLS certificate {certificate} is valid only from {_utc(one.not_valid_before_utc)} on: "
                 "wait, or set this machine's clock"
             )
-    files = TlsFiles(certificate, key, min(one.not_valid_after_utc for one in chain).timestamp())
     try:
-        files.server_context()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise SecurityError(
             f"TLS cannot use {certificate} and {key}: {error.reason or error}. "
             "Make a pair with a current key type"
         ) from error
-    return files
+    return TlsFiles(certificate, key)
 
 
 def node_pair() -> Pair:
     """Make what a node agent shows to its scheduler, which trusts this certificate and no other."""
     private = ec.generate_private_key(_CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spotweave node")])
-    begins, ends = _ALWAYS
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
+        # A node's clock may be wrong, and who pins a certificate does not ask for dates.
+        .not_valid_before(dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC))
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     )

@@ -12,7 +12,6 @@ import base64
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -136,10 +135,6 @@ class AccessTokens:
             found = self._store.tokens.revoke(token_id, now_s)
         if not found:
             raise SecurityError(f"there is no access token {token_id!r}: see spotweave token list")
-
-    def list(self) -> Sequence[TokenRecord]:
-        """Every token that was ever made, the oldest first."""
-        return self._store.tokens.all()
 
     def any_valid(self, now_s: float) -> bool:
         """Whether at least one token is valid now."""
