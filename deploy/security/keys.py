@@ -50,7 +50,8 @@ class DeploymentKey:
             raise SecurityError(f"a deployment key has {len(secret)} bytes: expected {_BYTES}")
         self._cipher = AESGCM(_derive(secret, b"spotweave node tokens"))
         self._pepper = _derive(secret, b"spotweave access tokens")
-        self._mark = _derive(secret, b"spotweave key mark").hex()
+        self.mark = _derive(secret, b"spotweave key mark").hex()
+        """Tells whether two keys are the same, and nothing else of them."""
 
     @classmethod
     def load(cls, path: Path, *, create: bool = False) -> DeploymentKey:
@@ -76,11 +77,6 @@ class DeploymentKey:
                 f"the key file {path} does not hold a key: expected {2 * _BYTES} hexadecimal digits; "
                 "restore it from its backup"
             ) from error
-
-    @property
-    def mark(self) -> str:
-        """Tells whether two keys are the same, and nothing else of them."""
-        return self._mark
 
     def digest(self, text: str) -> bytes:
         """HMAC-SHA-256 of a text under the pepper, 32 bytes."""

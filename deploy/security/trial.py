@@ -128,18 +128,8 @@ def trial(sandbox: Sandbox, metadata: bool = False) -> list[str]:
         box = Box("trial", "trial", (own,), folder / "tmp")
         me = procfs.read(os.getpid())
         assert me is not None
-        words = [
-            sandbox.python,
-            "-I",
-            "-S",
-            "-c",
-            _TRIAL,
-            str(secret),
-            str(me.pid),
-            str(me.start_ticks),
-            str(own),
-        ]
-        words += [METADATA_ADDRESS if metadata else ""]
+        given = (secret, me.pid, me.start_ticks, own, METADATA_ADDRESS if metadata else "")
+        words = [sandbox.python, "-I", "-S", "-c", _TRIAL, *map(str, given)]
         env = {"PATH": os.environ.get("PATH", os.defpath)}
         try:
             boxed = like.wrap(words, env, own, box)

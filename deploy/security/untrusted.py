@@ -26,14 +26,7 @@ def open_beneath(folder: Path, path: str, flags: int) -> int:
     something on the way is a link.
     """
     with _parent(folder, path) as (at, name):
-        # A pipe without a writer would be waited for.
-        handle = _open(name, flags | os.O_NONBLOCK, at)
-    found = os.fstat(handle)
-    # A second name may be that of somebody else's file.
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-        os.close(handle)
-        raise UnsafePathError(f"{folder / path} is not a plain file")
-    return handle
+        return _open_plain(name, flags, at, folder / path)
 
 
 def anonymous_file(content: str) -> int:
@@ -67,6 +60,17 @@ def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
 
 def _open(name: str, flags: int, at: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
+
+
+def _open_plain(name: str, flags: int, at: int, shown: Path) -> int:
+    # A pipe without a writer would be waited for.
+    handle = _open(name, flags | os.O_NONBLOCK, at)
+    found = os.fstat(handle)
+    # A second name may be that of somebody else's file.
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(handle)
+        raise UnsafePathError(f"{shown} is not a plain file")
+    return handle
 
 
 def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: int) -> None:
@@ -103,18 +107,16 @@ def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: 
 
 def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
     try:
-        handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, at)
+        handle = _open_plain(name, os.O_RDONLY, at, shown)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise UnsafePathError(f"{shown} is a link, or no file") from error
         raise
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise UnsafePathError(f"{shown} is not a plain file")
-        if found.st_size > most_bytes or len(content := read_at_most(file.read, most_bytes + 1)) > most_bytes:
-            raise UnsafePathError("its files are too large together")
-        return content
+        content = read_at_most(file.read, most_bytes + 1)
+    if len(content) > most_bytes:
+        raise UnsafePathError("its files are too large together")
+    return content
 
 
 def part(folder: Path, path: str, offset: int, most_bytes: int) -> tuple[bytes, int]:
