@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -45,6 +46,15 @@ from spotweave.deploy.store.locks import FileLock, SessionLock
 T = TypeVar("T")
 
 
+class _Remembered(threading.local):
+    """Of each thread."""
+
+    kept: dict[str, tuple[list[int], Any]] | None = None
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+
+
 class Recall:
     """Reads that are done once and answered from memory after that, where a thread asks for it.
 
@@ -55,7 +65,7 @@ class Recall:
     def __init__(self) -> None:
         self._commits: Counter[str] = Counter()
         """By table: transactions of this process that have written to it."""
-        self._local = threading.local()
+        self._local = _Remembered()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -64,15 +74,15 @@ class Recall:
         try:
             yield
         finally:
-            del self._local.kept
+            self._local.kept = None
 
     def read(self, name: str, tables: tuple[str, ...], load: Callable[[], T]) -> T:
         """What `load` gives, or gave earlier if these tables have not been written to since.
 
         What the thread's own open transaction has written is never kept.
         """
-        kept: dict[str, tuple[list[int], Any]] | None = getattr(self._local, "kept", None)
-        if kept is None or not self._written.isdisjoint(tables):
+        kept = self._local.kept
+        if kept is None or not self._local.written.isdisjoint(tables):
             return load()
         # Seen before it is read: what is committed meanwhile makes it old.
         commits = [self._commits[table] for table in tables]
@@ -84,19 +94,12 @@ class Recall:
 
     def writes(self, table: str) -> None:
         """The thread's transaction writes to a table."""
-        self._written.add(table)
+        self._local.written.add(table)
 
     def end_transaction(self) -> None:
         """The thread's transaction is over, and others have not begun to write yet."""
-        self._commits.update(self._written)
-        self._written.clear()
-
-    @property
-    def _written(self) -> set[str]:
-        written: set[str] | None = getattr(self._local, "written", None)
-        if written is None:
-            written = self._local.written = set()
-        return written
+        self._commits.update(self._local.written)
+        self._local.written.clear()
 
 
 BUSY_S = 30.0  # seconds that a writer waits for its turn
@@ -116,6 +119,13 @@ class Lock(Protocol):
 
     def release(self) -> None:
         """Let it go."""
+
+
+class _Current(threading.local):
+    """Connections of each thread."""
+
+    writing: Connection | None = None
+    reading: Connection | None = None
 
 
 class Database:
@@ -145,7 +155,7 @@ class Database:
         self.fence: Callable[[Connection], None] | None = None
         """Called first in every transaction: raises where this process must not write any more."""
         self.recall = Recall()
-        self._local = threading.local()
+        self._current = _Current()
         self._writer = threading.Lock()
 
         @event.listens_for(self.engine, "before_execute")
@@ -172,12 +182,12 @@ class Database:
                 LeaseLostError if this process led the database and another one does now.
             StoreDamagedError: if it is corrupt.
         """
-        outer: Connection | None = getattr(self._local, "writing", None)
-        if outer is not None:
-            with outer.begin_nested():
-                yield outer
+        current = self._current
+        if current.writing is not None:
+            with current.writing.begin_nested():
+                yield current.writing
             return
-        if getattr(self._local, "reading", None) is not None:
+        if current.reading is not None:
             raise RuntimeError("a transaction was begun inside a snapshot: write first, or read after it")
         with self._translated():
             if not self._writer.acquire(timeout=wait_s):
@@ -192,11 +202,11 @@ class Database:
                             connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _WRITER_LOCK})
                         if self.fence is not None:
                             self.fence(connection)
-                        self._local.writing = connection
+                        current.writing = connection
                         try:
                             yield connection
                         finally:
-                            self._local.writing = None
+                            current.writing = None
             finally:
                 self.recall.end_transaction()
                 self._writer.release()
@@ -207,7 +217,7 @@ class Database:
 
         Raises StoreUnavailableError and StoreDamagedError: as in `transaction`.
         """
-        current = self._current()
+        current = self._current.writing or self._current.reading
         if current is not None:
             yield current
             return
@@ -217,16 +227,16 @@ class Database:
                     isolation_level="REPEATABLE READ", postgresql_readonly=True
                 )
             with connection.begin():
-                self._local.reading = connection
+                self._current.reading = connection
                 try:
                     yield connection
                 finally:
-                    self._local.reading = None
+                    self._current.reading = None
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for one statement: the current transaction's or snapshot's, if there is one."""
-        current = self._current()
+        current = self._current.writing or self._current.reading
         if current is not None:
             yield current
             return
@@ -249,10 +259,9 @@ class Database:
 
         Raises RuntimeError if there is none: whoever writes says what belongs together.
         """
-        connection: Connection | None = getattr(self._local, "writing", None)
-        if connection is None:
+        if self._current.writing is None:
             raise RuntimeError("the store is written to outside of `with store.transaction()`")
-        return connection
+        return self._current.writing
 
     def lead(self) -> Lock | None:
         """Take the lock of this database's only scheduler; None if there is one already."""
@@ -300,11 +309,6 @@ class Database:
                 f"the database {self.path} is on a file system without shared memory (a network disk?): "
                 "expected a local disk; move it there, or use PostgreSQL"
             )
-
-    def _current(self) -> Connection | None:
-        writing: Connection | None = getattr(self._local, "writing", None)
-        reading: Connection | None = getattr(self._local, "reading", None)
-        return writing if writing is not None else reading
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -358,10 +362,11 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
+_engine = partial(create_engine, json_serializer=_dumps, pool_size=8, max_overflow=56)
+
+
 def _sqlite_engine(url: URL, durable: bool) -> Engine:
-    engine = create_engine(
-        url, connect_args={"timeout": BUSY_S}, json_serializer=_dumps, pool_size=8, max_overflow=56
-    )
+    engine = _engine(url, connect_args={"timeout": BUSY_S})
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: object) -> None:
@@ -388,17 +393,14 @@ def _postgresql_engine(url: URL) -> Engine:
         "tcp_keepalives_interval": "10",
         "tcp_keepalives_count": "3",
     }
-    return create_engine(
+    return _engine(
         url,
         connect_args={
             "connect_timeout": 10,
             "application_name": "spotweave",
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
-        json_serializer=_dumps,
         pool_pre_ping=True,
-        pool_size=8,
-        max_overflow=56,
     )
 
 
