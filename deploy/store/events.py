@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import func, insert, select
 
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.store.database import Database
@@ -29,10 +29,6 @@ class Event:
 
 
 _EVENTS = select(events, jobs.c.submitter).outerjoin(jobs, jobs.c.job_id == events.c.job_id)
-
-
-def _event(row: Row[Any]) -> Event:
-    return Event(**row._mapping)
 
 
 class Events:
@@ -76,14 +72,14 @@ class Events:
         query = _EVENTS.where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
-        return [_event(row) for row in self._database.read_all(query)]
+        return [Event(**row._mapping) for row in self._database.read_all(query)]
 
     def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
         """The latest `limit` (of one job), the oldest of them first."""
         query = _EVENTS.order_by(events.c.sequence.desc()).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
-        return [_event(row) for row in self._database.read_all(query)][::-1]
+        return [Event(**row._mapping) for row in self._database.read_all(query)][::-1]
 
     def last_sequence(self) -> int:
         """The highest number that is kept; 0 if there is none."""

@@ -239,7 +239,8 @@ class Instances:
             return known
         now_known = replace(known, **values)
         self._write(known.instance_id, {**values, "state": state.value})
-        if known.launched_s != launched_s or (known.ended_s is not None and _later(ended, known.ended_s)):
+        longer = known.ended_s is not None and (ended is None or ended > known.ended_s)
+        if known.launched_s != launched_s or longer:
             open_segments(self._database.writing, known.instance_id, known.offer, launched_s)
         if ended is None and known.ended_s is not None:
             forget_charges(self._database.writing, known.instance_id)
@@ -337,11 +338,6 @@ def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop,
     if report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING) or latest is None:
         return before
     return (*before, latest)
-
-
-def _later(ended_s: float | None, than_s: float) -> bool:
-    """Whether prices are needed from times at which the instance was believed to have ended."""
-    return ended_s is None or ended_s > than_s
 
 
 def _began(instance: Instance) -> bool:

@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Text, bindparam, cast, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, delete, insert, select
 
 from spotweave.deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
 from spotweave.deploy.model.instances import Offer
@@ -168,10 +167,6 @@ _LATEST = (
 )
 
 
-def _quote(row: Row[Any]) -> Quote:
-    return Quote(**row._mapping)
-
-
 class Prices:
     """The prices of a store. Writing needs a transaction."""
 
@@ -249,7 +244,7 @@ class Prices:
         """The quote in force at a moment (None: the latest); None if none had been seen."""
         query = _LATEST if moment_s is None else _LATEST.where(prices.c.seen_s <= moment_s)
         row = self._database.read_one(query, {"offer": offer_id})
-        return None if row is None else _quote(row)
+        return None if row is None else Quote(**row._mapping)
 
     def between(self, offer_id: str, start_s: float, end_s: float) -> Sequence[Quote]:
         """Quotes seen in [start_s, end_s), after the one in force at the start (if one is kept), by time."""
@@ -260,5 +255,5 @@ class Prices:
         )
         with self._database.snapshot() as connection:
             first = self.at(offer_id, start_s)
-            later = [_quote(row) for row in connection.execute(query)]
+            later = [Quote(**row._mapping) for row in connection.execute(query)]
         return later if first is None else [first, *later]
