@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, cpu_s
 from spotweave.agents.federated.asynchronous.shards import split
 from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
 from spotweave.deploy.fl.asynchronous.updates import send_shards
@@ -22,6 +21,7 @@ from spotweave.deploy.fl.brokers import messages
 from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
 from spotweave.deploy.fl.checkpoints import Checkpoint
 from spotweave.deploy.model.strategies import HaleFed
+from spotweave.deploy.runners.flower.brokers import free_ports
 from spotweave.deploy.security.tls import node_pair
 
 CLIENTS = 3
@@ -50,7 +50,7 @@ def _version_s(size: int, versions: int) -> float:
     strategy = HaleFed(kind="hale_fed", updates_per_round=CLIENTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         asking = [messages.SERVER, *(messages.client(number) for number in range(CLIENTS))]
-        known, pids = _start(Path(folder), strategy, asking, stack)
+        known, processes = _start(Path(folder), strategy, asking, stack)
         server = BrokeredUpdates(
             1.0, known[messages.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)})
         )
@@ -64,7 +64,8 @@ def _version_s(size: int, versions: int) -> float:
                 raise ValueError("the brokers do not start")
             time.sleep(0.1)
         update = np.random.default_rng(0).normal(0.0, 0.01, size)
-        began_s = _cpu_s(pids)
+        processes.append(psutil.Process())
+        began_s = cpu_s(*processes)
         for version in range(versions):
             for number in range(CLIENTS):
                 send_shards(known[messages.client(number)], version, split(update, strategy.brokers))
@@ -73,16 +74,16 @@ def _version_s(size: int, versions: int) -> float:
             server.settle()
             # The success message, as before the next version.
             server.step()
-        return (_cpu_s(pids) - began_s) / versions
+        return (cpu_s(*processes) - began_s) / versions
 
 
 def _start(
     folder: Path, strategy: HaleFed, asking: list[str], stack: ExitStack
-) -> tuple[dict[str, list[Place]], list[int]]:
-    """Broker processes that end with the stack: their places for each one who asks, and their PIDs."""
-    pids = []
+) -> tuple[dict[str, list[Place]], list[psutil.Process]]:
+    """Broker processes that end with the stack, and their places for each one who asks."""
+    processes = []
     pairs = [node_pair() for _ in range(strategy.brokers)]
-    ports = [_free_port() for _ in pairs]
+    ports = free_ports("127.0.0.1", strategy.brokers, but=0)
     known = {
         who: [
             Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} {port}")
@@ -107,18 +108,7 @@ def _start(
         file = folder / f"{number}.json"
         file.write_text(settings.model_dump_json())
         process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.brokers", str(file)])
-        pids.append(process.pid)
+        processes.append(psutil.Process(process.pid))
         stack.callback(process.wait)
         stack.callback(process.kill)
-    return known, pids
-
-
-def _cpu_s(pids: list[int]) -> float:
-    """CPU seconds of this process and others so far."""
-    others = [psutil.Process(pid).cpu_times() for pid in pids]
-    return time.process_time() + sum(times.user + times.system for times in others)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    return known, processes

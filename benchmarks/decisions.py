@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import psutil
 
-from benchmarks.measurement import ROOT, Measurement
+from benchmarks.measurement import ROOT, Measurement, cpu_s
 
 OFFERS = 20
 TASKS = 50
@@ -34,18 +34,18 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
         began_cpu_s = 0.0
         for number in range(WARM_UP + decisions):
             if number == WARM_UP:
-                began_cpu_s = _cpu_s(process)
+                began_cpu_s = cpu_s(process)
             began_s = time.perf_counter()
             client.post("/v1/decisions", content=body, headers=headers).raise_for_status()
             latency_s.append(time.perf_counter() - began_s)
-        cpu_s = _cpu_s(process) - began_cpu_s
+        spent_s = cpu_s(process) - began_cpu_s
     note = f"{OFFERS} offers, {TASKS} tasks, {decisions} requests"
     p50, p99 = (float(np.percentile(latency_s[WARM_UP:], q)) * 1e3 for q in (50, 99))
     yield Measurement("POST /v1/decisions, p50", p50, "ms", higher_is_better=False, note=note)
     yield Measurement("POST /v1/decisions, p99", p99, "ms", P99_MS, higher_is_better=False, note=note)
     yield Measurement(
         "POST /v1/decisions, one core",
-        decisions / cpu_s,
+        decisions / spent_s,
         "decisions/s",
         PER_SECOND,
         note=f"{note}, per CPU second of the server",
@@ -105,8 +105,3 @@ def _server() -> Iterator[tuple[psutil.Process, str]]:
     finally:
         process.terminate()
         process.communicate()
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)

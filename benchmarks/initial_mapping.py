@@ -22,7 +22,7 @@ PUBLISHED_BAR_S = 5.0
 LARGE_BAR_S = 60.0
 
 
-def published_case(clients: int = 50) -> Federation:
+def published_case() -> Federation:
     """Section 7.4.1: the 13 types and five synthetic ones next to each (78), data in AWS, no quotas."""
     clouds = load_clouds("aws_gcp").without_quotas()
     types, slowdowns = [], {region: dict(row) for region, row in clouds.compute_slowdowns.items()}
@@ -41,13 +41,11 @@ def published_case(clients: int = 50) -> Federation:
                 if vm.name in row:
                     row[name] = row[vm.name] * slower
     clouds = replace(clouds, vm_types=tuple(types), compute_slowdowns=slowdowns)
-    many = tuple(replace(application.clients[0], name=f"c{k}") for k in range(1, clients + 1))
+    many = tuple(replace(application.clients[0], name=f"c{k}") for k in range(1, 51))
     return Federation(replace(application, clients=many, aggregation=aggregation), clouds)
 
 
-def random_case(
-    clients: int, types: int, gpu_share: float | None, seed: int = 0, providers: int = 5, regions: int = 20
-) -> Federation:
+def random_case(clients: int, types: int, gpu_share: float | None) -> Federation:
     """Clients that all differ, types that all differ, data everywhere: nothing is symmetric.
 
     Args:
@@ -55,11 +53,9 @@ def random_case(
         types: number of VM types.
         gpu_share: GPUs that a provider allows, as a part of the number of clients, and half as many times 8
             vCPUs per region; None for no quotas.
-        seed: of everything random.
-        providers: number of providers.
-        regions: number of regions.
     """
-    random = np.random.default_rng(seed)
+    providers, regions = 5, 20
+    random = np.random.default_rng(0)
     max_gpus = None if gpu_share is None else int(clients * gpu_share)
     max_vcpus = None if gpu_share is None else int(clients * gpu_share * 4)
     speed = random.lognormal(0, 0.5, types)

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import random
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import structlog
 
 from benchmarks.measurement import Measurement, run_alone
 from benchmarks.simulated import (
@@ -148,10 +144,8 @@ def _spec(number: int, rng: random.Random) -> JobSpec:
     return JobSpec(name=f"job-{number}", work=work, budget_usd=500.0 if number % 5 == 0 else None)
 
 
-def main() -> None:
-    """Print what was measured as JSON."""
-    queued, instances, passes = map(int, sys.argv[1:])
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+def alone(queued: int, instances: int, passes: int) -> dict[str, float]:
+    """What is measured, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
         scheduler = filled(Path(folder), queued, instances)
         gc.freeze()  # as the service does
@@ -173,8 +167,4 @@ def main() -> None:
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
         store.close()
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return found

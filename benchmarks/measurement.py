@@ -20,6 +20,11 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 Result = TypeVar("Result")
+_ALONE = """
+import importlib, json, structlog, sys
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+print(json.dumps(importlib.import_module(sys.argv[1]).alone(*json.loads(sys.argv[2]))))
+"""
 
 
 @dataclass(frozen=True)
@@ -99,14 +104,20 @@ def _cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
-def run_alone(module: str, *arguments: object) -> Any:
-    """What `python -m MODULE ARGUMENTS` prints as JSON, on one thread of BLAS and torch.
+def cpu_s(*processes: psutil.Process) -> float:
+    """CPU seconds of these processes so far."""
+    times = [process.cpu_times() for process in processes]
+    return float(sum(one.user + one.system for one in times))
+
+
+def run_alone(module: str, *arguments: str | float) -> Any:
+    """What `alone(*arguments)` of a module gives, as JSON, in a process with one thread of BLAS and torch.
 
     Raises:
         ValueError: if it fails, with the last line of its errors.
     """
     done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        [sys.executable, "-c", _ALONE, module, json.dumps(arguments)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

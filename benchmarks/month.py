@@ -6,10 +6,8 @@ of every job are kept for ever, so rows are compared per job that was submitted.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
-import structlog
 from sqlalchemy import create_engine, inspect, text
 
 from benchmarks.loop import offer, scheduler_of
@@ -49,16 +46,15 @@ class Part:
     rows: float  # that were added for each job that was submitted
 
 
-def live(folder: Path, days: float, jobs: int, seed: int = 7) -> list[Part]:
+def live(folder: Path, days: float, jobs: int) -> list[Part]:
     """Let a deployment work; spot capacity comes and goes, and jobs come at random.
 
     Args:
         folder: for its store.
         days: of virtual time.
         jobs: that are submitted, evenly spread; none in the last hours, so that all may end.
-        seed: of everything.
     """
-    rng, clock = random.Random(seed), VirtualClock()
+    rng, clock = random.Random(7), VirtualClock()
     cloud = SimulatedCloud(clock, [_coming_and_going(k) for k in range(OFFERS)])
     url = f"sqlite:///{folder}/store.db"
     with Store.open(url, clock.now(), durable=False) as store:
@@ -138,13 +134,7 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     yield Measurement("rows per job, last to second", last.rows / first.rows, "×", SLOWER, False, note)
 
 
-def main() -> None:
-    """Print the parts as JSON."""
-    days, jobs = sys.argv[1:]
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+def alone(days: float, jobs: int) -> list[dict[str, float]]:
+    """The parts, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
-        print(json.dumps([vars(part) for part in live(Path(folder), float(days), int(jobs))]))
-
-
-if __name__ == "__main__":
-    main()
+        return [vars(part) for part in live(Path(folder), days, jobs)]

@@ -7,9 +7,7 @@ is that of one worker, is of the same rounds: minutes later a shared machine is 
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +20,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks.measurement import Measurement, run_alone
+from benchmarks.measurement import Measurement, cpu_s, run_alone
 from spotweave.agents.named import named_rule
 from spotweave.envs.bags_episodes import BagsConfig, build_bags
 from spotweave.training.engine import Engine, Given, LocalEngine, RayEngine, Result
@@ -85,7 +83,7 @@ class TimedEngine(Engine):
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """Suites of bags on two workers of either engine, and what messages cost."""
     for name in ENGINES:
-        measured = run_alone("benchmarks.scaling", name, *(("smallest",) if smallest else ()))
+        measured = run_alone("benchmarks.scaling", name, smallest)
         one, two = measured["work_s"], measured["critical_s"]
         note = f"CPU seconds of a suite's work and of its critical path, {one:.2f} and {two:.2f}"
         yield Measurement(f"{name} engine, 2 workers for 1", one / two, "times", SPEEDUP_BAR, note=note)
@@ -100,13 +98,12 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
         )
 
 
-def main(name: str, *options: str) -> None:
-    """Measure one engine in this process and print it as JSON."""
-    smallest = "smallest" in options
+def alone(name: str, smallest: bool) -> dict[str, float]:
+    """What is measured of one engine, in a process of its own."""
     with ENGINES[name](2) as engine:
         found = _rounds(engine, smallest)
         found["message_ms"], found["sending_ms"] = _messages(engine, smallest)
-    print(json.dumps(found))
+    return found
 
 
 def _rounds(opened: Engine, smallest: bool) -> dict[str, float]:
@@ -136,19 +133,8 @@ def _messages(engine: Engine, smallest: bool) -> tuple[float, float]:
     count = 10 if smallest else MESSAGES
     variants = np.zeros((64, 1000), np.float32)
     engine.map(answer, [variants] * 10)
-    all_s, own_s = _cpu_s(), time.process_time()
-    engine.map(answer, [variants] * count)
-    return 1000 * (_cpu_s() - all_s) / count, 1000 * (time.process_time() - own_s) / count
-
-
-def _cpu_s() -> float:
-    """CPU seconds so far of this process and of all that it started."""
     this = psutil.Process()
-    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
-
-
-if __name__ == "__main__":
-    from benchmarks import scaling  # workers know this module by its name
-
-    scaling.main(*sys.argv[1:])
+    processes = (this, *this.children(recursive=True))
+    all_s, own_s = cpu_s(*processes), time.process_time()
+    engine.map(answer, [variants] * count)
+    return 1000 * (cpu_s(*processes) - all_s) / count, 1000 * (time.process_time() - own_s) / count
