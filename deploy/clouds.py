@@ -23,6 +23,7 @@ from spotweave.deploy.store import migrate
 from spotweave.deploy.store.database import Database
 from spotweave.deploy.store.schema import deployment
 from spotweave.deploy.yamlfile import ConfigError
+from spotweave.mistakes import some_of
 
 if TYPE_CHECKING:
     from spotweave.deploy.providers.aws.clients import Clients
@@ -91,10 +92,9 @@ def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) 
         if provider not in rented or not rented[provider].looks_after(region):
             left.setdefault(f"{provider} {region}", []).append(one.provider_id or one.instance_id)
     for where, names in left.items():
-        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
         raise ConfigError(
-            f"{where}: {shown} may run there, and the configuration does not have it any more: put it back "
-            "until they have ended (spotweave cancel, spotweave clouds sweep)"
+            f"{where}: {some_of(names, _NAMED)} may run there, and the configuration does not have it any "
+            "more: put it back until they have ended (spotweave cancel, spotweave clouds sweep)"
         )
 
 

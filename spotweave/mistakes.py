@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 EXIT_FAILED = 1  # it was done, and what came of it is not right: a job failed, a page differs
@@ -27,6 +27,11 @@ def harmless(text: str) -> str:
     Line feeds and tabs stay; carriage returns become line feeds.
     """
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_OBEYED)
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first of these names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def say(line: str) -> None:

@@ -17,6 +17,7 @@ from spotweave.deploy.model.clock import Clock
 from spotweave.deploy.security.tls import is_loopback
 from spotweave.deploy.security.tokens import AccessTokens, Role, TokenError
 from spotweave.deploy.server.errors import Refusal
+from spotweave.deploy.store.jobs import Job
 
 _BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
@@ -41,7 +42,12 @@ class Caller:
         return self.role is Role.ADMIN or (self.role is Role.SUBMITTER and self.name == submitter)
 
 
-Requirement = Callable[..., Awaitable[Caller]]
+def not_theirs(job: Job, what: str) -> Refusal:
+    """The refusal to let someone do to a job what only its submitter and admins may."""
+    return Refusal(
+        HTTPStatus.FORBIDDEN,
+        f"job {job.job_id} was submitted by {job.submitter!r}: only they or an admin {what}",
+    )
 
 
 class Access:
@@ -56,7 +62,7 @@ class Access:
         # Of their own: whoever asks must be known before it can be said what may wait.
         self._threads = CapacityLimiter(_THREADS)
 
-    def require(self, role: Role) -> Requirement:
+    def require(self, role: Role) -> Callable[..., Awaitable[Caller]]:
         """A dependency that refuses whoever has less than this role."""
 
         async def required(

@@ -28,6 +28,7 @@ from spotweave.deploy.model.workflows import SparkProgram
 from spotweave.deploy.security.untrusted import is_plain_path, part
 from spotweave.deploy.server.errors import Refusal, explain
 from spotweave.files import sync
+from spotweave.mistakes import some_of
 
 REFERENCE = "#/components/schemas/{model}"
 _GRACE_S = 10.0
@@ -240,21 +241,14 @@ def require_program(spec: JobSpec, files: Mapping[str, str]) -> None:
     else:
         wanted = spec.work.program
         what = f"the script {wanted!r} is missing"
+    came = some_of(sorted(files), 3) or "no files"
     if wanted not in files:
-        raise UploadError(f"{what}, and the job came with {_shown(files)}: send it as one of the files")
+        raise UploadError(f"{what}, and the job came with {came}: send it as one of the files")
     for name in spec.work.named_files if isinstance(spec.work, SparkProgram) else ():
         if PurePosixPath(name).as_posix() not in files:
             raise UploadError(
-                f"py_files or conf names {name!r}, and the job came with {_shown(files)}: "
-                "send it as one of the files"
+                f"py_files or conf names {name!r}, and the job came with {came}: send it as one of the files"
             )
-
-
-def _shown(files: Mapping[str, str]) -> str:
-    if not files:
-        return "no files"
-    names = sorted(files)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def sent_files(folder: Path, most_bytes: int) -> dict[str, str]:
@@ -346,10 +340,9 @@ class Staged:
     def same_as(self, workdir: str) -> bool:
         """Whether another job's folder came with the same files."""
         try:
-            found: object = json.loads((Path(workdir) / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return sent_names(Path(workdir)) == self.digests
+        except UploadError:
             return False
-        return found == self.digests
 
     def _write(self, name: str, text: str) -> str:
         try:

@@ -14,6 +14,7 @@ from spotweave.deploy.model.jobs import JobSpec, JobState
 from spotweave.deploy.store.database import Database, Decoded
 from spotweave.deploy.store.errors import NotFoundError, StoreError
 from spotweave.deploy.store.schema import jobs, plain, portions, tasks
+from spotweave.mistakes import some_of
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)
@@ -168,5 +169,5 @@ def _waiting(since_s: float, names: Sequence[str]) -> dict[str, object]:
     """What is kept of a task that is not placed before these have succeeded: see `Tasks.release`."""
     if not names:
         return {"not_before_s": 0.0, "waiting_since_s": since_s, "message": ""}
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    return {"not_before_s": math.inf, "waiting_since_s": None, "message": f"waits for {shown}"}
+    message = f"waits for {some_of(names, _SHOWN)}"
+    return {"not_before_s": math.inf, "waiting_since_s": None, "message": message}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -139,7 +138,7 @@ def offers(context: Context, store: Store, scheduler: SchedulerView) -> APIRoute
 
     @routes.get("/v1/offers", summary="What can be rented, as it was in the scheduler's latest pass")
     def all_offers() -> list[OfferView]:
-        used = Counter(one.offer.offer_id for one in store.instances.live())
-        return [OfferView.of(one, used[one.offer_id]) for one in scheduler.offers()]
+        used = store.instances.used()
+        return [OfferView.of(one, used.get(one.offer_id, 0)) for one in scheduler.offers()]
 
     return routes

@@ -19,7 +19,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.security.untrusted import is_plain_path, open_beneath, plain_files
-from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.access import Caller, not_theirs
 from spotweave.deploy.server.bodies import MANIFEST, UploadError, sent_names
 from spotweave.deploy.server.context import Context, SchedulerView
 from spotweave.deploy.server.errors import Refusal
@@ -27,7 +27,7 @@ from spotweave.deploy.server.views import ERRORS, FilesView, FileView, JobId
 from spotweave.deploy.store.errors import NotFoundError
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
-from spotweave.mistakes import harmless
+from spotweave.mistakes import harmless, some_of
 
 PIECE_BYTES = 1 << 20  # most of a log in one answer
 LINES_MOST = 10_000
@@ -42,10 +42,7 @@ def _own(store: Store, job_id: str, caller: Caller) -> Job:
     """A job of the caller's, or any for an admin."""
     job = store.jobs.get(job_id)
     if not caller.may_see(job.submitter):
-        raise Refusal(
-            HTTPStatus.FORBIDDEN,
-            f"job {job_id} was submitted by {job.submitter!r}: only they or an admin see its logs and files",
-        )
+        raise not_theirs(job, "see its logs and files")
     return job
 
 
@@ -103,8 +100,7 @@ def _log(
     names = job.spec.work.logs
     name = names[0] if name is None else name
     if name not in names:
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        raise Refusal(HTTPStatus.NOT_FOUND, f"job {job_id} has no task {name!r}: it has {shown}")
+        raise Refusal(HTTPStatus.NOT_FOUND, f"job {job_id} has no task {name!r}: it has {some_of(names, 5)}")
     attempts, ended = _attempts(store, job, name)
     attempt = attempts if attempt is None else attempt
     if attempt > attempts:

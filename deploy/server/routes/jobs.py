@@ -18,7 +18,7 @@ from spotweave.deploy.model.jobs import SERVER, JobSpec, JobState
 from spotweave.deploy.scheduler.retries import end_job
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server import bodies
-from spotweave.deploy.server.access import Caller
+from spotweave.deploy.server.access import Caller, not_theirs
 from spotweave.deploy.server.admission import WINDOW_S, AdmissionError, admit
 from spotweave.deploy.server.bodies import Room, Staged, UploadError
 from spotweave.deploy.server.context import Context
@@ -88,10 +88,7 @@ class Submissions:
         """
         job = self._store.jobs.get(job_id)
         if not caller.may_see(job.submitter):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                f"job {job_id} was submitted by {job.submitter!r}: only they or an admin can retry it",
-            )
+            raise not_theirs(job, "can retry it")
         if job.state.live:
             raise Refusal(
                 HTTPStatus.CONFLICT, f"job {job_id} is {job.state}: wait for its end, or cancel it first"
@@ -221,10 +218,7 @@ class Submissions:
         """End a job and all that runs for it. Repeating it changes nothing."""
         job = self._store.jobs.get(job_id)
         if not caller.may_change(job.submitter):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                f"job {job_id} was submitted by {job.submitter!r}: only they or an admin can cancel it",
-            )
+            raise not_theirs(job, "can cancel it")
         now_s = self._context.clock.now()
         end_job(self._store, job_id, JobState.CANCELLED, now_s, f"cancelled by {caller.name}")
         job = self._store.jobs.get(job_id)
