@@ -23,15 +23,11 @@ SMALLEST = (
 """A training of seconds, that says only whether the command runs."""
 
 
-class CommandFailedError(ValueError):
-    """A command that is measured ended with an error."""
-
-
 def run_training(*overrides: str) -> tuple[float, float]:
     """Run training/train.py in a scratch directory: (seconds, peak resident bytes of all its processes).
 
     Raises:
-        CommandFailedError: if it exits with another code than 0.
+        ValueError: if it exits with another code than 0.
     """
     with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as scratch:
         command = [sys.executable, str(ROOT / "training" / "train.py"), *overrides, f"out={scratch}/run"]
@@ -51,7 +47,7 @@ def run_training(*overrides: str) -> tuple[float, float]:
         seconds = time.monotonic() - started
         if child.returncode != 0:
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise CommandFailedError(f"{' '.join(command)} exited with {child.returncode}: {''.join(tail)}")
+            raise ValueError(f"{' '.join(command)} exited with {child.returncode}: {''.join(tail)}")
     return seconds, float(peak)
 
 

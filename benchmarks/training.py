@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -26,14 +25,9 @@ DECISIONS = 1000
 SMALLEST = ("trainer=quick", "trainer.validation_episodes=1")
 
 
-def settings_of(*overrides: str) -> dict[str, Any]:
-    """The configuration that `training/train.py` would compose from these overrides."""
-    return compose_values("train", overrides)
-
-
 def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
-    values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
+    values = compose_values("train", [f"+env={env}", f"agent={agent_name}", *overrides])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     agent = agent_settings(values["agent"])
     config, device = world_config(values["env"]), torch.device("cpu")
@@ -43,7 +37,7 @@ def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
 
 def world_of(env: str) -> BatchWorld:
     """One copy of an environment; where there are many members, of the first that is validated on."""
-    config = world_config(settings_of(f"+env={env}")["env"])
+    config = world_config(compose_values("train", [f"+env={env}"])["env"])
     return ENVIRONMENTS[env].build(ENVIRONMENTS[env].members_of(config, "validation")[0], 1)
 
 
