@@ -347,7 +347,7 @@ def _lane(task: Task, after: Sequence[str], spans: list[SpanView], now_s: float,
 
 
 def _offers(scheduler: SchedulerView, used: Mapping[str, int]) -> list[OfferView]:
-    offers = [OfferView.of(one, used.get(one.offer_id, 0)) for one in scheduler.offers()]
+    offers = [OfferView.of_fields(one, used=used.get(one.offer_id, 0)) for one in scheduler.offers()]
     return sorted(offers, key=lambda one: (not one.used, not one.available, one.price_usd_hour, one.offer_id))
 
 

@@ -128,10 +128,9 @@ def create_app(
         app.include_router(decisions.stored(context, store))
         app.include_router(jobs.router(context, store, settings.jobs))
         app.include_router(files.router(context, store))
-        app.include_router(decisions.market_router(context, store))
+        app.include_router(decisions.market_router(context, store, scheduler))
         app.include_router(events.router(context, store))
         if scheduler is not None:
-            app.include_router(decisions.offers(context, store, scheduler))
             app.include_router(files.logs(context, store, scheduler))
     for make in more_routes:
         app.include_router(make(context))

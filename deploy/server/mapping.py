@@ -72,8 +72,11 @@ class _Offered(Federation):
 
     def __init__(self, spec: JobSpec, work: Flower, offers: Sequence[Offer]) -> None:
         tasks = [name for name in work.task_names if name != SERVER]
-        may = [[not self._ban(spec, name, one) for one in offers] for name in tasks]
-        serves = [not self._ban(spec, SERVER, one) for one in offers]
+
+        def allowed(task: str) -> list[bool]:
+            return [not ban(spec.resources_of(task), spec.places_of(task), one) for one in offers]
+
+        may, serves = [allowed(name) for name in tasks], allowed(SERVER)
         epochs_s = [client.epoch_s or work.epoch_s or DEFAULT_EPOCH_S for client in work.clients]
         speeds = np.array([one.speed for one in offers])
         self._epochs_s = np.where(may, np.array(epochs_s)[:, None] / speeds, np.inf)
@@ -118,10 +121,6 @@ class _Offered(Federation):
             {},
         )
         super().__init__(application, clouds, Market.SPOT, Market.ON_DEMAND)
-
-    @staticmethod
-    def _ban(spec: JobSpec, task: str, offer: Offer) -> str | None:
-        return ban(spec.resources_of(task), spec.places_of(task), offer)
 
     def _exec_s(self) -> Floats:
         return self._epochs_s

@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
 from spotweave.deploy.billing import Bill, usd
-from spotweave.deploy.model.instances import InstanceState, Market, Offer
+from spotweave.deploy.model.instances import InstanceState, Market
 from spotweave.deploy.model.jobs import Bag, Flower, JobSpec, JobState
 from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.model.workflows import Workflow
@@ -295,11 +295,6 @@ class OfferView(View):
     up_ratio: float
     launch_s: float
     notice_s: float
-
-    @classmethod
-    def of(cls, one: Offer, used: int) -> OfferView:
-        """Build from the scheduler's offer."""
-        return cls.of_fields(one, used=used)
 
 
 class DecisionView(View):

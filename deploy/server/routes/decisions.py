@@ -96,8 +96,8 @@ def stored(context: Context, store: Store) -> APIRouter:
     return routes
 
 
-def market_router(context: Context, store: Store) -> APIRouter:
-    """`/v1/instances` and `/v1/costs`."""
+def market_router(context: Context, store: Store, scheduler: SchedulerView | None) -> APIRouter:
+    """`/v1/instances` and `/v1/costs`; with a scheduler in this process also `/v1/offers`."""
     routes = APIRouter(
         tags=["market"], dependencies=[Depends(context.access.require(Role.VIEWER))], responses=ERRORS
     )
@@ -127,18 +127,11 @@ def market_router(context: Context, store: Store) -> APIRouter:
             total=CostView.of(total),
         )
 
-    return routes
+    if scheduler is not None:
 
-
-def offers(context: Context, store: Store, scheduler: SchedulerView) -> APIRouter:
-    """`/v1/offers`."""
-    routes = APIRouter(
-        tags=["market"], dependencies=[Depends(context.access.require(Role.VIEWER))], responses=ERRORS
-    )
-
-    @routes.get("/v1/offers", summary="What can be rented, as it was in the scheduler's latest pass")
-    def all_offers() -> list[OfferView]:
-        used = store.instances.used()
-        return [OfferView.of(one, used.get(one.offer_id, 0)) for one in scheduler.offers()]
+        @routes.get("/v1/offers", summary="What can be rented, as it was in the scheduler's latest pass")
+        def all_offers() -> list[OfferView]:
+            used = store.instances.used()
+            return [OfferView.of_fields(one, used=used.get(one.offer_id, 0)) for one in scheduler.offers()]
 
     return routes

@@ -35,10 +35,6 @@ class Followers:
         self._context, self._store = context, store
         self._open: Counter[str] = Counter()
 
-    def follow(self, request: Request, caller: Caller, after: int, job_id: str | None) -> Response:
-        """A stream of all events after a number, and then of each as it comes."""
-        return _Followed(self, caller.name, self._stream(request, caller, after, job_id))
-
     @contextmanager
     def place(self, name: str) -> Iterator[None]:
         """Take a place among those who follow. Raises Refusal if there is none left."""
@@ -55,9 +51,10 @@ class Followers:
             self._open -= Counter([name])
             self._context.metrics.followers.dec()
 
-    async def _stream(
+    async def stream(
         self, request: Request, caller: Caller, after: int, job_id: str | None
     ) -> AsyncIterator[bytes]:
+        """All events after a number, and then each as it comes."""
         yield f"retry: {_RETRY_MS}\n\n".encode()
         spoke = time.monotonic()
         while not self._context.closing.is_set():
@@ -127,6 +124,6 @@ def router(context: Context, store: Store) -> APIRouter:
         known = last_event_id if last_event_id is not None else after
         if known is None:
             known = await run_in_threadpool(store.events.last_sequence)
-        return followers.follow(request, caller, known, job_id)
+        return _Followed(followers, caller.name, followers.stream(request, caller, known, job_id))
 
     return routes
