@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -38,8 +38,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import exc as sa
 
-from spotweave.deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
-from spotweave.deploy.store.locks import FileLock, SessionLock
+from spotweave.deploy.store.errors import NotFoundError, StoreDamagedError, StoreError, StoreUnavailableError
+from spotweave.deploy.store.locks import FileLock, Lock, SessionLock
 
 # Reads that a thread keeps until this process writes to the same tables.
 
@@ -109,16 +109,6 @@ _WRITE = "spotweave_write"
 _WRITER_LOCK = 0x53505756_0001
 _LEADER_LOCK = 0x53505756_0002
 _HEADER = b"SQLite format 3\0"
-
-
-class Lock(Protocol):
-    """Something held until it is released, or its holder dies."""
-
-    def held(self) -> bool:
-        """Whether the lock is still held."""
-
-    def release(self) -> None:
-        """Let it go."""
 
 
 class _Current(threading.local):
@@ -252,6 +242,13 @@ class Database:
         """The one row that a statement finds; None if there is none."""
         with self.read() as connection:
             return connection.execute(query, parameters).one_or_none()
+
+    def found(self, query: Select[Any], missing: str) -> Row[Any]:
+        """The one row that a statement finds. Raises NotFoundError with this message if there is none."""
+        row = self.read_one(query)
+        if row is None:
+            raise NotFoundError(missing)
+        return row
 
     @property
     def writing(self) -> Connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +11,6 @@ from sqlalchemy import Row, insert, select
 
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.store.database import Database
-from spotweave.deploy.store.errors import NotFoundError
 from spotweave.deploy.store.schema import decisions, plain
 
 
@@ -69,20 +68,12 @@ class DecisionRecord:
     decision_id: int = 0  # rising; 0 before it is written
 
 
-_PLAIN = tuple(
-    one.name for one in fields(DecisionRecord) if one.name not in ("key", "mode", "candidates", "decision_id")
-)
-
-
 def _decision(row: Row[Any]) -> DecisionRecord:
-    values = row._mapping
-    return DecisionRecord(
-        **{name: values[name] for name in _PLAIN},
-        decision_id=values["decision_id"],
-        mode=Mode(values["mode"]),
-        key=TaskKey(values["job_id"], values["task"]),
-        candidates=tuple(CandidateRecord(**candidate) for candidate in values["candidates"]),
-    )
+    values = dict(row._mapping)
+    values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
+    values["mode"] = Mode(values["mode"])
+    values["candidates"] = tuple(CandidateRecord(**candidate) for candidate in values["candidates"])
+    return DecisionRecord(**values)
 
 
 class Decisions:
@@ -93,29 +84,25 @@ class Decisions:
 
     def add(self, decision: DecisionRecord) -> DecisionRecord:
         """Write one down. Returns it with its id."""
-        made = self._database.writing.execute(
-            insert(decisions),
-            {name: getattr(decision, name) for name in _PLAIN}
-            | {
-                "mode": decision.mode.value,
-                "job_id": decision.key.job_id,
-                "task": decision.key.task,
-                "candidates": [
-                    {**vars(candidate), "values": dict(candidate.values), "reason": plain(candidate.reason)}
-                    for candidate in decision.candidates
-                ],
-            },
-        ).inserted_primary_key
+        values = vars(decision) | {
+            "mode": decision.mode.value,
+            "job_id": decision.key.job_id,
+            "task": decision.key.task,
+            "candidates": [
+                {**vars(candidate), "values": dict(candidate.values), "reason": plain(candidate.reason)}
+                for candidate in decision.candidates
+            ],
+        }
+        del values["key"], values["decision_id"]
+        made = self._database.writing.execute(insert(decisions), values).inserted_primary_key
         assert made is not None
         return replace(decision, decision_id=int(made[0]))
 
     def get(self, decision_id: int) -> DecisionRecord:
         """One decision. Raises NotFoundError."""
         query = select(decisions).where(decisions.c.decision_id == decision_id)
-        row = self._database.read_one(query)
-        if row is None:
-            raise NotFoundError(f"there is no decision {decision_id}: it may be older than what is kept")
-        return _decision(row)
+        missing = f"there is no decision {decision_id}: it may be older than what is kept"
+        return _decision(self._database.found(query, missing))
 
     def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[DecisionRecord]:
         """The latest `limit` (of one job), the newest first."""

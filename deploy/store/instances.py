@@ -15,7 +15,7 @@ from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Node
 from spotweave.deploy.security.keys import DeploymentKey
 from spotweave.deploy.store.database import Database, Decoded
-from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.prices import forget_charges, open_segments, write_charges
 from spotweave.deploy.store.schema import instances, portions
 
@@ -128,10 +128,9 @@ class Instances:
 
     def get(self, instance_id: str) -> Instance:
         """One instance. Raises NotFoundError."""
-        row = self._database.read_one(self._instance.rows.where(instances.c.instance_id == instance_id))
-        if row is None:
-            raise NotFoundError(f"there is no instance {instance_id!r}: see spotweave instances")
-        return self._instance(row)
+        query = self._instance.rows.where(instances.c.instance_id == instance_id)
+        missing = f"there is no instance {instance_id!r}: see spotweave instances"
+        return self._instance(self._database.found(query, missing))
 
     def by_client_token(self, client_token: str) -> Instance | None:
         """The one that was asked for with this token, if there is one."""

@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import Row, func, insert, select, update
 
 from spotweave.deploy.store.database import Database
-from spotweave.deploy.store.errors import NotFoundError
 from spotweave.deploy.store.schema import Json, intents, plain
 
 
@@ -99,10 +98,8 @@ class Intents:
 
     def get(self, intent_id: int) -> Intent:
         """One intent. Raises NotFoundError."""
-        row = self._database.read_one(select(intents).where(intents.c.intent_id == intent_id))
-        if row is None:
-            raise NotFoundError(f"there is no intent {intent_id}")
-        return _intent(row)
+        query = select(intents).where(intents.c.intent_id == intent_id)
+        return _intent(self._database.found(query, f"there is no intent {intent_id}"))
 
     def pending(self, kind: IntentKind | None = None) -> Sequence[Intent]:
         """All (of a kind) that are not done yet, the oldest first, whether due or not."""
@@ -125,8 +122,7 @@ class Intents:
         query = select(intents.c.target).where(
             intents.c.state == "pending", intents.c.kind.in_([kind.value for kind in kinds])
         )
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
+        return {row.target for row in self._database.read_all(query)}
 
     def due(
         self, now_s: float, limit: int = 1000, kinds: Collection[IntentKind] = tuple(IntentKind)

@@ -12,7 +12,7 @@ from sqlalchemy import func, insert, select, update
 
 from spotweave.deploy.model.jobs import JobSpec, JobState
 from spotweave.deploy.store.database import Database, Decoded
-from spotweave.deploy.store.errors import NotFoundError, StoreError
+from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.schema import jobs, plain, portions, tasks
 from spotweave.mistakes import some_of
 
@@ -98,10 +98,8 @@ class Jobs:
 
     def get(self, job_id: str) -> Job:
         """One job. Raises NotFoundError."""
-        row = self._database.read_one(job_of.rows.where(jobs.c.job_id == job_id))
-        if row is None:
-            raise NotFoundError(f"there is no job {job_id!r}: see spotweave jobs")
-        return job_of(row)
+        query = job_of.rows.where(jobs.c.job_id == job_id)
+        return job_of(self._database.found(query, f"there is no job {job_id!r}: see spotweave jobs"))
 
     def live(self) -> Sequence[Job]:
         """All that may still change, in the order of their submission."""

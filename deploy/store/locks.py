@@ -106,3 +106,6 @@ class SessionLock:
         # If that failed, the connection must not go back into the pool with the lock.
         self._connection.invalidate()
         self._connection.close()
+
+
+Lock = FileLock | SessionLock

@@ -6,8 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -15,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from spotweave.deploy.security.keys import DeploymentKey
 from spotweave.deploy.store import migrate
 from spotweave.deploy.store.costs import Costs, Egress
-from spotweave.deploy.store.database import Database, Lock
+from spotweave.deploy.store.database import Database
 from spotweave.deploy.store.decisions import Decisions
 from spotweave.deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
 from spotweave.deploy.store.events import Events
@@ -24,7 +23,7 @@ from spotweave.deploy.store.gantt import Gantt
 from spotweave.deploy.store.instances import Instances
 from spotweave.deploy.store.intents import Intents
 from spotweave.deploy.store.jobs import Jobs
-from spotweave.deploy.store.locks import FileLock
+from spotweave.deploy.store.locks import FileLock, Lock
 from spotweave.deploy.store.prices import Prices
 from spotweave.deploy.store.schema import deployment, lease
 from spotweave.deploy.store.tasks import Tasks
@@ -132,23 +131,17 @@ class Store:
                 connection.execute(update(deployment).values(schema_version=migrate.newest_version()))
             return cls(database, key, row.deployment_id)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """What is written in it is on the disk when it ends, or not at all. See `Database.transaction`."""
-        with self._database.transaction():
-            yield
+        return self._database.transaction()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[object]:
         """All that is read in it is of one moment. See `Database.snapshot`."""
-        with self._database.snapshot():
-            yield
+        return self._database.snapshot()
 
-    @contextmanager
-    def remembering(self) -> Iterator[None]:
+    def remembering(self) -> AbstractContextManager[object]:
         """Tables that this thread reads again and again in it are read once. See `Recall`."""
-        with self._database.recall.kept():
-            yield
+        return self._database.recall.kept()
 
     def lead(self) -> Lease:
         """Become the one scheduler that acts for this deployment, until released or until this process ends.

@@ -11,7 +11,6 @@ from sqlalchemy import ColumnElement, bindparam, select, update
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.store.database import WRITES, Database, Decoded
-from spotweave.deploy.store.errors import NotFoundError
 from spotweave.deploy.store.jobs import LIVE
 from spotweave.deploy.store.schema import jobs, plain, portions, tasks
 
@@ -129,10 +128,8 @@ class Tasks:
 
     def get(self, key: TaskKey) -> Task:
         """One task. Raises NotFoundError."""
-        row = self._database.read_one(task_of.rows.where(_is(key)))
-        if row is None:
-            raise NotFoundError(f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs")
-        return task_of(row)
+        missing = f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs"
+        return task_of(self._database.found(task_of.rows.where(_is(key)), missing))
 
     def of_job(self, job_id: str) -> Sequence[Task]:
         """All of a job, in the order of its spec."""
