@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from spotweave.deploy.model.clock import Clock, SystemClock
 from spotweave.deploy.security.tokens import AccessTokens, Role
@@ -149,7 +150,10 @@ def _describe_bodies(app: FastAPI, models: list[type[BaseModel]]) -> None:
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
-            for name, schema in bodies.definitions(models).items():
+            _, bodily = models_json_schema(
+                [(model, "validation") for model in models], ref_template=bodies.REFERENCE
+            )
+            for name, schema in bodily["$defs"].items():
                 schemas.setdefault(name, schema)
             app.openapi_schema = made
         return app.openapi_schema

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import anyio
 from fastapi import Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.json_schema import models_json_schema
 from starlette.requests import ClientDisconnect
 
 from spotweave.deploy.model.jobs import Flower, JobSpec
@@ -133,13 +132,6 @@ def described(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any
             "content": {"application/json": {"schema": schema, "examples": shown}},
         }
     }
-
-
-def definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
-    """Schemas of body models and all that they are made of, by name."""
-    _, made = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
-    found: dict[str, Any] = made["$defs"]
-    return found
 
 
 # Memory for bodies of requests: so much for all that are read and handled at once.

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 
 from spotweave.deploy.store.errors import NotFoundError, StoreError, StoreUnavailableError
 
-MAX_LENGTH = 600
+_LENGTH_MOST = 600
+_SHOWN = 3  # mistakes of one request
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure
@@ -25,27 +26,23 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure
         self.headers = dict(headers or {})
 
 
-def one_line(text: str) -> str:
-    """A message without line breaks, of bounded length."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= MAX_LENGTH else flat[: MAX_LENGTH - 1] + "…"
-
-
-def explain(error: ValidationError | RequestValidationError, limit: int = 3) -> str:
-    """What is wrong with a request, in one line; what it holds is not repeated but where it is."""
+def explain(error: ValidationError | RequestValidationError) -> str:
+    """What is wrong with a request; what it holds is not repeated but where it is."""
     found = error.errors()
     lines = []
-    for one in found[:limit]:
+    for one in found[:_SHOWN]:
         place = ".".join(str(part) for part in one["loc"])
         message = str(one["msg"]).removeprefix("Value error, ")
         lines.append(f"{place}: {message}" if place else message)
-    more = f"; and {len(found) - limit} more" if len(found) > limit else ""
-    return one_line("; ".join(lines) + more)
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(lines) + more
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The one form of all errors."""
-    return JSONResponse({"error": one_line(message)}, status, dict(headers or {}))
+    """The one form of all errors: a line of bounded length."""
+    line = " ".join(message.split())
+    line = line if len(line) <= _LENGTH_MOST else line[: _LENGTH_MOST - 1] + "…"
+    return JSONResponse({"error": line}, status, dict(headers or {}))
 
 
 def install(app: FastAPI) -> None:
