@@ -12,11 +12,11 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -39,7 +39,8 @@ from sqlalchemy import (
 from sqlalchemy import exc as sa
 
 from spotweave.deploy.store.errors import NotFoundError, StoreDamagedError, StoreError, StoreUnavailableError
-from spotweave.deploy.store.locks import FileLock, Lock, SessionLock
+from spotweave.deploy.store.locks import FileLock, SessionLock
+from spotweave.deploy.store.schema import portions
 
 # Reads that a thread keeps until this process writes to the same tables.
 
@@ -109,6 +110,16 @@ _WRITE = "spotweave_write"
 _WRITER_LOCK = 0x53505756_0001
 _LEADER_LOCK = 0x53505756_0002
 _HEADER = b"SQLite format 3\0"
+
+
+class Lock(Protocol):
+    """Something held until it is released, or its holder dies."""
+
+    def held(self) -> bool:
+        """Whether the lock is still held."""
+
+    def release(self) -> None:
+        """Let it go."""
 
 
 class _Current(threading.local):
@@ -249,6 +260,17 @@ class Database:
         if row is None:
             raise NotFoundError(missing)
         return row
+
+    def named(self, decoded: Decoded[T], names: Collection[str]) -> Mapping[str, T]:
+        """The objects of a table whose key is a name, by these names; what there is not is left out."""
+        table = decoded.table
+        (key,) = table.primary_key
+        known: dict[str, T] = self.recall.read(table.name, (table.name,), dict)
+        with self.read() as connection:
+            for some in portions([name for name in names if name not in known]):
+                rows = connection.execute(decoded.rows.where(key.in_(some))).all()
+                known |= {row[0]: decoded(row) for row in rows}
+        return {name: known[name] for name in sorted(names) if name in known}
 
     @property
     def writing(self) -> Connection:
@@ -413,7 +435,7 @@ class Decoded(Generic[T]):
     """
 
     def __init__(self, table: Table, make: Callable[[dict[str, Any]], T]) -> None:
-        self._make = make
+        self.table, self._make = table, make
         self._names = tuple(table.c.keys())
         self._json = tuple(column.name for column in table.c if isinstance(column.type, JSON))
         self._n_key = len(table.primary_key)

@@ -23,7 +23,6 @@ _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value
 LIVE = tuple(state.value for state in InstanceState if state.live)
 """Asked for one by one, unlike "not terminated", these are found by the index."""
-_TABLES = ("instances",)
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class Instances:
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""
         query = self._instance.rows.where(instances.c.state.in_(LIVE))
-        live = self._database.recall.read("live", _TABLES, lambda: self._in_order(query))
+        live = self._database.recall.read("live", ("instances",), lambda: self._in_order(query))
         return [one for one in live if provider is None or one.offer.provider == provider]
 
     def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
@@ -167,12 +166,7 @@ class Instances:
 
     def named(self, names: Collection[str]) -> Mapping[str, Instance]:
         """These, by their ids; what there is not is left out."""
-        known: dict[str, Instance] = self._database.recall.read("instances", _TABLES, dict)
-        with self._database.read() as connection:
-            for some in portions([name for name in names if name not in known]):
-                query = self._instance.rows.where(instances.c.instance_id.in_(some))
-                known |= {row.instance_id: self._instance(row) for row in connection.execute(query).all()}
-        return {name: known[name] for name in sorted(names) if name in known}
+        return self._database.named(self._instance, names)
 
     def used(self) -> Mapping[str, int]:
         """Number of live instances by offer."""

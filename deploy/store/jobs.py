@@ -108,12 +108,7 @@ class Jobs:
 
     def named(self, names: Collection[str]) -> Mapping[str, Job]:
         """These, by their ids; what there is not is left out."""
-        known: dict[str, Job] = self._database.recall.read("jobs", ("jobs",), dict)
-        with self._database.read() as connection:
-            for some in portions([name for name in names if name not in known]):
-                rows = connection.execute(job_of.rows.where(jobs.c.job_id.in_(some))).all()
-                known |= {row.job_id: job_of(row) for row in rows}
-        return {name: known[name] for name in sorted(names) if name in known}
+        return self._database.named(job_of, names)
 
     def specs(self, names: Collection[str]) -> Iterator[tuple[str, float, str]]:
         """Yield id, time of submission and spec as JSON of these jobs; few callers need to parse it."""

@@ -106,6 +106,3 @@ class SessionLock:
         # If that failed, the connection must not go back into the pool with the lock.
         self._connection.invalidate()
         self._connection.close()
-
-
-Lock = FileLock | SessionLock
