@@ -36,12 +36,8 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     # Moto is slower than any region may be.
     patient = [mock.patch(f"spotweave.deploy.providers.aws.{name}", 3600.0) for name in _LIMITS]
     with mock.patch.dict(os.environ, _KEYS), patient[0], patient[1], patient[2]:
-        server = mock_aws()
-        server.start()
-        try:
+        with mock_aws():
             with_moto_s, calls, best = _measured(rented)
-        finally:
-            server.stop()
         # moto is off now: every answer is a recorded one.
         own_s = best()
     size = f"{sum(rented.values())} instances, {len(rented)} regions with a queue of events each"

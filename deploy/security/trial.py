@@ -133,8 +133,7 @@ def trial(sandbox: Sandbox, metadata: bool = False) -> list[str]:
         env = {"PATH": os.environ.get("PATH", os.defpath)}
         try:
             boxed = like.wrap(words, env, own, box)
-            stdin = boxed.stdin()
-            try:
+            with open(boxed.stdin()) as stdin:
                 done = subprocess.run(
                     boxed.argv,
                     env=boxed.env,
@@ -144,8 +143,6 @@ def trial(sandbox: Sandbox, metadata: bool = False) -> list[str]:
                     timeout=_TRIAL_S,
                     cwd="/",
                 )
-            finally:
-                os.close(stdin)
         except (OSError, IdentitiesError, subprocess.TimeoutExpired) as error:
             raise SandboxError(f"sandbox {sandbox.mode}: {error}") from error
         if done.returncode != 0:
