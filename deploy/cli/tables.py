@@ -92,10 +92,8 @@ def usd(amount: float | None) -> str:
     return f"{amount:.2f}" if abs(amount) >= 1 or amount == 0 else f"{amount:.4f}"
 
 
-def span(seconds: float | None) -> str:
+def span(seconds: float) -> str:
     """A length of time: 42s, 3m05s, 2h10m, 3d04h."""
-    if seconds is None:
-        return "-"
     sign, whole = ("-" if seconds < 0 else ""), round(abs(seconds))
     for unit, name, lower, lower_name in (
         (86_400, "d", 3_600, "h"),

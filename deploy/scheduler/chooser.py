@@ -72,9 +72,7 @@ class Chooser:
         self.waiting = 0
         self.live: Counter[str] = Counter()
 
-    def choose(
-        self, offers: Sequence[Offer], now_s: float, told: Mapping[TaskKey, TaskReport] | None = None
-    ) -> None:
+    def choose(self, offers: Sequence[Offer], now_s: float, told: Mapping[TaskKey, TaskReport]) -> None:
         """Decide about every task that is due, until nothing changes.
 
         `told` is what runners say of federated clients.
@@ -92,7 +90,7 @@ class Chooser:
         }
         shown = [self._as_it_is(offer, announced, now_s) for offer in offers]
         view = View(shown, used, halted, self._occupancy, self._roster.lateness.by_offer)
-        roll = self._roster.call(offers, held, told or {}, now_s)
+        roll = self._roster.call(offers, held, told, now_s)
         self.waiting = roll.waiting
         self._records.keep_only(roll.live)
         for one in roll.at_risk:
@@ -189,7 +187,6 @@ class Chooser:
             with self._quarantine.guard(job_id, "deciding about a task"):
                 raise
             return
-        assert decision is not None
         one = asked.pop(next(k for k, one in enumerate(asked) if one.need is decision.need))
         key = one.need.key
         with (
@@ -251,7 +248,6 @@ class Chooser:
         if watched is None or watched.policy_for(one.need) is self._policies.decides.policy_for(one.need):
             return None
         decision = watched.decide(view.snapshot([one.need]), [one.need], view.offers)
-        assert decision is not None
         self._records.answer(decision, now_s)
         choice = self._outcome(one, decision, view, now_s).offer_id
         usd = appraised_usd(one.need, view)
@@ -308,7 +304,7 @@ class Chooser:
 
     def _release(self, task: Task, reason: str, now_s: float) -> None:
         with self._store.transaction():
-            requeue(self._store, task, now_s, lost=False, reason=reason)
+            requeue(self._store, task, now_s, reason=reason)
 
     def _ask_again_s(self, need: Need, chosen: str | None, view: View) -> float:
         """In the time that training asks in, now that this was chosen."""

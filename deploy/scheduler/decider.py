@@ -150,7 +150,6 @@ class Decider:
         policy: any policy that was trained for, or knows, market worlds.
         window: needs shown at once (J).
         components: names of the policy's value components.
-        weights: their weights in this deployment; None: those it was trained with.
         rules: of the guards; None: the defaults.
     """
 
@@ -159,7 +158,6 @@ class Decider:
         policy: Policy,
         window: int = WINDOW,
         components: Sequence[str] = (),
-        weights: Sequence[float] | None = None,
         rules: GuardRules | None = None,
     ) -> None:
         self.policy, self.window = policy, window
@@ -168,12 +166,6 @@ class Decider:
         self._rules = GuardsConfig().rules() if rules is None else rules
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
         observe(snapshot_of((), (), {}, Occupancy()), (), window, self._rules)
-        if weights is not None:
-            if not isinstance(policy, WeighedPolicy):
-                raise ValueError(
-                    f"policy {policy.name} has no value components to weigh: leave the weights out"
-                )
-            policy.set_weights(weights)
 
     def policy_for(self, need: Need) -> Policy:
         """Policy for a task, where there is one for each kind."""
@@ -181,13 +173,11 @@ class Decider:
             return self.policy
         return self.policy.federated if need.kind == "federated" else self.policy.others
 
-    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
-        """The decision about one of the first `window` needs; None if there is none.
+    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision:
+        """The decision about one of the first `window` needs, of which there is one at least.
 
         `needs` by arrival, `offers` as the clusters: both in the order of the snapshot.
         """
-        if not needs:
-            return None
         observed = observe(snapshot, needs, self.window, self._rules)
         observation = observed.observation
         n_offers, invalid = len(offers), None

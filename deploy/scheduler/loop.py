@@ -57,7 +57,6 @@ class Scheduler:
         self.metrics = metrics
         if metrics is not None:
             metrics.watch(policies.decides, policies.watched)
-        self.passes = 0
         self._prune_s = 0.0
 
     def step(self) -> None:
@@ -89,7 +88,6 @@ class Scheduler:
                 except Exception as error:
                     log.exception("a stage of the pass failed", stage=stage.__name__)
                     failed.append(error)
-        self.passes += 1
         if failed:
             raise failed[0]
 
@@ -114,9 +112,3 @@ class Scheduler:
         if now_s >= self._prune_s:
             self.store.prune(now_s)
             self._prune_s = now_s + PRUNE_S
-
-    def run(self, passes: int | None = None) -> None:
-        """Passes for ever, or this many."""
-        while passes is None or self.passes < passes:
-            self.step()
-            self.clock.sleep(self.settings.period_s)

@@ -80,7 +80,7 @@ class Cooldowns:
         }
 
 
-def take_off(store: Store, task: Task, now_s: float, decision_id: int | None = None) -> None:
+def take_off(store: Store, task: Task, now_s: float) -> None:
     """Intend to stop an attempt and to end its instances. Needs a transaction; the task stays as it is."""
     if task.attempt and task.instances:
         store.intents.add(
@@ -93,10 +93,9 @@ def take_off(store: Store, task: Task, now_s: float, decision_id: int | None = N
                 "instances": list(task.instances),
             },
             now_s,
-            decision_id=decision_id,
         )
     for name in task.instances:
-        end(store, store.instances.get(name), now_s, decision_id)
+        end(store, store.instances.get(name), now_s)
 
 
 def end(store: Store, instance: Instance, now_s: float, decision_id: int | None = None) -> None:

@@ -252,7 +252,7 @@ class Roster:
         budgets: Budgets,
         cooldowns: Cooldowns,
         quarantine: Quarantine,
-        plans: Plans | None = None,
+        plans: Plans | None,
     ) -> None:
         self._store, self._plans = store, plans
         self._planned: dict[str, Mapping[str, str]] = {}

@@ -54,7 +54,7 @@ class Ending:
         self._counted: set[tuple[str, str]] = set()
         """(job, message) of the user's failures of this pass: a server's error fails all clients at once."""
 
-    def settle(self, now_s: float, silent: Collection[str] = ()) -> None:
+    def settle(self, now_s: float, silent: Collection[str]) -> None:
         """Everything that follows without a decision, each task in a transaction of its own.
 
         `silent` are kinds of jobs whose runner could not be asked: of an attempt whose instances are

@@ -42,8 +42,6 @@ def snapshot_of(
     used: Mapping[str, int],
     occupancy: Occupancy,
     transfer_s: Mapping[tuple[str, str], float] | None = None,
-    halted: Mapping[str, int] | None = None,
-    missed: Mapping[str, int] | None = None,
 ) -> Snapshot:
     """A snapshot of base columns; the encoder derives the rest.
 
@@ -53,14 +51,12 @@ def snapshot_of(
         used: instances that run or boot on each offer, by its id.
         occupancy: their history.
         transfer_s: (task's job id, offer id) seconds to move data there beyond `Need.moves`, where known.
-        halted: instances that wait inside each offer.
-        missed: deadlines missed on each offer so far.
 
     Returns:
         A snapshot with `allow_none`.
     """
     clusters, history = clusters_of(offers, occupancy)
-    fill_use(clusters, offers, used, halted or {}, missed or {})
+    fill_use(clusters, offers, used, {}, {})
     rows = [rows_of(need, offers, transfer_s or {}) for need in needs]
     return snapshot_from(clusters, history, rows)
 

@@ -146,7 +146,6 @@ class Deciders:
             with self._turn:
                 loaded.policy.begin(0, 0)
                 decision = decider.decide(snapshot, needs, given.offers)
-        assert decision is not None, "a group has at least one task"
         need = decision.need
         standing = Standing() if need.running else None
         outcome = self._guards.bound(decision.row, need, decision.offer_id, given.offers, standing=standing)

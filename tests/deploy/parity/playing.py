@@ -142,10 +142,9 @@ class Recorder(Decider):
         self._clock = clock
         self.played = Played()
 
-    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
+    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision:
         """As the live one, and remember it."""
         decision = super().decide(snapshot, needs, offers)
-        assert decision is not None
         now_s = int(self._clock.now()) - ORIGIN_S
         self.played.steps.append(Step(now_s, row_of(decision.need.key), decision.offer_id))
         self.played.observations.append(encode(snapshot, self.window))

@@ -63,9 +63,7 @@ def decide(
 ) -> Decision:
     loaded = load_market_policy(policy, len(OFFERS)) if isinstance(policy, str) else Loaded(policy, (), "")
     decider = Decider(loaded.policy, window, loaded.components)
-    decision = decider.decide(snapshot_of(OFFERS, needs, used or {}, Occupancy()), needs, OFFERS)
-    assert decision is not None
-    return decision
+    return decider.decide(snapshot_of(OFFERS, needs, used or {}, Occupancy()), needs, OFFERS)
 
 
 def test_the_released_policy_gives_the_value_of_every_component() -> None:
@@ -123,7 +121,6 @@ def test_a_place_left_to_others_is_named(policy: str) -> None:
     loaded = load_market_policy(policy, 1)
     decider = Decider(loaded.policy, components=loaded.components)
     decision = decider.decide(snapshot_of(world, [need()], {"spot": 2}, Occupancy()), [need()], world)
-    assert decision is not None
     left = "spot is cheaper, but left to tasks that lose more by waiting"
     assert (decision.offer_id, decision.why) == ((None, left) if policy != "cheapest" else ("spot", ""))
 

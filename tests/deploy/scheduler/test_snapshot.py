@@ -133,7 +133,6 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
     decider = Decider(loaded.policy, window=8, components=loaded.components)
     snapshot = snapshot_of(OFFERS, NEEDS, {"spot": 1}, Occupancy())
     decision = decider.decide(snapshot, NEEDS, OFFERS)
-    assert decision is not None
     row = NEEDS.index(decision.need)
     window = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
     batch = cast(Observation, window)
