@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
 from spotweave.deploy.billing import usd
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase
 from spotweave.deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from spotweave.deploy.runners.base import Runner, RunnerError, StartingError
 from spotweave.deploy.scheduler.observer import assignment_of
 from spotweave.deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
-from spotweave.deploy.scheduler.retries import Retries, attempt_id, end, requeue
+from spotweave.deploy.scheduler.retries import Retries, attempt_id, end, key_of, requeue
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.errors import UNUSABLE
 from spotweave.deploy.store.instances import Instance
@@ -128,7 +126,7 @@ class Actions:
                 if instance.instance_id in task.instances:
                     self._retries.failed(task, f"{instance.offer.offer_id}: {error}", now_s)
             elif intent.kind is IntentKind.START:
-                task = self._store.tasks.get(_key(intent.payload))
+                task = self._store.tasks.get(key_of(intent))
                 if task.attempt == intent.payload["attempt"] and task.phase is Phase.STARTING:
                     self._retries.failed(task, f"it could not be started: {error}", now_s)
 
@@ -265,7 +263,7 @@ class Actions:
     # Attempts.
 
     def _start(self, intent: Intent, now_s: float) -> None:
-        key = _key(intent.payload)
+        key = key_of(intent)
         task = self._store.tasks.get(key)
         job = self._store.jobs.get(key.job_id)
         stale = task.attempt != intent.payload["attempt"] or task.phase is not Phase.STARTING
@@ -366,7 +364,7 @@ class Actions:
 
     def _then(self, intent: Intent) -> Assignment:
         """The attempt that an intent is about, with the instances that it had then."""
-        key = _key(intent.payload)
+        key = key_of(intent)
         job = self._store.jobs.get(key.job_id)
         task = self._store.tasks.get(key)
         names = tuple(str(name) for name in intent.payload["instances"])
@@ -381,10 +379,6 @@ def _launched_s(instance: Instance, now_s: float) -> float:
     launched_s = instance.launched_s
     between = launched_s is not None and instance.requested_s <= launched_s <= now_s
     return launched_s if launched_s is not None and between else instance.requested_s
-
-
-def _key(payload: Mapping[str, Any]) -> TaskKey:
-    return TaskKey(str(payload["job_id"]), str(payload["task"]))
 
 
 def _why(error: ProviderError) -> str:

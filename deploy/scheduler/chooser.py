@@ -127,9 +127,9 @@ class Chooser:
         offer = view.offer(outcome.offer_id)
         with self._store.transaction():
             cancel_move(self._store, one.task, "the safety net moves it elsewhere", now_s)
-            about: dict[str, Json] = {"reason": outcome.overruled}
-            intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, about)
-            data: dict[str, Json] = {"offer": offer.offer_id, "reason": outcome.overruled}
+            why: dict[str, Json] = {"reason": outcome.overruled}
+            intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, why)
+            data = {"offer": offer.offer_id, **why}
             self._store.events.add("task.caught", now_s, data, key=one.need.key)
         self._budgets.take(offer, one.need)
         view.take(offer.offer_id, one.need.resources.instances)
@@ -177,15 +177,13 @@ class Chooser:
             decision = decider.decide(view.snapshot(shown), shown, view.offers)
         except UNUSABLE:
             raise
-        except Exception:
+        except Exception as error:
             if len(shown) > 1:
                 # One of them spoils the picture for all: each is looked at on its own.
                 log.exception("tasks could not be decided about together")
-                asked[:] = [one for one in asked if self._can_be_shown(one, view)]
-                return
-            job_id = asked.pop(0).need.key.job_id
-            with self._quarantine.guard(job_id, "deciding about a task"):
-                raise
+                asked[:] = self._who_can_be_shown(asked, view)
+            else:
+                self._quarantine.note(asked.pop(0).need.key.job_id, "deciding about a task", error)
             return
         one = asked.pop(next(k for k, one in enumerate(asked) if one.need is decision.need))
         key = one.need.key
@@ -202,11 +200,13 @@ class Chooser:
         if one.need.kind == "federated":
             self._roster.look_again(asked, key.job_id, decider.window, now_s)
 
-    def _can_be_shown(self, one: Asked, view: View) -> bool:
-        with self._quarantine.guard(one.need.key.job_id, "deciding about a task"):
-            self._policies.decides.decide(view.snapshot([one.need]), [one.need], view.offers)
-            return True
-        return False
+    def _who_can_be_shown(self, asked: Sequence[Asked], view: View) -> list[Asked]:
+        found = []
+        for one in asked:
+            with self._quarantine.guard(one.need.key.job_id, "deciding about a task"):
+                self._policies.decides.decide(view.snapshot([one.need]), [one.need], view.offers)
+                found.append(one)
+        return found
 
     def _leaves(self, one: Asked, view: View, now_s: float) -> bool:
         """Whether nothing is left to be decided: a client has delivered all rounds, and gives its instance
@@ -295,10 +295,10 @@ class Chooser:
             place(self._store, need.key, instances, offer, now_s, number)
             self._roster.questions.placed(need.key)
         else:
-            about: dict[str, Json] = {"reason": outcome.overruled or "the policy's choice"}
+            why: dict[str, Json] = {"reason": outcome.overruled or "the policy's choice"}
             if outcome.gain_usd is not None:
-                about |= {"gain_usd": outcome.gain_usd, "cost_usd": outcome.cost_usd}
-            intend_move(self._store, task, instances, offer, now_s, number, about)
+                why |= {"gain_usd": outcome.gain_usd, "cost_usd": outcome.cost_usd}
+            intend_move(self._store, task, instances, offer, now_s, number, why)
         self._roster.lateness.start(need.key, need.misses)
         view.take(chosen, instances)
 

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spotweave.deploy.billing import CHARGES_PER_USD, micro_usd_hour, usd
+from spotweave.deploy.billing import CHARGES_PER_USD, micro_usd_hour
 from spotweave.deploy.model.instances import Offer
-from spotweave.deploy.model.jobs import SERVER, Flower
+from spotweave.deploy.model.jobs import Flower
 from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.scheduler.needs import Need
 from spotweave.deploy.scheduler.placing import to_come
-from spotweave.deploy.scheduler.retries import attempt_id, take_off
-from spotweave.deploy.scheduler.rounds import client_of
+from spotweave.deploy.scheduler.retries import about, attempt_id, take_off
+from spotweave.deploy.scheduler.rounds import budgets_of
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.scheduler.snapshot import Row
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.intents import IntentKind
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.prices import Prices, Quote
-from spotweave.deploy.store.schema import Json
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task
 from spotweave.envs.simulation import columns as col
@@ -268,14 +267,8 @@ def leave(store: Store, task: Task, reason: str, now_s: float) -> None:
     """Take a client off for good. Needs a transaction."""
     take_off(store, task, now_s)
     store.tasks.leave(task.key, reason)
-    payload: dict[str, Json] = {
-        "job_id": task.key.job_id,
-        "task": task.key.task,
-        "attempt": task.attempt,
-        "instances": list(task.instances),
-        "leave": True,
-    }
     # After the stop of its attempt, if there is one: they are done in the order of their intents.
+    payload = {**about(task, task.instances), "leave": True}
     store.intents.add(IntentKind.STOP, f"{attempt_id(task)}:leave", payload, now_s)
     store.events.add("task.left", now_s, {"reason": reason}, key=task.key)
 
@@ -284,14 +277,15 @@ def leave_the_spent(store: Store, job: Job, now_s: float, soon_s: float) -> None
     """Let those leave whose instances would cost more than their budget by `soon_s`, epoch seconds."""
     work = job.spec.work
     assert isinstance(work, Flower)
-    if all(client.budget_usd is None for client in work.clients):
+    budgets = budgets_of(work)
+    if not budgets:
         return
     bills = store.costs.of_tasks(job.job_id, soon_s)
     for task in store.tasks.of_job(job.job_id):
-        budget_usd = None if task.key.task == SERVER else client_of(job, task.key).budget_usd
+        budget_usd = budgets.get(task.key.task)
         if budget_usd is None or not task.instances or task.phase is Phase.LEFT:
             continue
-        if float(usd(bills[task.key.task].cost)) > budget_usd:
+        if float(bills[task.key.task].usd) > budget_usd:
             with store.transaction():
                 leave(store, task, f"its budget of {budget_usd:g} USD is spent", now_s)
 

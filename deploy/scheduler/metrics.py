@@ -38,7 +38,6 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from spotweave.deploy.billing import usd
 from spotweave.deploy.model.jobs import JobState, SparkStreaming
 from spotweave.deploy.scheduler.decider import Decider
 from spotweave.deploy.store.errors import NotFoundError
@@ -144,8 +143,8 @@ class SchedulerMetrics:
         if now_s - self._money_s >= _MONEY_S:
             self._money_s = now_s
             bill = store.costs.total(now_s)
-            self.cost.set(float(usd(bill.cost)))
-            self.on_demand.set(float(usd(bill.on_demand)))
+            self.cost.set(float(bill.usd))
+            self.on_demand.set(float(bill.on_demand_usd))
 
     def _take_in(self, store: Store) -> None:
         assert self._after is not None

@@ -301,12 +301,13 @@ class Observer:
             log.warning("tasks unknown", kind=kind, error=str(error))
             self.silent.add(kind)
             return ()
-        except Exception:
+        except UNUSABLE:
+            raise
+        except Exception as error:
             if len(assignments) > 1:
                 log.exception("tasks unknown; each is asked for on its own", kind=kind)
                 return [report for one in assignments for report in self._ask(kind, [one], now_s)]
-            with self._quarantine.guard(assignments[0].key.job_id, "asking for a report"):
-                raise
+            self._quarantine.note(assignments[0].key.job_id, "asking for a report", error)
             return ()
         found = []
         for assignment, report in zip(assignments, told, strict=False):

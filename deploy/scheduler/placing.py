@@ -16,7 +16,7 @@ from spotweave.deploy.model.instances import InstanceState, Offer
 from spotweave.deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
 from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
-from spotweave.deploy.scheduler.retries import attempt_id, requeue
+from spotweave.deploy.scheduler.retries import about, attempt_id, key_of, requeue
 from spotweave.deploy.store.intents import Intent, IntentKind
 from spotweave.deploy.store.schema import Json
 from spotweave.deploy.store.store import Store
@@ -37,21 +37,14 @@ def intend_move(
     offer: Offer,
     now_s: float,
     decision_id: int | None,
-    about: Mapping[str, Json],
+    why: Mapping[str, Json],
 ) -> None:
     """Intend to move a task that has a place to another offer. Needs a transaction.
 
-    `about` is more for the event `task.moved`: "reason", "gain_usd", "cost_usd".
+    `why` is more for the event `task.moved`: "reason", "gain_usd", "cost_usd".
     """
-    payload: dict[str, Json] = {
-        **about,
-        "job_id": task.key.job_id,
-        "task": task.key.task,
-        "attempt": task.attempt,
-        "instances": list(_rent(store, task.key, instances, offer, now_s, decision_id)),
-        "offer": offer.offer_id,
-        "market": offer.market,
-    }
+    names = _rent(store, task.key, instances, offer, now_s, decision_id)
+    payload = {**why, **about(task, names), "offer": offer.offer_id, "market": offer.market}
     store.intents.add(IntentKind.MOVE, attempt_id(task), payload, now_s, decision_id=decision_id)
 
 
@@ -64,8 +57,7 @@ def cancel_move(store: Store, task: Task, reason: str, now_s: float) -> None:
 
 def moves(store: Store) -> dict[TaskKey, Intent]:
     """The moves that are under way, by task."""
-    pending = store.intents.pending(IntentKind.MOVE)
-    return {TaskKey(str(one.payload["job_id"]), str(one.payload["task"])): one for one in pending}
+    return {key_of(intent): intent for intent in store.intents.pending(IntentKind.MOVE)}
 
 
 def kept_for_moves(store: Store) -> set[str]:
@@ -78,7 +70,7 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
 
     The new instances have `ready_within_s` to get ready.
     """
-    key = TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
+    key = key_of(intent)
     job, task = store.jobs.get(key.job_id), store.tasks.get(key)
     if not job.state.live or task.attempt != intent.payload["attempt"]:
         _give_up(store, intent, "the task has ended, or has another place", now_s)
@@ -108,11 +100,10 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
 
 
 def _give_up(store: Store, intent: Intent, reason: str, now_s: float) -> None:
-    key = TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
     with store.transaction():
         store.intents.failed(intent.intent_id, reason, now_s)
         data: dict[str, Json] = {"to": str(intent.payload["offer"]), "reason": reason}
-        store.events.add("task.stayed", now_s, data, key=key, decision_id=intent.decision_id)
+        store.events.add("task.stayed", now_s, data, key=key_of(intent), decision_id=intent.decision_id)
 
 
 def _rent(
@@ -194,14 +185,13 @@ def to_come(store: Store, transfers: Transfers) -> Mapping[str, int]:
         return found
     with store.snapshot():
         starting = store.intents.pending_targets(IntentKind.START)
-        moving = store.intents.pending(IntentKind.MOVE)
+        moving = moves(store)
         tasks = {task.key: task for task in store.tasks.placed()} if starting or moving else {}
         places = {task.key: task.instances[0] for task in tasks.values() if attempt_id(task) in starting}
-        keys = [TaskKey(str(one.payload["job_id"]), str(one.payload["task"])) for one in moving]
-        tasks |= store.tasks.named([key for key in keys if key not in tasks])
+        tasks |= store.tasks.named(moving.keys() - tasks.keys())
         ways = [
             *places.items(),
-            *zip(keys, (str(one.payload["instances"][0]) for one in moving), strict=True),
+            *((key, str(intent.payload["instances"][0])) for key, intent in moving.items()),
         ]
         jobs = store.jobs.named({key.job_id for key, _ in ways})
         instances = store.instances.named({name for _, name in ways})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 import structlog
 
@@ -14,7 +14,7 @@ from spotweave.deploy.model.jobs import JobState, TaskKey
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.errors import UNUSABLE
 from spotweave.deploy.store.instances import Instance
-from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.intents import Intent, IntentKind
 from spotweave.deploy.store.schema import Json
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task
@@ -83,17 +83,7 @@ class Cooldowns:
 def take_off(store: Store, task: Task, now_s: float) -> None:
     """Intend to stop an attempt and to end its instances. Needs a transaction; the task stays as it is."""
     if task.attempt and task.instances:
-        store.intents.add(
-            IntentKind.STOP,
-            attempt_id(task),
-            {
-                "job_id": task.key.job_id,
-                "task": task.key.task,
-                "attempt": task.attempt,
-                "instances": list(task.instances),
-            },
-            now_s,
-        )
+        store.intents.add(IntentKind.STOP, attempt_id(task), about(task, task.instances), now_s)
     for name in task.instances:
         end(store, store.instances.get(name), now_s)
 
@@ -164,6 +154,21 @@ def attempt_id(task: Task) -> str:
     return f"{task.key.job_id}.{task.key.task}.{task.attempt}"
 
 
+def about(task: Task, instances: Sequence[str]) -> dict[str, Json]:
+    """What an intent says of the attempt, and of the instances, that it is about."""
+    return {
+        "job_id": task.key.job_id,
+        "task": task.key.task,
+        "attempt": task.attempt,
+        "instances": list(instances),
+    }
+
+
+def key_of(intent: Intent) -> TaskKey:
+    """The task that such an intent is about."""
+    return TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
+
+
 def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: str) -> bool:
     """End a job, everything that runs for it and everything that it holds.
 
@@ -195,26 +200,6 @@ FIRST_S = 60.0
 QUARANTINE_MOST_S = 3600.0
 
 
-class Guard:
-    """A context that ends where something is raised for one job, and lets the rest go on."""
-
-    def __init__(self, raised: dict[str, tuple[str, Exception]], job_id: str, doing: str) -> None:
-        self._raised, self._job_id, self._doing = raised, job_id, doing
-
-    def __enter__(self) -> None:
-        """Do nothing on entry."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Take it, unless it is everyone's."""
-        if not isinstance(error, Exception) or isinstance(error, UNUSABLE):
-            return False
-        log.error("a job could not be handled", job_id=self._job_id, doing=self._doing, exc_info=error)
-        self._raised.setdefault(self._job_id, (self._doing, error))
-        return True
-
-
 @dataclass
 class _Case:
     """A job that raised."""
@@ -234,12 +219,23 @@ class Quarantine:
         self._raised: dict[str, tuple[str, Exception]] = {}
         """In this pass: what was being done, and what came of it."""
 
-    def guard(self, job_id: str, doing: str) -> Guard:
+    @contextmanager
+    def guard(self, job_id: str, doing: str) -> Iterator[None]:
         """Whatever is raised inside is written down as this job's, and not passed on.
 
         Where the store cannot be used, that is passed on.
         """
-        return Guard(self._raised, job_id, doing)
+        try:
+            yield
+        except UNUSABLE:
+            raise
+        except Exception as error:
+            self.note(job_id, doing, error)
+
+    def note(self, job_id: str, doing: str, error: Exception) -> None:
+        """Write down what was raised for a job."""
+        log.error("a job could not be handled", job_id=job_id, doing=doing, exc_info=error)
+        self._raised.setdefault(job_id, (doing, error))
 
     def holds(self, job_id: str, now_s: float) -> bool:
         """Whether a job is set aside, or has raised in this pass: it is left alone."""

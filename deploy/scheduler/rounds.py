@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from spotweave.deploy.billing import usd
 from spotweave.deploy.model.instances import Offer
-from spotweave.deploy.model.jobs import SERVER, Flower, FlowerClient, TaskKey, ban
+from spotweave.deploy.model.jobs import SERVER, Flower, TaskKey, ban
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
@@ -391,22 +390,19 @@ class Memberships:
         return self._known[key.job_id].ask_again_s(key.task, self._pass.now_s)
 
     def _budgets_left_usd(self, job: Job, work: Flower) -> dict[str, float]:
-        if all(client.budget_usd is None for client in work.clients):
+        budgets = budgets_of(work)
+        if not budgets:
             return {}
         bills = self._store.costs.of_tasks(job.job_id, self._pass.now_s)
-        return {
-            f"client-{client.name}": client.budget_usd - float(usd(bills[f"client-{client.name}"].cost))
-            for client in work.clients
-            if client.budget_usd is not None
-        }
+        return {name: budget_usd - float(bills[name].usd) for name, budget_usd in budgets.items()}
 
     def keep_only(self, job_ids: Collection[str]) -> None:
         """Forget all other applications."""
         self._known = {job_id: known for job_id, known in self._known.items() if job_id in job_ids}
 
 
-def client_of(job: Job, key: TaskKey) -> FlowerClient:
-    """The participant behind a task of a federated job."""
-    work = job.spec.work
-    assert isinstance(work, Flower)
-    return next(client for client in work.clients if f"client-{client.name}" == key.task)
+def budgets_of(work: Flower) -> dict[str, float]:
+    """By task: the budgets in USD of the clients that have one."""
+    return {
+        f"client-{client.name}": client.budget_usd for client in work.clients if client.budget_usd is not None
+    }

@@ -15,6 +15,7 @@ from spotweave.deploy.scheduler.placing import kept_for_moves
 from spotweave.deploy.scheduler.retries import (
     Quarantine,
     Retries,
+    about,
     attempt_id,
     end,
     end_job,
@@ -154,18 +155,8 @@ class Ending:
             target = _drain_target(task, name)
             if target in self._drained:
                 continue
-            self._store.intents.add(
-                IntentKind.DRAIN,
-                target,
-                {
-                    "job_id": task.key.job_id,
-                    "task": task.key.task,
-                    "attempt": task.attempt,
-                    "instances": [name],
-                    "ends_s": notice_s,
-                },
-                now_s,
-            )
+            payload = {**about(task, [name]), "ends_s": notice_s}
+            self._store.intents.add(IntentKind.DRAIN, target, payload, now_s)
 
     def _failed(self, job: Job, task: Task, now_s: float) -> None:
         failures = job.user_failures
