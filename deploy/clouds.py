@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -100,16 +100,13 @@ def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) 
 
 def deployment_of(config: DeploymentConfig) -> str:
     """The id that tags all that a deployment rents; "" before it has a database. Raises StoreError."""
-    database = Database(config.store_url)
-    try:
-        if database.path is not None and not database.path.exists():
+    with closing(Database(config.store_url)) as database:
+        if database.missing:
             return ""
         with database.read() as connection:
             if migrate.current_version(connection) is None:
                 return ""
             return str(connection.scalar(select(deployment.c.deployment_id)) or "")
-    finally:
-        database.close()
 
 
 def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:

@@ -12,9 +12,9 @@ import shutil
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, cast
 from urllib.parse import quote
 
@@ -363,25 +363,18 @@ class Client:
                     f"the files of job {job_id} have {size} bytes, more than is free for {target}"
                 )
             for path in files:
-                self._fetch(f"/v1/jobs/{job_id}/files/{quote(path)}", part / path)
+                place = part / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                source = f"/v1/jobs/{job_id}/files/{quote(path)}"
+                with self._streamed(source) as response, place.open("xb") as file:
+                    for chunk in response.iter_bytes():
+                        file.write(chunk)
             part.rename(target)
         except OSError as error:
             raise ServiceError(f"cannot write to {target}: {error.strerror or error}") from error
         finally:
             shutil.rmtree(part, ignore_errors=True)
         return target
-
-    def _fetch(self, path: str, place: Path) -> None:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self._http.stream("GET", path) as response, place.open("xb") as file:
-                if response.is_error:
-                    response.read()
-                    self._refuse(response)
-                for chunk in response.iter_bytes():
-                    file.write(chunk)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
 
     def follow(self, after: int, job_id: str | None) -> Iterator[dict[str, Any]]:
         """Events after a number, and then each as it comes; taken up again where the connection broke.
@@ -402,17 +395,22 @@ class Client:
 
     def _stream(self, query: Mapping[str, str], after: int) -> Iterator[dict[str, Any]]:
         """One connection. Raises UnreachableError when it breaks; returns when the service ends it."""
+        headers = {"Last-Event-ID": str(after)}
+        with self._streamed("/v1/events/stream", params=query, headers=headers) as response:
+            for line in response.iter_lines():
+                # Every event is one line of data, which holds its number too.
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))
+
+    @contextmanager
+    def _streamed(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
+        """An answer that is read as it comes. Raises UnreachableError when its connection breaks."""
         try:
-            with self._http.stream(
-                "GET", "/v1/events/stream", params=query, headers={"Last-Event-ID": str(after)}
-            ) as response:
+            with self._http.stream("GET", path, **arguments) as response:
                 if response.is_error:
                     response.read()
                     self._refuse(response)
-                for line in response.iter_lines():
-                    # Every event is one line of data, which holds its number too.
-                    if line.startswith("data: "):
-                        yield json.loads(line.removeprefix("data: "))
+                yield response
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
 
@@ -473,9 +471,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

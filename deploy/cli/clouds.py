@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -90,32 +90,28 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
     """
     config = DeploymentConfig.load(path)
     require_served(config, path)
-    with open_store(config, time.time()) as store:
+    with open_store(config, time.time()) as store, ExitStack() as opened:
         try:
-            lead = store.lead()
+            opened.callback(store.lead().release)
         except StoreError as error:
             raise StoreError(
                 f"{path} is being served, and its scheduler ends what no job needs: see spotweave instances"
             ) from error
+        require_all_rented(config, store.instances.live())
+        providers = open_providers(config)
+        for provider in providers.values():
+            opened.callback(provider.close)
         try:
-            require_all_rented(config, store.instances.live())
-            providers = open_providers(config)
-            try:
-                _sweep(store, providers, yes=yes, as_json=as_json)
-            except ProviderError as error:
-                raise ValueError(str(error)) from error
-            finally:
-                for provider in providers.values():
-                    provider.close()
-        finally:
-            lead.release()
+            _sweep(store, providers, yes=yes, as_json=as_json)
+        except ProviderError as error:
+            raise ValueError(str(error)) from error
 
 
 def require_served(config: DeploymentConfig, path: Path) -> None:
     """Raise StoreError if a deployment has no database yet, rather than make one."""
     database = Database(config.store_url)
     database.close()
-    if database.path is not None and not database.path.exists():
+    if database.missing:
         raise StoreError(f"there is no database {database.path}: nothing was served with {path} yet")
 
 

@@ -102,8 +102,6 @@ def download(client: Client, job_id: str, folder: Path | None) -> None:
 
 # `spotweave explain`: why a job is where it is, as a person would tell it.
 
-_WIDE = 1000
-
 
 def explain(found: Mapping[str, Any]) -> None:
     """Print an explanation."""
@@ -119,7 +117,7 @@ def explain(found: Mapping[str, Any]) -> None:
         (clock(one["time_s"]), one["kind"], one["instance_id"] or one["task"] or "", particulars(one))
         for one in found["events"]
     ]
-    on.print(table(("WHEN", "EVENT", "OF", "PARTICULARS*"), rows, wrap=on.width < _WIDE, indent=2))
+    on.print(table(("WHEN", "EVENT", "OF", "PARTICULARS*"), rows, wrap=on.is_terminal, indent=2))
 
 
 def _about(job: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -201,7 +199,7 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
             row += [_number(one["total"]), _number(margin, "+.2g")]
         rows.append([*row, one["reason"]])
     headings += [*(("TOTAL>", "MARGIN>") if weighed else ()), "REASON*"]
-    on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
+    on.print(table(headings, rows, wrap=on.is_terminal, indent=2))
     values = {} if not candidates else candidates[0]["values"]
     if values:
         parts = ", ".join(f"{name.replace('_', ' ')} {number:.3g}" for name, number in values.items())

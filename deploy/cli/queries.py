@@ -45,23 +45,24 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
             print(job["job_id"], flush=True)
     if not wait:
         return
-    ended = wait_for(client, sent, quiet=as_json)
     if as_json:
+        ended = client.wait_all(sent)
         for job in ended:
             print_json(job)
     else:
+        ended = wait_for(client, sent)
         _show_ended(ended)
     if any(job["state"] != "succeeded" for job in ended):
         raise typer.Exit(EXIT_FAILED)
 
 
-def wait_for(client: Client, job_ids: Sequence[str], *, quiet: bool = False) -> list[Job]:
+def wait_for(client: Client, job_ids: Sequence[str]) -> list[Job]:
     """Jobs at their ends, and a line to a person whenever one of them changes. See `Client.wait_all`."""
     told: dict[str, str] = {}
 
     def see(job: Job) -> None:
         line = _progress(job)
-        if told.get(job["job_id"]) != line and not quiet:
+        if told.get(job["job_id"]) != line:
             say(f"{clock(time.time())} {job['job_id']} {line}")
         told[job["job_id"]] = line
 
@@ -84,21 +85,18 @@ def _without_place(task: Mapping[str, Any]) -> str:
 
 
 def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
-    rows = []
-    for job in jobs:
-        took_s = job["ended_s"] - job["submitted_s"]
-        cost = job["cost"]
-        rows.append(
-            (
-                job["job_id"],
-                job["state"],
-                span(took_s),
-                deadline(job),
-                usd(cost["usd"]),
-                usd(cost["on_demand_usd"]),
-                job["reason"],
-            )
+    rows = [
+        (
+            job["job_id"],
+            job["state"],
+            span(job["ended_s"] - job["submitted_s"]),
+            deadline(job),
+            usd(job["cost"]["usd"]),
+            usd(job["cost"]["on_demand_usd"]),
+            job["reason"],
         )
+        for job in jobs
+    ]
     show(("JOB", "STATE", "TOOK>", "DEADLINE", "USD>", "ON DEMAND>", "REASON*"), rows, "")
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -159,18 +160,15 @@ def _policies(config: DeploymentConfig) -> str:
 
 
 def _store(config: DeploymentConfig) -> str:
-    database = Database(config.store_url)
-    try:
-        if database.path is not None and not database.path.exists():
+    with closing(Database(config.store_url)) as database:
+        if database.missing:
             return f"{database.where} (will be made)"
         with database.read() as connection:
             version = migrate.current_version(connection)
             if version is None and inspect(connection).get_table_names():
                 raise ConfigError(f"{database.where} holds tables of something else: set another store")
-        newest = migrate.newest_version()
-        migrate.require_known(version, database.where)
-    finally:
-        database.close()
+    newest = migrate.newest_version()
+    migrate.require_known(version, database.where)
     if version is None:
         return f"{database.where} (empty; tables will be made)"
     return f"{database.where}, " + (
@@ -179,15 +177,12 @@ def _store(config: DeploymentConfig) -> str:
 
 
 def _instances(config: DeploymentConfig) -> str:
-    database = Database(config.store_url)
-    try:
-        if database.path is not None and not database.path.exists():
+    with closing(Database(config.store_url)) as database:
+        if database.missing:
             return "none"
         with database.read() as connection:
             if migrate.current_version(connection) != migrate.newest_version():
                 return "not looked at before the store is upgraded"
-    finally:
-        database.close()
     with Store.open(config.store_url, time.time(), key_file=config.key_file) as store:
         live = store.instances.live()
     require_all_rented(config, live)

@@ -41,7 +41,7 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> 
     if not rows:
         on.print(empty, markup=False)
     else:
-        on.print(table(headings, rows, wrap=on.width < _WIDE))
+        on.print(table(headings, rows, wrap=on.is_terminal))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool, indent: int = 0) -> Table:

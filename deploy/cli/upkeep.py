@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from spotweave.deploy.security.tokens import AccessTokens, Role, TokenRecord
 from spotweave.deploy.service import open_store
 from spotweave.deploy.store import backup as copying
 from spotweave.deploy.store.database import Database
-from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.store import Store
 from spotweave.mistakes import say
 
@@ -92,10 +90,8 @@ def _share(one: Recording) -> str:
 _DAY_S = 86_400.0
 
 
-@contextmanager
-def _store(path: Path) -> Iterator[Store]:
-    with open_store(DeploymentConfig.load(path), time.time()) as store:
-        yield store
+def _store(path: Path) -> Store:
+    return open_store(DeploymentConfig.load(path), time.time())
 
 
 def create_token(path: Path, role: str, name: str, days: float | None) -> None:
@@ -153,13 +149,9 @@ def revoke_token(path: Path, token_id: str) -> None:
 def backup(path: Path, to: Path) -> None:
     """Copy it, as it is now. It is not upgraded, so this is also what goes before an upgrade."""
     config = DeploymentConfig.load(path)
-    database = Database(config.store_url)
-    try:
-        if database.path is not None and not database.path.exists():
-            raise StoreError(f"there is no database {database.path}: nothing was served with {path} yet")
+    require_served(config, path)
+    with closing(Database(config.store_url)) as database:
         copying.backup(database, to)
-    finally:
-        database.close()
     print(f"{to} holds the database {database.path}")
     say(
         f"not in it, so keep them too: the jobs' files in {config.state_folder / 'jobs'}, and (apart from "

@@ -165,6 +165,11 @@ class Database:
                 options = statement.get_execution_options()
                 self.recall.writes(options.get(WRITES) or str(statement.table))
 
+    @property
+    def missing(self) -> bool:
+        """Whether its file is not there yet."""
+        return self.path is not None and not self.path.exists()
+
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
