@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from spotweave.deploy.model.instances import SHORTEST_MONTH_S, Offer
+from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import (
-    SERVER,
     Bag,
     Flower,
     JobState,
@@ -27,22 +26,13 @@ from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.model.transfers import Move
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.scheduler.placing import loads
-from spotweave.deploy.scheduler.rounds import Membership
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task
-from spotweave.envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
-
-_CATEGORIES = {
-    "general": Category.GENERAL,
-    "deadline": Category.TIME_CRITICAL,
-    "streaming": Category.STREAMING,
-    "federated": Category.FEDERATED,
-}
 
 
 @dataclass(frozen=True)
@@ -59,6 +49,16 @@ class Round:
     others_usd_hour: float = 0.0  # price of all instances that its application holds besides its own
     time_error_s: float = 0.0  # by how much such expectations were off lately
     aggregation_s: float = 0.0  # expected seconds of an aggregation, which `round_s` includes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership(Round):
+    """The place of a client, or the server, in its application: its round, and what more a need tells."""
+
+    rounds_left: int  # for which it has not delivered
+    epoch_s: float  # its part of a round at speed 1, on an instance that has trained before
+    idle_s: float = 0.0  # since when its instance has nothing to do; 0 if that is not so
+    warm: bool = True  # whether it has trained on the instance that it holds
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,6 @@ class Need:
     round: Round = field(default_factory=Round)  # of tasks of kind "federated"
     # of a step of a workflow: the region in which its plan puts it; None: wherever it may run
     planned: str | None = None
-
-    @property
-    def category(self) -> Category:
-        """As the snapshot counts it."""
-        return _CATEGORIES[self.kind]
 
     def execution_s(self, speed: float) -> float:
         """Whole seconds of one execution (of all the work of a task that has only one) at a speed."""
@@ -181,9 +176,7 @@ class Need:
         if left_usd is None or offer.offer_id == self.here:
             return None
         seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
-        seconds = max(seconds, offer.billing_minimum_s)
-        usd = offer.price_usd_hour * self.resources.instances * seconds / 3600.0
-        usd += offer.disk_usd_month * self.resources.instances * seconds / SHORTEST_MONTH_S
+        usd = self.resources.instances * offer.least_usd(seconds)
         if usd <= left_usd:
             return None
         return f"its budget leaves {max(0.0, left_usd):.4f} USD, a round there costs {usd:.4f}"
@@ -246,8 +239,15 @@ def need_of(
     }
     if isinstance(work, Flower):
         assert member is not None
-        common |= _federated(task, member)
-        if task.phase is Phase.WAITING:
+        idle = task.phase is Phase.WAITING
+        common |= {
+            "kind": "federated",
+            "standard_s": member.epoch_s,
+            "executions_left": member.rounds_left,
+            "progress": task.execution_saved if member.owes else 0.0,
+            "round": replace(member, idle=idle),
+        }
+        if idle:
             common["waited_s"] = member.idle_s
         need = Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
         if here is None:
@@ -333,27 +333,6 @@ def _until_end_s(
     job: Job, work: SparkBatch | Flower | Bag | Workflow, now_s: float, later_s: float = 0.0
 ) -> float | None:
     return None if work.deadline_s is None else job.submitted_s + work.deadline_s - later_s - now_s
-
-
-def _federated(task: Task, member: Membership) -> dict[str, object]:
-    return {
-        "kind": "federated",
-        "standard_s": member.epoch_s,
-        "executions_left": member.rounds_left,
-        "progress": task.execution_saved if member.owes else 0.0,
-        "round": Round(
-            idle=task.phase is Phase.WAITING,
-            is_server=task.key.task == SERVER,
-            owes=member.owes,
-            round_left_s=member.round_left_s,
-            round_s=member.round_s,
-            cold_s=member.cold_s,
-            time_error_s=member.time_error_s,
-            aggregation_s=member.aggregation_s,
-            others_usd_hour=member.others_usd_hour,
-            budget_left_usd=member.budget_left_usd,
-        ),
-    }
 
 
 # How long jobs of a name took before: the standard time of those that do not say theirs.

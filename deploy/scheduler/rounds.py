@@ -10,6 +10,7 @@ from typing import NamedTuple
 from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import SERVER, Flower, TaskKey, ban
 from spotweave.deploy.model.tasks import Phase, TaskReport
+from spotweave.deploy.scheduler.needs import Membership
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
@@ -271,25 +272,6 @@ class Rounds(RoundEstimates):
 
 
 @dataclass(frozen=True)
-class Membership:
-    """A client's place in its application."""
-
-    owes: bool  # whether its result of the current round is still to come
-    round_left_s: float  # expected seconds until all others have delivered
-    round_s: float  # expected seconds of a whole round
-    rounds_left: int  # for which it has not delivered
-    epoch_s: float  # its part of a round at speed 1, on an instance that has trained before
-    others_usd_hour: float  # what the others' instances cost
-    budget_left_usd: float | None  # None without a budget
-    cold_s: float = 0.0  # what its first epoch on a new instance takes longer, at speed 1; 0 while unknown
-    # by how much expected ends of rounds and launches were off lately; 0 while unknown
-    time_error_s: float = 0.0
-    aggregation_s: float = 0.0  # expected seconds of an aggregation, which `round_s` includes
-    idle_s: float = 0.0  # since when its instance has nothing to do; 0 if that is not so
-    warm: bool = True  # whether it has trained on the instance that it holds
-
-
-@dataclass(frozen=True)
 class Pass:
     """What a pass of the loop sees."""
 
@@ -367,6 +349,7 @@ class Memberships:
             return None
         stand = known.stands[name]
         return Membership(
+            is_server=name == SERVER,
             owes=stand.owes or name == SERVER,
             round_left_s=known.round_left_s(name, now_s),
             round_s=known.round_s(),

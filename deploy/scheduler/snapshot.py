@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.speeds import hetero_of
-from spotweave.deploy.scheduler.needs import Need
+from spotweave.deploy.scheduler.needs import Kind, Need
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.guards.rules import GuardRules
 from spotweave.envs.simulation.guards.safety import hide_lost_deadline, soonest_s
@@ -25,6 +25,7 @@ from spotweave.envs.simulation.snapshot import (
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
     RENTED,
+    Category,
     FloatArray,
     MaskArray,
     Observation,
@@ -34,6 +35,12 @@ from spotweave.envs.simulation.snapshot import (
 )
 
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}  # numbers of `PROVIDER` of what is rented; 0 is what is owned
+_CATEGORIES: dict[Kind, Category] = {
+    "general": Category.GENERAL,
+    "deadline": Category.TIME_CRITICAL,
+    "streaming": Category.STREAMING,
+    "federated": Category.FEDERATED,
+}
 
 
 def snapshot_of(
@@ -132,7 +139,7 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, region: int) -> None:
 def _fill_job(row: FloatArray, need: Need) -> None:
     streaming = need.kind == "streaming"
     row[col.PRESENT] = 1.0
-    row[col.CATEGORY] = float(need.category)
+    row[col.CATEGORY] = float(_CATEGORIES[need.kind])
     row[col.EXPECTED_HETERO] = hetero_of(need.reference_speed)
     row[col.SENSITIVITY] = FULLY_SENSITIVE if need.sensitivity is None else need.sensitivity
     row[col.STANDARD_S] = need.standard_s

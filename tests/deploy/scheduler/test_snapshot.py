@@ -24,9 +24,9 @@ from spotweave.deploy.model.jobs import (
 from spotweave.deploy.model.strategies import FedAsync, FedAvg, Strategy
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.scheduler.decider import Decider
-from spotweave.deploy.scheduler.needs import Round, need_of
+from spotweave.deploy.scheduler.needs import Membership, Round, need_of
 from spotweave.deploy.scheduler.policies import load_market_policy
-from spotweave.deploy.scheduler.rounds import Look, Membership, Rounds
+from spotweave.deploy.scheduler.rounds import Look, Rounds
 from spotweave.deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.tasks import Task
@@ -187,7 +187,7 @@ def test_a_stream_without_a_place_falls_behind(tmp_path: Path) -> None:
 def test_a_client_need_not_repeat_what_it_has_saved_of_its_epoch(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
     job = world.store.jobs.get(world.submit(federated(4, A, B, epoch_s=600.0)))
-    about = Membership(True, 0.0, 600.0, 4, 600.0, 0.0, None)
+    about = Membership(round_s=600.0, rounds_left=4, epoch_s=600.0)
     stored = replace(world.store.tasks.get(key_of(job.job_id, "b")), execution_saved=0.75)
 
     def left_s(owes: bool) -> float:
