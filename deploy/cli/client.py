@@ -246,8 +246,7 @@ class Client:
 
     def wait(self, job_id: str) -> Job:
         """A job at its end. A service that is away (a restart, say) is waited for ten minutes."""
-        (job,) = self.wait_all([job_id])
-        return job
+        return self.wait_all([job_id])[0]
 
     def wait_all(self, job_ids: Sequence[str], see: Callable[[Job], None] = lambda job: None) -> list[Job]:
         """Jobs at their ends, in this order; `see` is shown each of them whenever it was looked at."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -119,4 +118,4 @@ def clock(time_s: float) -> str:
 
 def share(part: float, whole: float) -> str:
     """Saving as a percentage of the whole, such as 70 %."""
-    return "-" if not whole or not math.isfinite(part / whole) else f"{100 * (1 - part / whole):.0f} %"
+    return f"{100 * (1 - part / whole):.0f} %" if whole else "-"

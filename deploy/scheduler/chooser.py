@@ -94,25 +94,25 @@ class Chooser:
         self.waiting = roll.waiting
         self._records.keep_only(roll.live)
         for one in roll.at_risk:
-            caught = False
             with self._quarantine.guard(one.need.key.job_id, "watching over its deadline"):
-                caught = self._catch(one, view, now_s)
-            if caught:
-                roll.asked[:] = [other for other in roll.asked if other.need.key != one.need.key]
+                if self._catch(one, view, now_s):
+                    roll.asked[:] = [other for other in roll.asked if other.need.key != one.need.key]
         self._decide_all(roll.asked, view, now_s)
         self._occupancy.hold(used)
 
     def _as_it_is(self, offer: Offer, announced: Collection[str], now_s: float) -> Offer:
         """What refused lately, takes an instance back or is beyond the budget is not shown as available."""
-        if offer.available and not self._budgets.shows(offer):
-            return replace(offer, available=False, reason=self._budgets.reason(offer))
-        if offer.available and offer.offer_id in announced:
-            # A replacement there would be the next to be ended.
-            return replace(offer, available=False, reason="an instance there is about to be ended")
-        left_s = self._cooldowns.left_s(offer.offer_id, now_s)
-        if not offer.available or left_s <= 0:
+        if not offer.available:
             return offer
-        reason = f"it refused; left alone for {left_s:.0f} s more"
+        if not self._budgets.shows(offer):
+            reason = self._budgets.reason(offer)
+        elif offer.offer_id in announced:
+            # A replacement there would be the next to be ended.
+            reason = "an instance there is about to be ended"
+        elif (left_s := self._cooldowns.left_s(offer.offer_id, now_s)) > 0:
+            reason = f"it refused; left alone for {left_s:.0f} s more"
+        else:
+            return offer
         return replace(offer, available=False, reason=reason)
 
     def _catch(self, one: Asked, view: View, now_s: float) -> bool:
@@ -121,7 +121,9 @@ class Chooser:
             return False
         need = one.fallback
         row = observe(view.snapshot([need]), [need], 1, self._guards.rules).row(0)
-        outcome = self._guards.bound(row, need, None, view.offers, left_usd=self._left_usd(need))
+        outcome = self._guards.bound(
+            row, need, None, view.offers, left_usd=self._budgets.pay(need.key.job_id)
+        )
         if outcome.offer_id is None or self._stays_on_spot(one.need, row.clusters, view):
             return False
         offer = view.offer(outcome.offer_id)
@@ -144,9 +146,6 @@ class Chooser:
         allowed_s, rules = one.fallback.allowed_s, self._guards.rules
         longest_s = max((one.fallback.finish_s(offer) for offer in view.sure), default=0.0)
         return rules.safety_net == 1 and spare_s(allowed_s, longest_s, rules) <= 0
-
-    def _left_usd(self, need: Need) -> float:
-        return min(self._budgets.left_usd, self._budgets.left_of(need.key.job_id))
 
     def _decide_all(self, asked: list[Asked], view: View, now_s: float) -> None:
         asked = self._who_stay(asked, view, now_s)
@@ -239,7 +238,7 @@ class Chooser:
             view.offers,
             now_s,
             one.standing,
-            self._left_usd(decision.need),
+            self._budgets.pay(decision.need.key.job_id),
         )
 
     def _watch(self, one: Asked, outcome: Outcome, view: View, now_s: float) -> Watched | None:

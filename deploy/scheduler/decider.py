@@ -206,14 +206,12 @@ class Decider:
     def _candidates(
         self, observation: Observation, row: int, need: Need, offers: Sequence[Offer], table: Table
     ) -> list[Candidate]:
-        n_offers = len(offers)
         mask = self._mask_of(observation, row)
         values, totals = table
         appraisal = appraise(self._alone(observation, row), 1)
         found = []
-        for k in range(n_offers + 1):
-            offer = offers[k] if k < n_offers else None
-            pair = observation["pairs"][row, k] if offer is not None else None
+        for k, offer in enumerate([*offers, None]):
+            pair = None if offer is None else observation["pairs"][row, k]
             valid = bool(mask[k])
             found.append(
                 Candidate(
@@ -304,7 +302,7 @@ def _why(policy: str, ranked: Sequence[Candidate], gives_way: bool) -> str:
         if _shown(cheaper.expected_usd) >= _shown(taken.expected_usd):
             return ""
         return f"{policy} goes by its own order, not by expected USD ({_name(cheaper)} is cheaper)"
-    best = max((item for item in valid if item.total is not None), key=_total, default=taken)
+    best = max(valid, key=_total, default=taken)
     if _shown(_total(best)) <= _shown(taken.total):
         return ""
     return (

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from spotweave.deploy.scheduler.snapshot import Row
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.intents import IntentKind
 from spotweave.deploy.store.jobs import Job
-from spotweave.deploy.store.prices import Prices, Quote
+from spotweave.deploy.store.prices import Prices
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task
 from spotweave.envs.simulation import columns as col
@@ -114,17 +115,16 @@ class Guards:
         start = np.zeros(len(offers))
         for k, offer in enumerate(offers):
             if standing is not None and (k == place or offer.offer_id == need.here):
-                mean[k] = self._mean_usd_hour(offer, now_s)
+                mean[k] = (
+                    offer.price_usd_hour
+                    if self._prices is None
+                    else mean_usd_hour(offer, self._prices, now_s, self.rules.price_memory_s)
+                )
                 minimum[k] = offer.billing_minimum_s
             if left_usd < math.inf:
                 start[k] = need.start_usd(offer)
         has = standing or Standing()
         return Facts(mean, minimum, start, left_usd, has.unsaved, has.minimum_left_s, float(has.hinted))
-
-    def _mean_usd_hour(self, offer: Offer, now_s: float) -> float:
-        if self._prices is None:
-            return offer.price_usd_hour
-        return mean_usd_hour(offer, self._prices, now_s, self.rules.price_memory_s)
 
 
 def net_words(row: Row, need: Need, ids: Sequence[str], chosen: str | None) -> str:
@@ -140,17 +140,14 @@ def net_words(row: Row, need: Need, ids: Sequence[str], chosen: str | None) -> s
 def mean_usd_hour(offer: Offer, prices: Prices, now_s: float, memory_s: float) -> float:
     """Mean price of an offer over the latest `memory_s`, or since it was first seen."""
     start_s = now_s - memory_s
-    quotes: list[Quote] = list(prices.between(offer.offer_id, start_s, now_s))
-    if not quotes:
-        return offer.price_usd_hour
-    since = [max(start_s, quote.seen_s) for quote in quotes]
-    until = [*since[1:], now_s]
+    quotes = prices.between(offer.offer_id, start_s, now_s)
+    since = [*(max(start_s, quote.seen_s) for quote in quotes), now_s]
     whole_s = now_s - since[0]
     if whole_s <= 0:
         return offer.price_usd_hour
     total = sum(
         quote.price_micro_usd_hour * (end_s - begin_s)
-        for quote, begin_s, end_s in zip(quotes, since, until, strict=True)
+        for quote, (begin_s, end_s) in zip(quotes, pairwise(since), strict=True)
     )
     return total / whole_s / micro_usd_hour(1.0)
 
@@ -183,6 +180,10 @@ class Budgets:
     def left_of(self, job_id: str) -> float:
         """USD that are left of a job's own budget, once it is known."""
         return self._of_jobs.get(job_id, math.inf)
+
+    def pay(self, job_id: str) -> float:
+        """USD that a job's budget and the deployment's still pay."""
+        return min(self.left_usd, self.left_of(job_id))
 
     def count(self, now_s: float) -> None:
         """See what is left of the deployment's budget now, and forget what was left of jobs'."""

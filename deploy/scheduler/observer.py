@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -55,7 +56,10 @@ def bounded(report: TaskReport, assignment: Assignment, now_s: float) -> TaskRep
         next_due_s=_moment(report.next_due_s, now_s),
         message=str(report.message)[:_LONGEST_TEXT],
         saved_region=str(report.saved_region)[:_LONGEST_NAME],
-        details=_few(report.details),
+        details={
+            str(name)[:_LONGEST_NAME]: str(value)[:_LONGEST_TEXT]
+            for name, value in islice(report.details.items(), _MOST_DETAILS)
+        },
     )
 
 
@@ -75,11 +79,6 @@ def _seconds(value: float | None) -> float | None:
 
 def _moment(value: float | None, now_s: float) -> float | None:
     return None if value is None or not abs(value - now_s) <= MOST_SECONDS else float(value)
-
-
-def _few(details: Mapping[str, str]) -> dict[str, str]:
-    first = list(details.items())[:_MOST_DETAILS]
-    return {str(name)[:_LONGEST_NAME]: str(value)[:_LONGEST_TEXT] for name, value in first}
 
 
 log = structlog.get_logger("scheduler")

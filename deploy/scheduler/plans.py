@@ -119,11 +119,12 @@ class Plans:
             room[place or offers[0].region] += 0
         clusters = tuple(model.Cluster(region, max(1, count)) for region, count in room.items())
         files = tuple(self._files(work, stands, tuple(room), run_s.keys()))
+        seconds_gb = self._transfers.seconds_gb
         links = {
             frozenset((a, b)): model.Link(1.0 / seconds, _MOVE_S)
             for a in room
             for b in room
-            if a != b and (seconds := max(self._seconds_gb(a, b), self._seconds_gb(b, a))) > 0
+            if a != b and (seconds := max(seconds_gb.get((a, b), 0.0), seconds_gb.get((b, a), 0.0))) > 0
         }
         at_once = model.Link(math.inf, _MOVE_S)
         return model.Workflow(spec.name, files, steps), model.Platform(clusters, at_once, links)
@@ -164,6 +165,3 @@ class Plans:
                     yield model.File(output.name, output.gb)
                 elif output.name in named:
                     yield model.File(output.name, output.gb, (stands[step.name].region,))
-
-    def _seconds_gb(self, source: str, target: str) -> float:
-        return self._transfers.seconds_gb.get((source, target), 0.0)

@@ -321,7 +321,12 @@ class Roster:
                 self.memberships.look(jobs[job_id])
         self._entries, self._jobs = {entry.task.key: entry for entry in asked}, jobs
         live = {task.key for task in placed} | {row.key for row in waiting}
-        self._forget(live, now_s)
+        self.questions.keep_only(live)
+        self._cooldowns.keep_only(live, now_s)
+        self.lateness.keep_only(live)
+        ids = {key.job_id for key in live}
+        self.memberships.keep_only(ids)
+        self._urgency.keep_only(ids)
         return Roll(
             self._all_asked(jobs, asked, now_s), self._all_asked(jobs, at_risk, now_s), len(waiting), live
         )
@@ -375,7 +380,7 @@ class Roster:
         job = self._learned.told(jobs[task.key.job_id], task.key)
         # A place that is as good as lost is none; the task itself stays on it as long as it can.
         shown = task if entry.held else replace(task, phase=None)
-        left_usd = min(self._budgets.left_usd, self._budgets.left_of(job.job_id))
+        left_usd = self._budgets.pay(job.job_id)
         member = self.memberships.member(task.key)
         written_in = regions_of(self._store, job.job_id, job.spec)
         need = need_of(
@@ -422,14 +427,6 @@ class Roster:
             due = [*urgent, *others[:half], *turn]
         tasks = self._store.tasks.named([row.key for row in due])
         return [_Entry(tasks[row.key], []) for row in due]
-
-    def _forget(self, keys: set[TaskKey], now_s: float) -> None:
-        self.questions.keep_only(keys)
-        self._cooldowns.keep_only(keys, now_s)
-        self.lateness.keep_only(keys)
-        ids = {key.job_id for key in keys}
-        self.memberships.keep_only(ids)
-        self._urgency.keep_only(ids)
 
 
 def _at_risk(job: Job, task: Task, held: Sequence[Instance]) -> bool:
