@@ -15,7 +15,7 @@ from spotweave.deploy.providers.base import CapacityError, Provider, ProviderErr
 from spotweave.deploy.runners.base import Runner, RunnerError, StartingError
 from spotweave.deploy.scheduler.observer import assignment_of
 from spotweave.deploy.scheduler.placing import kept_for_moves, move, of_start, regions_of
-from spotweave.deploy.scheduler.retries import Retries, attempt_id, end, key_of, requeue
+from spotweave.deploy.scheduler.retries import Retries, attempt_id, end, key_of, refuse, requeue
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.errors import UNUSABLE
 from spotweave.deploy.store.instances import Instance
@@ -224,10 +224,7 @@ class Actions:
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, str(error), now_s)
             self._store.instances.ended(instance.instance_id, now_s)
-            data = {"offer": offer_id, "why": _why(error), "error": str(error)}
-            self._store.events.add(
-                "instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id
-            )
+            refuse(self._store, instance, _why(error), str(error), now_s)
             if instance.instance_id not in task.instances:
                 return
             if isinstance(error, RefusedError):
@@ -334,9 +331,8 @@ class Actions:
             error = next((one.error for one in launches if one.error), "its provider has not answered")
             reason = f"no instance after {waited_s:.0f} s of tries: {error}"
             self._store.intents.failed(intent.intent_id, reason, now_s)
-            for name, one in never.items():
-                data = {"offer": one.offer.offer_id, "why": "request", "error": error}
-                self._store.events.add("instance.refused", now_s, data, key=one.key, instance_id=name)
+            for one in never.values():
+                refuse(self._store, one, "request", error, now_s)
             requeue(self._store, task, now_s, reason=reason)
 
     def _stop(self, intent: Intent, now_s: float) -> None:
@@ -382,7 +378,6 @@ def _launched_s(instance: Instance, now_s: float) -> float:
 
 
 def _why(error: ProviderError) -> str:
-    """What a refused launch is due to; only the first of these says something of the market."""
     if isinstance(error, CapacityError):
         return "capacity"
     return "quota" if isinstance(error, QuotaError) else "request"

@@ -102,7 +102,7 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
 def _give_up(store: Store, intent: Intent, reason: str, now_s: float) -> None:
     with store.transaction():
         store.intents.failed(intent.intent_id, reason, now_s)
-        data: dict[str, Json] = {"to": str(intent.payload["offer"]), "reason": reason}
+        data = {"to": str(intent.payload["offer"]), "reason": reason}
         store.events.add("task.stayed", now_s, data, key=key_of(intent), decision_id=intent.decision_id)
 
 

@@ -164,6 +164,15 @@ def about(task: Task, instances: Sequence[str]) -> dict[str, Json]:
     }
 
 
+def refuse(store: Store, instance: Instance, why: str, error: str, now_s: float) -> None:
+    """Write down that an offer gave no instance of use. Needs a transaction.
+
+    `why`: "capacity", which says something of the market; "quota", "request", or "node": lacks something.
+    """
+    data = {"offer": instance.offer.offer_id, "why": why, "error": error}
+    store.events.add("instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id)
+
+
 def key_of(intent: Intent) -> TaskKey:
     """The task that such an intent is about."""
     return TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))

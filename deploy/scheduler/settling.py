@@ -19,6 +19,7 @@ from spotweave.deploy.scheduler.retries import (
     attempt_id,
     end,
     end_job,
+    refuse,
     requeue,
     take_off,
 )
@@ -98,7 +99,9 @@ class Ending:
             return
         refused = self._refused(job, task, states)
         for name, lacks in refused.items():
-            self._refuse(states[name], lacks, now_s)
+            # Another instance of its offer probably lacks the same.
+            self._retries.cooldowns.refused(states[name].offer.offer_id, now_s)
+            refuse(self._store, states[name], "node", lacks, now_s)
         if task.phase is Phase.FAILED and not refused:
             self._failed(job, task, now_s)
             return
@@ -116,7 +119,11 @@ class Ending:
             self._store.tasks.set_instances(task.key, [name for name in states if name not in gone])
             data = {"left": len(states) - len(gone)}
             self._store.events.add("task.shrunk", now_s, data, key=task.key)
-        self._drain(task, {name: i.notice_s for name, i in states.items() if name not in gone}, now_s)
+        for name, one in states.items():
+            target = _drain_target(task, name)
+            if name not in gone and one.notice_s is not None and target not in self._drained:
+                payload = {**about(task, [name]), "ends_s": one.notice_s}
+                self._store.intents.add(IntentKind.DRAIN, target, payload, now_s)
 
     def _gone(self, states: Mapping[str, Instance], now_s: float) -> list[str]:
         """Instances that are lost: ended, or with a node that hangs."""
@@ -139,24 +146,6 @@ class Ending:
             return {}
         running = (name for name, one in states.items() if one.state is InstanceState.RUNNING)
         return {name: lacks for name in running if (lacks := self._nodes.lacks(name))}
-
-    def _refuse(self, instance: Instance, lacks: str, now_s: float) -> None:
-        """Leave its offer alone for a while: another instance of it probably lacks the same."""
-        offer_id = instance.offer.offer_id
-        self._retries.cooldowns.refused(offer_id, now_s)
-        data: dict[str, Json] = {"offer": offer_id, "why": "node", "error": lacks}
-        name = instance.instance_id
-        self._store.events.add("instance.refused", now_s, data, key=instance.key, instance_id=name)
-
-    def _drain(self, task: Task, notices: Mapping[str, float | None], now_s: float) -> None:
-        for name, notice_s in notices.items():
-            if notice_s is None:
-                continue
-            target = _drain_target(task, name)
-            if target in self._drained:
-                continue
-            payload = {**about(task, [name]), "ends_s": notice_s}
-            self._store.intents.add(IntentKind.DRAIN, target, payload, now_s)
 
     def _failed(self, job: Job, task: Task, now_s: float) -> None:
         failures = job.user_failures
@@ -203,13 +192,12 @@ class Ending:
             return
         if budget is not None and self._budgets.left_of(job.job_id) < 0:
             reason = f"its budget of {budget:g} USD is spent"
+        else:
+            if isinstance(job.spec.work, Flower):
+                leave_the_spent(self._store, job, now_s, now_s + 2 * self._settings.period_s)
+            reason = too_few(job, self._store.tasks.of_job(job.job_id)) if some_left else ""
+        if reason:
             end_job(self._store, job.job_id, JobState.FAILED, now_s, reason)
-            return
-        if isinstance(job.spec.work, Flower):
-            leave_the_spent(self._store, job, now_s, now_s + 2 * self._settings.period_s)
-        lacking = too_few(job, self._store.tasks.of_job(job.job_id)) if some_left else ""
-        if lacking:
-            end_job(self._store, job.job_id, JobState.FAILED, now_s, lacking)
 
     def _settle_budget(self, now_s: float) -> None:
         jobs = self._store.jobs.live() if self._budgets.spent else ()
