@@ -76,16 +76,9 @@ class SchedulerMetrics:
         )
         self.waiting = gauge("tasks_waiting", "Tasks without a place.")
         self.instances = gauge("instances", "Live instances.", "market")
-        self.launches = counter("launches_total", "Instances that were launched.")
-        self.refusals = counter("refusals_total", "Launches that were refused.")
         self.interruptions = counter("interruptions_total", "Instances that providers took.", "notice")
-        self.lost = counter("tasks_lost_total", "Attempts that were lost.")
-        self.user_failures = counter("user_failures_total", "Attempts that failed by the job's own fault.")
-        self.moves = counter("moves_total", "Running tasks that were moved to another offer.")
-        self.left = counter("clients_left_total", "Federated clients whose budget was spent.")
         self.ended = counter("jobs_ended_total", "Jobs that ended.", "state")
         self.misses = counter("deadline_misses_total", "Deadlines missed by jobs that ended.", "kind")
-        self.hopeless = counter("deadlines_hopeless_total", "Deadlines that nothing can meet any more.")
         self.cost = gauge("cost_usd", "Cost of everything so far.")
         self.on_demand = gauge("on_demand_usd", "What the same instances would have cost on demand.")
         self.intents = gauge("intents_pending", "What is still to be done.", "kind")
@@ -96,17 +89,20 @@ class SchedulerMetrics:
         self._on: Mapping[str, Callable[[Store, Event], None]] = {
             "task.decided": self._decided,
             "task.caught": lambda store, event: self.overruled.labels("net").inc(),
-            "task.hopeless": lambda store, event: self.hopeless.inc(),
-            "task.moved": lambda store, event: self.moves.inc(),
-            "task.lost": lambda store, event: self.lost.inc(),
-            "task.failed": lambda store, event: self.user_failures.inc(),
-            "task.left": lambda store, event: self.left.inc(),
-            "instance.launched": lambda store, event: self.launches.inc(),
-            "instance.refused": lambda store, event: self.refusals.inc(),
             "instance.ended": self._instance_ended,
             "instance.vanished": lambda store, event: self.interruptions.labels("no").inc(),
             **{f"job.{state}": self._job_ended for state in JobState if not state.live},
         }
+        self._counted = {
+            "instance.launched": counter("launches_total", "Instances that were launched."),
+            "instance.refused": counter("refusals_total", "Launches that were refused."),
+            "task.lost": counter("tasks_lost_total", "Attempts that were lost."),
+            "task.failed": counter("user_failures_total", "Attempts that failed by the job's own fault."),
+            "task.moved": counter("moves_total", "Running tasks that were moved to another offer."),
+            "task.left": counter("clients_left_total", "Federated clients whose budget was spent."),
+            "task.hopeless": counter("deadlines_hopeless_total", "Deadlines that nothing can meet any more."),
+        }
+        """By kind of event: what counts it."""
 
     def watch(self, *deciders: Decider | None) -> None:
         """Count these deciders' invalid answers from now on."""
@@ -150,7 +146,9 @@ class SchedulerMetrics:
         assert self._after is not None
         while events := store.events.after(self._after, _EVENTS_AT_ONCE):
             for event in events:
-                if event.kind in self._on:
+                if event.kind in self._counted:
+                    self._counted[event.kind].inc()
+                elif event.kind in self._on:
                     self._on[event.kind](store, event)
             self._after = events[-1].sequence
 

@@ -103,7 +103,19 @@ def _load(
     weights: Sequence[float] | None,
     stand_in: str | None,
 ) -> Loaded:
-    spec = _spec(world, components, n_offers)
+    k = len(components)
+    spec = WorldSpec(
+        name=world,
+        window=WINDOW,
+        n_clusters=n_offers,
+        cluster_names=tuple(f"offer {number}" for number in range(n_offers)),
+        components=components,
+        weights=(1.0,) * k,
+        scales=(1.0,) * k,
+        metrics=("objective",),
+        higher_is_better=(False,),
+        time_unit="s",
+    )
     if name in RULE_NAMES:
         if weights is not None:
             raise ValueError(f"policy {name!r} is a rule, which has no value components: leave weights out")
@@ -117,19 +129,3 @@ def _load(
         return Loaded(named_rule(stand_in, spec), (), f"rule {stand_in}", unusable=str(error))
     policy = stored_policy(path, state, spec, weights)
     return Loaded(policy, components, str(path), tuple(state.get("worlds", ())))
-
-
-def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
-    k = len(components)
-    return WorldSpec(
-        name=world,
-        window=WINDOW,
-        n_clusters=n_offers,
-        cluster_names=tuple(f"offer {number}" for number in range(n_offers)),
-        components=components,
-        weights=(1.0,) * k,
-        scales=(1.0,) * k,
-        metrics=("objective",),
-        higher_is_better=(False,),
-        time_unit="s",
-    )

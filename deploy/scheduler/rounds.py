@@ -331,7 +331,11 @@ class Memberships:
         known = self._of(job)
         assert isinstance(job.spec.work, Flower)
         known.stands.clear()
-        self._left_usd[job.job_id] = self._budgets_left_usd(job, job.spec.work)
+        budgets = budgets_of(job.spec.work)
+        bills = self._store.costs.of_tasks(job.job_id, self._pass.now_s) if budgets else {}
+        self._left_usd[job.job_id] = {
+            name: budget_usd - float(bills[name].usd) for name, budget_usd in budgets.items()
+        }
         where: dict[tuple[str | None, bool], Sequence[Offer]] = {}
         for task in self._store.tasks.of_job(job.job_id):
             if task.phase is not Phase.LEFT:
@@ -371,13 +375,6 @@ class Memberships:
     def ask_again_s(self, key: TaskKey) -> float:
         """After how long a client that was decided about is asked again."""
         return self._known[key.job_id].ask_again_s(key.task, self._pass.now_s)
-
-    def _budgets_left_usd(self, job: Job, work: Flower) -> dict[str, float]:
-        budgets = budgets_of(work)
-        if not budgets:
-            return {}
-        bills = self._store.costs.of_tasks(job.job_id, self._pass.now_s)
-        return {name: budget_usd - float(bills[name].usd) for name, budget_usd in budgets.items()}
 
     def keep_only(self, job_ids: Collection[str]) -> None:
         """Forget all other applications."""
