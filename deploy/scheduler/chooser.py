@@ -168,7 +168,7 @@ class Chooser:
         return found
 
     def _decide_one(self, asked: list[Asked], view: View, now_s: float) -> None:
-        """The policy's choice for one of those that are asked about, who is taken off the list."""
+        """Decide about one of those that are asked about, who is taken off the list. Needs a transaction."""
         decider = self._policies.decides
         started = time.perf_counter()
         shown = [one.need for one in asked[: decider.window]]
@@ -195,7 +195,14 @@ class Chooser:
             outcome = self._outcome(one, decision, view, now_s)
             latency_s = time.perf_counter() - started
             beside = self._watch(one, outcome, view, now_s)
-            self._follow(decision, one, outcome, beside, latency_s, view, now_s)
+            self._roster.questions.again(key, now_s, self._ask_again_s(one.need, outcome.offer_id, view))
+            # Most of those that wait were told so before.
+            if one.task.phase is Phase.WAITING or not self._records.repeats(decision, outcome, beside):
+                # What a task that raises had written is undone with it, and nothing else.
+                with self._store.transaction():
+                    number = self._records.decision(decision, outcome, beside, latency_s, now_s)
+                    with bound_contextvars(decision_id=number):
+                        self._do(one, outcome, number, view, now_s)
         if one.need.kind == "federated":
             self._roster.look_again(asked, key.job_id, decider.window, now_s)
 
@@ -254,29 +261,6 @@ class Chooser:
         stays = one.need.here if one.need.running and one.need.here in usd else None
         difference_usd = usd[choice or stays] - usd[outcome.offer_id or stays]
         return Watched(decision.policy, choice, difference_usd)
-
-    def _follow(
-        self,
-        decision: Decision,
-        one: Asked,
-        outcome: Outcome,
-        beside: Watched | None,
-        latency_s: float,
-        view: View,
-        now_s: float,
-    ) -> None:
-        """Write a decision down, and do it. Needs a transaction."""
-        need, chosen, overruled = one.need, outcome.offer_id, outcome.overruled
-        self._roster.questions.again(need.key, now_s, self._ask_again_s(need, chosen, view))
-        # Most of those that wait were told so before.
-        idle = one.task.phase is Phase.WAITING
-        if not idle and self._records.repeats(decision, chosen, overruled, beside):
-            return
-        # What a task that raises had written is undone with it, and nothing else.
-        with self._store.transaction():
-            number = self._records.decision(decision, chosen, overruled, beside, latency_s, now_s)
-            with bound_contextvars(decision_id=number):
-                self._do(one, outcome, number, view, now_s)
 
     def _do(self, one: Asked, outcome: Outcome, number: int | None, view: View, now_s: float) -> None:
         """What a choice means: stay, wait, release, go or move. Needs a transaction."""

@@ -43,12 +43,11 @@ class Invalid:
 
     fault: Fault
     answered: str  # the answer in words, one line
-    guide: str  # the rule that decided instead
 
     @property
     def words(self) -> str:
         """In one line, for people."""
-        return f"the policy's answer is not valid ({self.answered}): {self.guide} decided"
+        return f"the policy's answer is not valid ({self.answered}): {GUIDE} decided"
 
 
 class InvalidAnswerError(Exception):
@@ -188,7 +187,7 @@ class Decider:
             table = self._values(policy, observation, row)
         except InvalidAnswerError as error:
             policy = self.policy_for(needs[0])
-            invalid = Invalid(error.fault, str(error), GUIDE)
+            invalid = Invalid(error.fault, str(error))
             self.invalid[policy.name, error.fault] += 1
             row, place = divmod(guided(observation), n_offers + 1)
             table = {}, None

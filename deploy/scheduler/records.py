@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from spotweave.deploy.model.jobs import TaskKey
-from spotweave.deploy.scheduler.decider import Candidate, Decision
+from spotweave.deploy.scheduler.decider import GUIDE, Candidate, Decision
+from spotweave.deploy.scheduler.guards import Outcome
 from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.schema import Json
 from spotweave.deploy.store.store import Store
@@ -51,8 +52,7 @@ class Records:
     def decision(
         self,
         decision: Decision,
-        chosen: str | None,
-        overruled: str,
+        outcome: Outcome,
         watched: Watched | None,
         latency_s: float,
         now_s: float,
@@ -62,11 +62,11 @@ class Records:
         Returns its id; None where nothing follows from it (the task waits, or stays where it is) and the same
         was written down since it does.
         """
-        key = decision.need.key
+        key, chosen = decision.need.key, outcome.offer_id
         self.answer(decision, now_s)
         if decision.invalid is not None:
-            overruled = overruled or decision.invalid.words
-        stay = _stay(decision, chosen, overruled, watched)
+            outcome = replace(outcome, overruled=outcome.overruled or decision.invalid.words)
+        stay = _stay(decision, outcome, watched)
         if stay is None:
             self._stays.pop(key, None)
         elif stay in self._stays.setdefault(key, set()):
@@ -79,7 +79,7 @@ class Records:
                 policy=decision.policy,
                 mode=self._mode,
                 key=key,
-                candidates=_candidates(decision, chosen, overruled),
+                candidates=_candidates(decision, outcome),
                 chosen=chosen,
                 latency_s=latency_s,
                 shadow_policy=None if watched is None else watched.policy,
@@ -87,7 +87,7 @@ class Records:
                 shadow_difference=None if watched is None else watched.difference_usd,
             )
         )
-        data: dict[str, Json] = {"offer": chosen, "policy": decision.policy, "overruled": overruled}
+        data: dict[str, Json] = {"offer": chosen, "policy": decision.policy, "overruled": outcome.overruled}
         taken = next(item for item in decision.candidates if item.offer_id == chosen)
         if taken.egress_usd:
             data["egress_usd"] = taken.egress_usd
@@ -102,12 +102,10 @@ class Records:
         self._store.events.add("task.decided", now_s, data, key=key, decision_id=record.decision_id)
         return record.decision_id
 
-    def repeats(
-        self, decision: Decision, chosen: str | None, overruled: str, watched: Watched | None
-    ) -> bool:
+    def repeats(self, decision: Decision, outcome: Outcome, watched: Watched | None) -> bool:
         """Whether `decision` repeats what is stored."""
         said = self._stays.get(decision.need.key, ())
-        return decision.invalid is None and _stay(decision, chosen, overruled, watched) in said
+        return decision.invalid is None and _stay(decision, outcome, watched) in said
 
     def answer(self, decision: Decision, now_s: float) -> None:
         """Tell of a policy's answer that was not followed, if it was not. Needs a transaction."""
@@ -124,7 +122,7 @@ class Records:
             "policy": decision.policy,
             "fault": invalid.fault,
             "answered": invalid.answered,
-            "guide": invalid.guide,
+            "guide": GUIDE,
             "offer": decision.offer_id,
             "times": before + 1,
         }
@@ -148,21 +146,22 @@ class Records:
         self._hopeless &= keys
 
 
-def _stay(decision: Decision, chosen: str | None, overruled: str, watched: Watched | None) -> _Stay | None:
+def _stay(decision: Decision, outcome: Outcome, watched: Watched | None) -> _Stay | None:
     """None where something follows from a decision."""
-    need = decision.need
+    need, chosen = decision.need, outcome.offer_id
     releases = chosen is None and need.here is not None and not need.running
     if releases or chosen not in (None, need.here):
         return None
-    return need.here, chosen, None if watched is None else watched.choice, bool(overruled)
+    return need.here, chosen, None if watched is None else watched.choice, bool(outcome.overruled)
 
 
-def _candidates(decision: Decision, chosen: str | None, overruled: str) -> tuple[CandidateRecord, ...]:
+def _candidates(decision: Decision, outcome: Outcome) -> tuple[CandidateRecord, ...]:
     """The first ones of the policy's ranking, the chosen one among them.
 
     Why a choice was overruled stands with what was chosen instead; where the task stays, with the choice. So
     does why a choice was taken that does not look best.
     """
+    chosen, overruled = outcome.offer_id, outcome.overruled
     kept = [
         item for k, item in enumerate(decision.candidates) if k <= OTHER_CANDIDATES or item.offer_id == chosen
     ]
