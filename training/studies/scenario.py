@@ -337,12 +337,13 @@ def write_experiment_episodes(
 ) -> None:
     """One CSV row per scenario, policy, training seed and episode, the bounds last. Raises WriteError.
 
-    With `every_metric` all metrics of the world, else only those that the experiment shows.
+    With `every_metric` all metrics that every world has, else only those that the experiment shows.
     """
-    first = next(iter(results.values()))
+    specs = [result.spec for result in results.values()]
+    common = [name for name in specs[0].metrics if all(name in spec.metrics for spec in specs)]
     named = [*settings.metrics, *settings.paired, *settings.ratios]
     named += [metric for figure in settings.figures.values() for metric in figure.metrics]
-    metrics = list(first.spec.metrics) if every_metric else list(dict.fromkeys(named))
+    metrics = common if every_metric else list(dict.fromkeys(named))
     header = ["scenario", "policy", "seed", "episode", *metrics]
     write_csv(path, header, _rows(results, metrics))
 
