@@ -121,6 +121,8 @@ def test_every_job_interruption_and_the_money_are_seen(afternoon: Open) -> None:
         row = f".job[data-job='{job.job_id}']"
         state = "waiting" if job.state is JobState.PENDING else job.state.value
         assert page.text(f"{row} .badge") == state
+        if job.state is JobState.SUCCEEDED:
+            assert page.text(f"{row} .second > span:nth-of-type(2)") == "100 %"
         ended = [one for one in store.instances.of_job(job.job_id) if one.ended_s is not None]
         taken = {(one.key.task, one.ended_s) for one in ended if one.by_provider}
         assert len(page.all(f"{row} > .lane:first-child .sign.interrupted")) == len(taken)
