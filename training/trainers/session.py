@@ -201,7 +201,7 @@ class Session:
         """By how many percent of its size the guide's objective is surpassed."""
         reached, guided = metrics[self.objective], guide_metrics[self.objective]
         gain = reached - guided if self.higher_is_better else guided - reached
-        return 100.0 * gain / abs(guided) if guided else 0.0
+        return 100.0 * gain / (abs(guided) or 1.0)
 
     def _write_round(self, curves: Curves, report: RoundReport, rate: float) -> None:
         played = "train_drawn" if report.drawn else "train"
