@@ -77,8 +77,8 @@ def load_federated_policy(name: str | None, market: Loaded, n_offers: int, stric
         return load_round_policy(name, n_offers, strict)
     if not knows_rounds(market.policy):
         raise ValueError(
-            f"{market.source} was not trained with federated tasks: name a policy for these, or train one "
-            "with +env=multicloud"
+            f"{market.source} was not trained with federated tasks: name a policy for these, or train "
+            "agent=mtdqn with +env=multicloud"
         )
     return market
 

@@ -274,7 +274,7 @@ class Database:
         with self.read() as connection:
             for some in portions([name for name in names if name not in known]):
                 rows = connection.execute(decoded.rows.where(key.in_(some))).all()
-                known |= {row[0]: decoded(row) for row in rows}
+                known |= {row._mapping[key]: decoded(row) for row in rows}
         return {name: known[name] for name in sorted(names) if name in known}
 
     @property

@@ -6,9 +6,11 @@ import asyncio
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -37,6 +39,7 @@ from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import (
     NOW,
     Api,
+    Live,
     Make,
     Service,
     failing,
@@ -284,6 +287,21 @@ def test_beyond_loopback_it_needs_tokens_and_tls(
     HttpListener(not_asked, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS).stop()
 
 
+def speaks(live: Live, version: ssl.TLSVersion) -> bool:
+    """Whether it speaks with a client that knows this version only, and its ciphers."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    try:
+        with live.connect() as plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError:
+        return False
+
+
 def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_path: Path) -> None:
     with serving(service, self_signed(tmp_path, time.time())) as live, live.client(Role.VIEWER) as client:
         answer = client.get("/v1/jobs")
@@ -292,6 +310,8 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_p
         assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{live.port}/v1/jobs", headers=client.headers)
+        assert speaks(live, ssl.TLSVersion.TLSv1_2)
+        assert not speaks(live, ssl.TLSVersion.TLSv1_1)
     with bind("127.0.0.1", live.port):
         pass  # it is free again
 
