@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.model.jobs import Resources
 from spotweave.deploy.scheduler.needs import Need, Round
 from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from spotweave.envs.simulation import columns as col
@@ -265,6 +266,14 @@ def test_where_a_task_may_not_go_it_asks_for_more_than_there_can_be() -> None:
         request, most = found.pairs[:, col.REQUEST], found.clusters[:, col.CAPACITY_MAX]
         assert request[0] <= most[0]
         assert request[1] == 2 * most[1] + 1
+
+
+def test_a_gang_larger_than_an_offer_asks_for_its_own_size() -> None:
+    """Policies read the size of a gang off any offer's request."""
+    world = story([one_job(executors=6)], [_market_offer("owned"), _market_offer("on_demand", quota=8)])
+    gang = need(resources=Resources(instances=6))
+    for found in (lane(world.observation), live(gang, offer("o", "owned", quota=4), offer("d", quota=8))):
+        assert found.pairs[:, col.REQUEST].tolist() == [6, 6]
 
 
 def test_a_budget_that_is_overdrawn_has_nothing_left() -> None:

@@ -186,8 +186,8 @@ def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> 
     """The task on an offer. Where it may never run its request exceeds what there is."""
     here = need.here == offer.offer_id
     request = need.resources.instances
-    if not here and need.refusal(offer) is not None:
-        request = max(request, int(request_beyond(offer.quota)))
+    if not here and request <= offer.quota and need.refusal(offer) is not None:
+        request = int(request_beyond(offer.quota))
     row[col.REQUEST] = row[col.PEAK_REQUEST] = request
     row[col.DEADLINE_S] = need.allowed_s
     move = need.moves.get(offer.region)

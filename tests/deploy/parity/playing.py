@@ -25,7 +25,7 @@ from spotweave.deploy.store.store import Store
 from spotweave.envs.market_data import MarketWorldConfig, build_market
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.config import MarketConfig, WorkloadConfig
+from spotweave.envs.simulation.market.config import WorkloadConfig
 from spotweave.envs.simulation.market.members import is_client
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Observation, Snapshot, encode
@@ -70,7 +70,7 @@ class Played:
 
 
 def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules: float) -> MarketWorldConfig:
-    """MultiCloud-v4 with one owned cluster, this many jobs and streams and nothing else.
+    """MultiCloud-v4 with this many jobs and streams and nothing else.
 
     Args:
         jobs: that arrive.
@@ -79,11 +79,11 @@ def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules
             speed and epochs as long as they were.
         rules: other settings of the guards.
     """
-    config = MarketWorldConfig(WorkloadConfig(jobs=jobs), MarketConfig())
+    config = MarketWorldConfig(WorkloadConfig(jobs=jobs))
     config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
     if training:
         config.market.providers = ["aws"]
-        config.market.owned_executors = 1
+        config.market.owned_executors, config.market.more_owned = 1, []
         config.workload.federated = True
         applications = config.workload.applications
         applications.share, applications.clients = 1e-9, [3, 3]

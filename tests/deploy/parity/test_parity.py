@@ -40,7 +40,7 @@ def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -
 @pytest.mark.real
 def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(tmp_path: Path) -> None:
     """Live the old place counts as used until it is seen to be gone; all else is the same."""
-    found = compare("cheapest", 1, 30, tmp_path, spot_risk=0.0)
+    found = compare("cheapest", 9, 30, tmp_path, spot_risk=0.0)
     assert found.caught > 0
     assert found.moved > 0
     assert found.live.steps == found.environment.steps
