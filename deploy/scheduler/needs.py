@@ -255,14 +255,16 @@ def need_of(
         cold_s = 0.0 if member.warm else member.cold_s / here.speed
         return replace(need, left_here_s=need.left_s(here.speed) + cold_s)
     saved_in = here.region if running and here is not None else task.saved_region
+    loaded = loads(job.spec, task.key.task, saved_in, written_in or {})
     common |= {
         "reference_speed": profile.reference_speed,
         "sensitivity": profile.sensitivity,
         "checkpoint_s": profile.checkpoint_interval_s,
         "save_s": profile.checkpoint_s,
-        "data_gb": profile.data_gb,
+        # A step reads its files and has no checkpoint.
+        "data_gb": sum(gb for _, gb in loaded) if isinstance(work, Workflow) else profile.data_gb,
         "checkpoint_gb": profile.checkpoint_gb,
-        "moves": settings.transfers.moves(loads(job.spec, task.key.task, saved_in, written_in or {})),
+        "moves": settings.transfers.moves(loaded),
     }
     if isinstance(work, SparkStreaming):
         need = Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]

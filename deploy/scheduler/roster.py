@@ -415,7 +415,9 @@ class Roster:
             if row.key not in moving and not self._quarantine.holds(row.key.job_id, now_s)
         ]
         due = [row for row in mine if self.questions.waits_due(row.key, row.not_before_s, now_s)]
-        due += self._urgency.cannot_wait([row for row in mine if row.not_before_s > now_s], offers, now_s)
+        # A step whose inputs are not there waits without end, however late it is.
+        backing_off = [row for row in mine if now_s < row.not_before_s < math.inf]
+        due += self._urgency.cannot_wait(backing_off, offers, now_s)
         most = self._settings.decisions_per_pass + _SPARE
         if len(due) > most:
             urgent = self._urgency.urgent(due, offers, now_s)

@@ -85,10 +85,12 @@ def compare(
     *,
     guards: bool = True,
     training: bool = False,
+    bags: float = 0.0,
+    workflows: float = 0.0,
     **rules: float,
 ) -> Comparison:
     """Play an episode of the test days twice."""
-    config = config_of(jobs, guards=guards, training=training, **rules)
+    config = config_of(jobs, guards=guards, training=training, bags=bags, workflows=workflows, **rules)
     key = EpisodeKey(seed, "test", 0)
     environment = by_environment(policy_named(policy, config), config, key)
     played, live = by_live_loop(policy, config, key, folder)

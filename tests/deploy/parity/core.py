@@ -32,7 +32,7 @@ from spotweave.envs.simulation.market.state import NEVER, clear_lane
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import Ints
 from spotweave.envs.simulation.world import EpisodeKey
-from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
+from tests.deploy.parity.workload import is_server, serve_at_once, server_place
 
 ORIGIN_S = 1_700_000_100
 """Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""

@@ -22,7 +22,7 @@ from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
-from spotweave.envs.market_data import MarketWorldConfig, build_market
+from spotweave.envs.market_data import MarketWorldConfig, build_market, market_data
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import WorkloadConfig
@@ -33,7 +33,6 @@ from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.single import WorldEnv
 from tests.deploy.bills import bill_of
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore
-from tests.deploy.parity.trainings import is_server, row_of, serve_at_once, server_place, world_of
 from tests.deploy.parity.views import (
     Arrivals,
     CoreClock,
@@ -41,6 +40,15 @@ from tests.deploy.parity.views import (
     CoreRunner,
     providers_of,
     transfers_of,
+)
+from tests.deploy.parity.workload import (
+    is_first,
+    is_server,
+    members,
+    row_of,
+    serve_at_once,
+    server_place,
+    world_of,
 )
 
 
@@ -69,7 +77,15 @@ class Played:
     ends_s: list[int] = field(default_factory=list)
 
 
-def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules: float) -> MarketWorldConfig:
+def config_of(
+    jobs: int,
+    *,
+    guards: bool = True,
+    training: bool = False,
+    bags: float = 0.0,
+    workflows: float = 0.0,
+    **rules: float,
+) -> MarketWorldConfig:
     """MultiCloud-v4 with this many jobs and streams and nothing else.
 
     Args:
@@ -77,6 +93,8 @@ def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules
         guards: whether they are on.
         training: whether one of the jobs is a federated application of three clients, all offers being of one
             speed and epochs as long as they were.
+        bags: share of the jobs that are bags of tasks.
+        workflows: likewise.
         rules: other settings of the guards.
     """
     config = MarketWorldConfig(WorkloadConfig(jobs=jobs))
@@ -88,6 +106,10 @@ def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules
         applications = config.workload.applications
         applications.share, applications.clients = 1e-9, [3, 3]
         applications.budget, applications.epoch_spread = 0.0, 0.0
+    config.workload.bags.share, config.workload.workflows.share = bags, workflows
+    # The start of a stage takes 300 s by default; live it is what on-demand capacity takes to be set up.
+    slowest_s = max(offer.launch_s for offer in market_data(config.market).offers if offer.market != "spot")
+    config.workload.workflows.start_s = slowest_s + config.market.restart_s
     return config
 
 
@@ -129,9 +151,13 @@ def _server(world: MarketWorld) -> int | None:
 
 
 def _ends_s(world: MarketWorld) -> list[int]:
-    """Of jobs and applications, by arrival."""
+    """Of jobs, applications and bags, by arrival."""
     slot, ends = int(world.lanes.episode_of_lane[0]), world.lanes.job[0, :, at.FINISH_S]
-    return [int(end) for job, end in enumerate(ends) if not from_python(is_client)(world.episodes, slot, job)]
+    return [
+        int(ends[list(members(world.episodes, slot, job))].max())
+        for job in range(int(world.episodes.n_jobs[slot]))
+        if is_first(world.episodes, slot, job) and not from_python(is_client)(world.episodes, slot, job)
+    ]
 
 
 class Recorder(Decider):
@@ -257,7 +283,9 @@ class Live:
         )
         return {
             "succeeded": float(sum(job.state is JobState.SUCCEEDED for job in jobs)),
-            "miss_tc": float(len(late)),
+            "miss_tc": float(
+                len(late) + sum(task.misses for task in tasks if task.key.task.startswith(("task-", "step-")))
+            ),
             "miss_batches": float(sum(task.misses for task in tasks if self._streams(task.key.job_id))),
             "interruptions": float(sum(task.interruptions for task in tasks)),
             "rented_usd": charges / CHARGES_PER_USD,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from spotweave.deploy.providers.base import CapacityError, QuotaError, RefusedError
@@ -18,7 +17,7 @@ from spotweave.envs.simulation.world import EpisodeKey
 from tests.deploy.parity.comparing import Comparison, compare
 from tests.deploy.parity.core import SimulationCore
 from tests.deploy.parity.playing import Live, Played, config_of, policy_named
-from tests.deploy.parity.trainings import row_of
+from tests.deploy.parity.workload import row_of
 
 POLICIES = ("maf", "expected_cost", "spotweave")
 
@@ -220,11 +219,18 @@ def test_other_trainings(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("policy", ["maf+round_cost", "spotweave+spotweave", "expected_cost"])
-def test_one_policy_decides_about_spark_jobs_and_clients(policy: str, tmp_path: Path) -> None:
-    """Eight jobs, of which one is the training: two policies behind one, and a rule that knows both kinds."""
-    found = compare(policy, 4, 8, tmp_path, training=True)
+def test_one_policy_decides_about_every_kind_of_work(policy: str, tmp_path: Path) -> None:
+    """Two policies behind one, and a rule that knows jobs, streams, clients, bags and workflows."""
+    found = compare(policy, 4, 10, tmp_path, training=True, bags=0.2, workflows=0.2)
     _assert_same(found)
     kinds = {float(one["jobs"][0, col.CATEGORY]) for one in found.environment.observations}
-    assert len(kinds) > 2
+    assert kinds == set(Category)
     assert found.environment.metrics["interruptions"] > 0
-    assert np.isfinite(found.environment.metrics["cost_usd_eq"])
+
+
+@pytest.mark.real
+def test_tasks_of_bags_and_steps_are_caught_and_moved_as_in_the_environment(tmp_path: Path) -> None:
+    found = compare("cheapest", 3, 6, tmp_path, workflows=0.6, spot_risk=0.0)
+    _assert_same(found)
+    assert found.caught > 0
+    assert found.moved > 0

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from spotweave.agents.rules.kernels import from_python
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from spotweave.deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
+from spotweave.deploy.model.jobs import Bag, JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from spotweave.deploy.model.transfers import Transfers
+from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.runners.base import Printed
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.billing import share_done
@@ -18,7 +19,16 @@ from spotweave.envs.simulation.market.episodes import recent_availability, sync_
 from spotweave.envs.simulation.market.members import is_client
 from spotweave.envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
-from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of
+from tests.deploy.parity.workload import (
+    bag_of,
+    is_first,
+    is_server,
+    is_workflow,
+    row_of,
+    server_place,
+    training_of,
+    workflow_of,
+)
 
 KEPT_S = 3600
 """Ended instances are reported for so long."""
@@ -152,7 +162,7 @@ class CoreProvider:
 class CoreRunner:
     """Says how the jobs of a core are; they start and end by themselves once they have instances."""
 
-    kinds = ("spark-batch", "spark-streaming", "flower")
+    kinds = ("spark-batch", "spark-streaming", "flower", "bag", "workflow")
 
     def __init__(self, core: SimulationCore) -> None:
         self._core = core
@@ -290,7 +300,8 @@ class Arrivals:
     def new(self) -> Iterator[tuple[str, JobSpec, float]]:
         """(job id, spec, epoch seconds of its arrival) of those that arrived since the last call."""
         for number in range(self._seen, self._core.arrived):
-            if from_python(is_client)(self._core.episodes, self._core.slot, number):
+            whole = self._core.episodes, self._core.slot, number
+            if from_python(is_client)(*whole) or not is_first(*whole):
                 continue
             yield (
                 job_id_of(number),
@@ -306,8 +317,13 @@ class Arrivals:
             return JobSpec(name=job_id_of(number), work=training_of(core.episodes, core.slot, number, place))
         sizes = core.episodes.job_real[core.slot, number]
         allowance_s, standard_s = float(facts[at.ALLOWANCE_S]), float(facts[at.STANDARD_S])
-        work: SparkBatch | SparkStreaming
-        if facts[at.CATEGORY] == Category.STREAMING:
+        home = core.world.data.regions[facts[at.HOME]]
+        work: SparkBatch | SparkStreaming | Bag | Workflow
+        if is_workflow(core.episodes, core.slot, number):
+            work = workflow_of(core.episodes, core.slot, number, home)
+        elif facts[at.LAST_ROW] > number:
+            work = bag_of(core.episodes, core.slot, number)
+        elif facts[at.CATEGORY] == Category.STREAMING:
             work = SparkStreaming(
                 script="simulated",
                 period_s=float(facts[at.PERIOD_S]),
@@ -327,7 +343,7 @@ class Arrivals:
             profile=Profile(
                 reference_speed=float(facts[at.EXPECTED_HETERO]) / REFERENCE_HETERO,
                 sensitivity=float(facts[at.SENSITIVITY]),
-                data_region=core.world.data.regions[facts[at.HOME]],
+                data_region=home,
                 data_gb=float(sizes[at.DATA_GB]),
                 checkpoint_gb=float(sizes[at.CHECKPOINT_GB]),
                 checkpoint_s=float(facts[at.DUMP_S]),

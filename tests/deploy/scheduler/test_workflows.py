@@ -92,6 +92,14 @@ def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
     assert released == [("after", ["one"]), ("all", ["one", "two"])]
 
 
+def test_a_late_step_waits_for_its_inputs_all_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path, clusters("n"))
+    # Of 1500 s both need 1200: the last safe moment passes while the first one runs.
+    flow = workflow(step("one", minutes=10.0), step("two", "one-out", minutes=10.0), deadline_s=1500.0)
+    world.ends_well(world.submit(flow))
+    assert started(world)["two"] > 600.0
+
+
 class Disobedient(World):
     """Its policy puts everything on the second cluster, also where that is forbidden."""
 
@@ -156,6 +164,7 @@ def test_files_are_moved_from_where_their_step_ran(tmp_path: Path) -> None:
     two = world.store.tasks.get(TaskKey(job_id, "two"))
     need = need_of(job, two, [], 0.0, world.settings, written_in=regions)
     # 2 GB that "one" wrote and 4 GB of input, at 10 s and 0.05 USD a GB.
+    assert need.data_gb == 6.0
     assert need.moves["s"].seconds == 60.0
     assert need.moves["s"].usd == pytest.approx(0.30)
     assert need.moves["n"] == (0.0, 0.0)
