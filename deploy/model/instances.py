@@ -113,7 +113,6 @@ class LaunchRequest:
         job_id: for tags.
         task: for tags.
         node_token: secret with which the scheduler talks to the node agent. Never logged.
-        max_price_usd_hour: spot only: the provider ends it above; None for no limit.
     """
 
     client_token: str
@@ -122,7 +121,6 @@ class LaunchRequest:
     job_id: str
     task: str
     node_token: str = field(repr=False)
-    max_price_usd_hour: float | None = None
 
 
 @dataclass(frozen=True)

@@ -285,11 +285,11 @@ class CloudProvider(ABC, Generic[ConfigT]):
         running = self._memory.running(request.deployment, place.offer_id)
         if running >= self.config.instance_types[place.instance_type].quota:
             raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
-        self._admit(request, place)
+        self._admit(place)
         try:
             report = self._calls.one("launch", CHANGE_S, place.region, lambda: self._rent(request, place))
         except CapacityError as error:
-            # A limit of this one request says nothing of the offer.
+            # A limit of ours says nothing of capacity.
             if "SpotMaxPriceTooLow" not in str(error):
                 self.availability.down(place.offer_id, self._now(), str(error))
             raise
@@ -337,7 +337,7 @@ class CloudProvider(ABC, Generic[ConfigT]):
     def _recall(self, request: LaunchRequest, place: Place) -> None:
         """Remember what was rented before this process began. Raises ProviderError."""
 
-    def _admit(self, request: LaunchRequest, place: Place) -> None:
+    def _admit(self, place: Place) -> None:
         """Refuse what the cloud itself would not. Raises CapacityError."""
 
     def _offer(self, place: Place, now_s: float) -> Offer:

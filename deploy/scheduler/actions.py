@@ -152,7 +152,6 @@ class Actions:
             job_id=instance.key.job_id,
             task=instance.key.task,
             node_token=instance.node_token,
-            max_price_usd_hour=instance.max_price_usd_hour,
         )
         provider = self._providers[instance.offer.provider]
         self._listed.pop(instance.offer.provider, None)

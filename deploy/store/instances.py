@@ -37,7 +37,6 @@ class Instance:
     state: InstanceState  # RUNNING once its node agent has answered
     requested_s: float
     provider_id: str | None = None  # the provider's name for it; None before it is known
-    max_price_usd_hour: float | None = None
     address: str = ""  # of its node, "" before it is known
     port: int = 0  # of its node agent, 0 before it is known
     launched_s: float | None = None  # when billing began
@@ -89,7 +88,6 @@ class Instances:
         client_token: str,
         node_token: str,
         now_s: float,
-        max_price_usd_hour: float | None = None,
     ) -> Instance:
         """Keep what a provider will be asked for, before it is.
 
@@ -119,7 +117,6 @@ class Instances:
                 task=key.task,
                 state=InstanceState.REQUESTED.value,
                 node_token=self._key.seal(node_token, _context(instance_id)),
-                max_price_usd_hour=max_price_usd_hour,
                 requested_s=now_s,
             )
         )
@@ -298,7 +295,7 @@ class Instances:
         self._database.writing.execute(statement)
 
     def _decode(self, values: dict[str, Any]) -> Instance:
-        del values["offer_id"], values["provider"]
+        del values["offer_id"], values["provider"], values["max_price_usd_hour"]
         values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
         values["offer"] = Offer(**values["offer"])
         values["state"] = InstanceState(values["state"])

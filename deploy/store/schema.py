@@ -133,7 +133,7 @@ instances = Table(
     Column("port", Integer, nullable=False, default=0),
     Column("node_token", LargeBinary, nullable=False),
     Column("certificate", Text, nullable=False, default=""),
-    Column("max_price_usd_hour", Double),
+    Column("max_price_usd_hour", Double),  # always null: what limits a price is the provider's to know
     Column("requested_s", Double, nullable=False),
     *_empty(Double, "launched_s", "ready_s", "ended_s"),
     Column("by_provider", Boolean, nullable=False, default=False),

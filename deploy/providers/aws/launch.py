@@ -14,7 +14,6 @@ from spotweave.deploy.providers.aws.clients import Clients, aws_errors, cause_co
 from spotweave.deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
 from spotweave.deploy.providers.aws.describe import described
 from spotweave.deploy.providers.base import ProviderError, RefusedError
-from spotweave.deploy.providers.cloudconfig import InstanceType
 from spotweave.deploy.providers.config import Place
 from spotweave.deploy.providers.userdata import user_data
 
@@ -86,8 +85,8 @@ class Launcher:
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags_of(request, config)}],
         }
         if place.market == "spot":
-            price = max_price(request, config.instance_types[place.instance_type])
-            arguments["InstanceMarketOptions"] = market_options(price)
+            limit = config.instance_types[place.instance_type].max_price_usd_hour
+            arguments["InstanceMarketOptions"] = market_options(limit)
         doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
         for last in (False, True):
             template = self._template(region, request.deployment)
@@ -152,16 +151,12 @@ class Launcher:
 USER_DATA_BYTES = 16384  # the most that EC2 takes
 
 
-def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
-    """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
-    limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
-    return f"{min(limits):.6f}" if limits else None
-
-
-def market_options(price: str | None) -> dict[str, Any]:
+def market_options(max_price_usd_hour: float | None) -> dict[str, Any]:
     """One-time spot: what is interrupted is terminated, and no request stays behind that rents again."""
     spot = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-    return {"MarketType": "spot", "SpotOptions": {**spot, **({"MaxPrice": price} if price else {})}}
+    if max_price_usd_hour is not None:
+        spot["MaxPrice"] = f"{max_price_usd_hour:.6f}"
+    return {"MarketType": "spot", "SpotOptions": spot}
 
 
 _BATCH = 500

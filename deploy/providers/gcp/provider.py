@@ -101,17 +101,15 @@ class GcpProvider(CloudProvider[GcpConfig]):
             price_steps=until(steps, now_s),
             disk_usd_gib_month=self._prices.disk_usd_gib_month(place.region, self.config.disk_type),
             free_first_s=NEVER_RAN_S,
-            reason=self._above_limit(place, None, now_s),
+            reason=self._above_limit(place, now_s),
         )
 
-    def _above_limit(self, place: Place, limit: float | None, now_s: float) -> str:
+    def _above_limit(self, place: Place, now_s: float) -> str:
         """Why a limit on the spot price forbids it now; "" if none does."""
-        limits = [
-            one for one in (limit, self.config.instance_types[place.instance_type].max_price_usd_hour) if one
-        ]
+        limit = self.config.instance_types[place.instance_type].max_price_usd_hour
         price = price_at(self._steps[place.offer_id], now_s)
-        if place.market == "spot" and limits and price > min(limits):
-            return f"{price} USD/h now, more than the limit of {min(limits)}"
+        if place.market == "spot" and limit is not None and price > limit:
+            return f"{price} USD/h now, more than the limit of {limit}"
         return ""
 
     # Renting.
@@ -129,8 +127,8 @@ class GcpProvider(CloudProvider[GcpConfig]):
                 region = self._region(report)
                 self._memory.remember(report, request.deployment, region, self._now(), seen=True)
 
-    def _admit(self, request: LaunchRequest, place: Place) -> None:
-        above = self._above_limit(place, request.max_price_usd_hour, self._now())
+    def _admit(self, place: Place) -> None:
+        above = self._above_limit(place, self._now())
         if above:
             raise CapacityError(f"{place.offer_id}: {above}")
 

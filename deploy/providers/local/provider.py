@@ -108,7 +108,7 @@ class LocalProvider:
                     return self._report(known)
             now = time.time()
             others = [record for record in self._running() if record.instance_id != name]
-            self._admit(offer, request, others, now)
+            self._admit(offer, others, now)
             record = self._new_record(name, offer, request, others, now)
             self._state.save(record)
             self._switch_on(record)
@@ -190,13 +190,9 @@ class LocalProvider:
     def _seen(self) -> Seen | None:
         return None if self._gpus is None else self._gpus.seen(FIRST_LOOK_S)
 
-    def _admit(self, offer: LocalOffer, request: LaunchRequest, others: Sequence[Record], now: float) -> None:
-        recording, at = self._recordings[offer.offer_id], self._position_s(now)
-        if not recording.available(at):
+    def _admit(self, offer: LocalOffer, others: Sequence[Record], now: float) -> None:
+        if not self._recordings[offer.offer_id].available(self._position_s(now)):
             raise CapacityError(f"{offer.offer_id}: no capacity in the recording now")
-        price, limit = recording.price_usd_hour(at), request.max_price_usd_hour
-        if offer.market == "spot" and limit is not None and price > limit:
-            raise CapacityError(f"{offer.offer_id}: {price} USD/h now, more than the limit of {limit}")
         if sum(record.offer_id == offer.offer_id for record in others) >= offer.quota:
             raise QuotaError(f"{offer.offer_id}: {offer.quota} instances run, the quota")
         if lacks := offer.lacks(self._seen()):
@@ -206,7 +202,7 @@ class LocalProvider:
         if offer.market != "spot":
             return Fate()
         at = self._position_s(now)
-        end = self._recordings[offer.offer_id].ends_s(at, request.max_price_usd_hour)
+        end = self._recordings[offer.offer_id].ends_s(at)
         if end is None:
             return Fate()
         end_s = now + (end - at) / self._config.time_factor

@@ -45,12 +45,11 @@ class RecordedMarket:
         turn, row = divmod(row, len(self.times_s))
         return turn * self.length_s + self.times_s[row]
 
-    def ends_s(self, position_s: float, max_price_usd_hour: float | None) -> float | None:
+    def ends_s(self, position_s: float, max_price_usd_hour: float = math.inf) -> float | None:
         """The first position after this one at which an instance is taken away; None: never."""
-        limit = math.inf if max_price_usd_hour is None else max_price_usd_hour
         following, n_rows = self.row(position_s) + 1, len(self.times_s)
         for row in range(following, following + n_rows):
-            if not self.up[row % n_rows] or self.prices[row % n_rows] > limit:
+            if not self.up[row % n_rows] or self.prices[row % n_rows] > max_price_usd_hour:
                 return self.begins_s(row)
         return None
 

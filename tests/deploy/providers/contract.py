@@ -123,8 +123,6 @@ class ProviderContract:
         provider = world.provider()
         with pytest.raises(CapacityError):
             provider.launch(request(world.closed_offer))
-        with pytest.raises(CapacityError):
-            provider.launch(replace(request(world.open_offer), max_price_usd_hour=0.9 * world.price_usd_hour))
         with pytest.raises(RefusedError):
             provider.launch(request("no/such/offer"))
         held = [provider.launch(request(world.open_offer)) for _ in range(2)]

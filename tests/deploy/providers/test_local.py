@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -225,15 +224,15 @@ def test_a_missed_notice_is_only_an_end(world: LocalWorld) -> None:
     assert (report.state, report.by_provider, report.notice_s) == (InstanceState.TERMINATED, True, None)
 
 
-def test_spot_ends_above_its_limit_and_on_demand_never(world: LocalWorld) -> None:
-    write_trace(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
+def test_spot_ends_with_its_capacity_and_on_demand_never(world: LocalWorld) -> None:
     provider = world.local()
-    asked = [request(OPEN), replace(request(OPEN), max_price_usd_hour=0.4), request(FIRM)]
-    any_price, limited, firm = (world.known(provider.launch(one).instance_id).fate for one in asked)
-    assert any_price.kill_s is None
+    spot, firm = (world.known(provider.launch(request(one)).instance_id).fate for one in (OPEN, FIRM))
     assert firm.kill_s is None
-    assert limited.notice_s == pytest.approx(world.state.origin_s() + 1000.0)
-    assert limited.kill_s == pytest.approx(world.state.origin_s() + 1003.0)
+    assert spot.notice_s == pytest.approx(world.state.origin_s() + 1000.0)
+    assert spot.kill_s == pytest.approx(world.state.origin_s() + 1003.0)
+    write_trace(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
+    at_any_price = world.known(world.local().launch(request(OPEN)).instance_id).fate
+    assert at_any_price.kill_s is None
 
 
 def test_a_rehearsed_interruption_with_notice(world: LocalWorld, running: Running) -> None:

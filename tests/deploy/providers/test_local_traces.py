@@ -27,8 +27,8 @@ def test_the_circle_by_hand() -> None:
         *(True, True, False, False, True, True, True, False, True)
     ]
     assert RECORDING.price_usd_hour(375) == 3.0
-    assert RECORDING.ends_s(20, None) == 100
-    assert RECORDING.ends_s(160, None) == 300
+    assert RECORDING.ends_s(20) == 100
+    assert RECORDING.ends_s(160) == 300
     # The limit is what ends it at 350, in the next round.
     assert (
         RecordedMarket((0.0, 100.0, 150.0), (True, True, True), (1.0, 1.0, 3.0), 200.0).ends_s(160, 2.0)
@@ -75,7 +75,7 @@ def test_history_agrees_with_looking_at_every_spell(lengths: list[int], first: b
     spells = sum(state and (row == 0 or not week[row - 1][2]) for row, (_, _, state) in enumerate(week))
     total = sum(end - begin for begin, end, state in week if state)
     assert seen.mean_up_s == pytest.approx(total / spells if spells else 0.0, rel=1e-6, abs=1e-6)
-    end = recording.ends_s(now, None)
+    end = recording.ends_s(now)
     if end is not None:
         assert end > now
         assert not recording.available(end + 1e-6)

@@ -106,11 +106,15 @@ def test_a_template_is_used_again_and_one_that_is_gone_made_again(
     assert len(cloud.ec2.describe_launch_templates()["LaunchTemplates"]) == 1
 
 
-def test_the_lower_of_two_price_limits_is_sent(cloud: Cloud) -> None:
-    provider = cloud.provider(instance_types={TYPE: {"quota": 2, "max_price_usd_hour": 0.26}})
-    for limit, sent in ((None, "0.260000"), (0.255, "0.255000")):
-        provider.launch(replace(request(SPOT), max_price_usd_hour=limit))
-        assert cloud.asked["RunInstances"][-1]["InstanceMarketOptions"]["SpotOptions"]["MaxPrice"] == sent
+def test_a_price_limit_is_sent_and_a_price_above_it_says_nothing_of_capacity(cloud: Cloud) -> None:
+    provider = cloud.provider(instance_types={TYPE: {"quota": 2, "max_price_usd_hour": 0.35}})
+    provider.launch(request(SPOT))
+    sent = cloud.asked["RunInstances"][-1]["InstanceMarketOptions"]["SpotOptions"]
+    assert sent["MaxPrice"] == "0.350000"
+    cloud.answers["RunInstances"] = "SpotMaxPriceTooLow"
+    with pytest.raises(CapacityError):
+        provider.launch(request(SPOT))
+    assert all(offer.available for offer in provider.offers())
 
 
 def test_a_refusal_closes_its_zone_for_a_while_only(cloud: Cloud, provider: AwsProvider) -> None:
@@ -147,12 +151,6 @@ def test_a_full_quota_holds_the_offer_until_something_ends(cloud: Cloud, provide
 def test_what_has_no_price_is_not_available(make: Make) -> None:
     offer = offers(make(pools=[POOL]).provider())[OTHER_ZONE]
     assert (offer.available, offer.reason) == (False, f"EC2 names no spot price for {TYPE} in us-east-1b")
-
-
-def test_a_price_limit_of_one_request_says_nothing_of_the_offer(provider: AwsProvider) -> None:
-    with pytest.raises(CapacityError):
-        provider.launch(replace(request(SPOT), max_price_usd_hour=0.01))
-    assert all(offer.available for offer in provider.offers())
 
 
 def test_a_launch_that_failed_costs_nothing_on_demand_either(make: Make) -> None:

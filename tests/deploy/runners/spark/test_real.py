@@ -416,7 +416,6 @@ def test_a_script_gets_at_nothing_but_its_own_and_ends_with_its_result(
         job_id="mine",
         task="main",
         node_token="n" * 32,
-        max_price_usd_hour=None,
     )
     instance = provider.launch(asked).instance_id
     try:
