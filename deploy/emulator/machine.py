@@ -30,7 +30,6 @@ from spotweave.deploy.node.server import Listener, QuietHandler
 from spotweave.deploy.providers.local.machine import MetadataServer
 from spotweave.deploy.providers.local.records import Fate
 
-_BOOTED_FILE = ".booted"
 _UNITS = "/etc/systemd/system"
 
 
@@ -61,7 +60,7 @@ class _Service:
 
 
 class Boot:
-    """Boots once as a new instance, later as one that was stopped, below a folder that is / to it."""
+    """Boots a new instance, below a folder that is / to it."""
 
     def __init__(self, root: Path, user_data: str, environment: dict[str, str]) -> None:
         self._root, self._text, self._environment = root, user_data, environment
@@ -70,32 +69,30 @@ class Boot:
         self._moved: re.Pattern[str] | None = None
 
     def start(self) -> None:
-        """Do what user data says; after a stop, only start what it had enabled."""
-        again = (self._root / _BOOTED_FILE).exists()
+        """Do what user data says."""
         if self._text.startswith("#cloud-config"):
-            self._cloud_config(yaml.safe_load(self._text), again=again)
-        elif self._text.startswith("#!") and not again:
+            self._cloud_config(yaml.safe_load(self._text))
+        elif self._text.startswith("#!"):
             script = self._root / "user-data.sh"
             script.write_text(self._text)
             script.chmod(0o700)
             self._run([str(script)])
-        elif self._text and not again:
+        elif self._text:
             _log.error("user data begins with neither #cloud-config nor #!: ignored")
-        (self._root / _BOOTED_FILE).touch()
 
     def supervise(self) -> None:
         """Restart what its unit says, and take leave of the dead."""
         for service in self._services:
             service.supervise()
 
-    def _cloud_config(self, content: dict[str, Any], *, again: bool) -> None:
+    def _cloud_config(self, content: dict[str, Any]) -> None:
         commands = [shlex.split(one) if isinstance(one, str) else one for one in content.get("runcmd", [])]
         folders = [one[-1] for one in commands if one[:2] == ["install", "-d"]]
         files = content.get("write_files", [])
         paths = sorted({*folders, *(file["path"] for file in files)}, key=len, reverse=True)
         if paths:
             self._moved = re.compile("|".join(re.escape(path) for path in paths))
-        for file in files if not again else []:
+        for file in files:
             path = Path(self._below(file["path"]))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._below(file.get("content", "")))
@@ -103,7 +100,7 @@ class Boot:
         for given, words in zip(content.get("runcmd", []), commands, strict=True):
             if words[:3] == ["systemctl", "enable", "--now"]:
                 self._enable(words[3])
-            elif again or words[:2] == ["systemctl", "daemon-reload"]:
+            elif words[:2] == ["systemctl", "daemon-reload"]:
                 continue
             elif words[:2] == ["install", "-d"]:
                 Path(self._below(words[-1])).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import signal
@@ -100,8 +99,6 @@ CLOUDS = ("aws", "gcp")
 
 def load(cloud: str, path: Path) -> Emulator:
     """An emulator of one of `CLOUDS`, as its file says. Raises ConfigError."""
-    if importlib.util.find_spec("werkzeug") is None:
-        raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
     if cloud == "aws":
         from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
         from spotweave.deploy.emulator.aws.emulator import AwsEmulator
