@@ -14,8 +14,8 @@ from typing import Any
 import typer
 
 from spotweave.deploy.cli.client import Client
-from spotweave.deploy.cli.queries import print_json
-from spotweave.deploy.cli.tables import ago, gpus, show, usd
+from spotweave.deploy.cli.queries import print_json, print_list
+from spotweave.deploy.cli.tables import Columns, ago, available, gpus, show, usd
 from spotweave.deploy.clouds import (
     count_offers,
     findings,
@@ -126,17 +126,14 @@ def _sweep(store: Store, providers: Mapping[str, Provider], *, yes: bool, as_jso
             facts = {"instance_id": report.instance_id, "offer_id": report.offer_id, "reason": why}
             print_json({"provider": name, **facts, "launched_s": report.launched_s, "ended": yes})
     else:
-        rows = [
-            (
-                report.instance_id,
-                report.offer_id,
-                " ".join(filter(None, (report.tags.get("job_id"), report.tags.get("task")))) or "-",
-                ago(report.launched_s),
-                why,
-            )
-            for _, report, why in found
-        ]
-        show(("INSTANCE", "OFFER", "FOR", "LAUNCHED>", "WHY*"), rows, "nothing runs that no job needs")
+        columns: Columns = {
+            "INSTANCE": lambda one: one[1].instance_id,
+            "OFFER": lambda one: one[1].offer_id,
+            "FOR": lambda one: " ".join(filter(None, map(one[1].tags.get, ("job_id", "task")))) or "-",
+            "LAUNCHED>": lambda one: ago(one[1].launched_s),
+            "WHY*": lambda one: one[2],
+        }
+        show(found, columns, "nothing runs that no job needs")
     if found and not yes:
         say(f"{len(found)} would be ended: say so with --yes")
         return
@@ -214,22 +211,15 @@ def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | Non
     """Print those that are wanted of what is offered: what can be rented first, the cheapest first."""
     wanted = [one for one in rows if _wanted(one, gpu, max_price_usd_hour)]
     wanted.sort(key=lambda one: (not one["available"], one["price_usd_hour"], one["offer_id"]))
-    if as_json:
-        print_json(wanted)
-        return
-    table = [
-        (
-            one["zone"] or one["region"] or "-",
-            one["instance_type"],
-            one["market"],
-            gpus(one),
-            usd(one["price_usd_hour"]),
-            usd(one["on_demand_usd_hour"]),
-            f"{100 * one['up_ratio']:.0f} %",
-            str(one.get("score") or "-"),
-            "yes" if one["available"] else f"no: {one['reason'] or 'availability unknown'}",
-        )
-        for one in wanted
-    ]
-    headings = ("ZONE", "TYPE", "MARKET", "GPU", "USD/H>", "ON DEMAND>", "UP>", "SCORE>", "AVAILABLE*")
-    show(headings, table, "no offer matches")
+    columns: Columns = {
+        "ZONE": lambda one: one["zone"] or one["region"] or "-",
+        "TYPE": lambda one: one["instance_type"],
+        "MARKET": lambda one: one["market"],
+        "GPU": gpus,
+        "USD/H>": lambda one: usd(one["price_usd_hour"]),
+        "ON DEMAND>": lambda one: usd(one["on_demand_usd_hour"]),
+        "UP>": lambda one: f"{100 * one['up_ratio']:.0f} %",
+        "SCORE>": lambda one: str(one.get("score") or "-"),
+        "AVAILABLE*": available,
+    }
+    print_list(wanted, columns, "no offer matches", as_json=as_json)

@@ -12,7 +12,7 @@ import typer
 
 from spotweave.deploy.cli.client import Client, Job, ServiceError, UnreachableError
 from spotweave.deploy.cli.explaining import deadline, particulars, state
-from spotweave.deploy.cli.tables import clock, console, gpus, line, share, show, span, usd
+from spotweave.deploy.cli.tables import Columns, available, clock, console, gpus, line, share, show, span, usd
 from spotweave.mistakes import EXIT_FAILED, EXIT_USER, say
 
 _EVENT_WIDTH = 20
@@ -21,6 +21,14 @@ _EVENT_WIDTH = 20
 def print_json(value: object) -> None:
     """One document for scripts, in one line."""
     print(json.dumps(value), flush=True)
+
+
+def print_list(found: Sequence[object], columns: Columns, empty: str, *, as_json: bool) -> None:
+    """For scripts one document, for people a table. See `show`."""
+    if as_json:
+        print_json(found)
+    else:
+        show(found, columns, empty)
 
 
 def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) -> None:
@@ -51,7 +59,7 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
             print_json(job)
     else:
         ended = wait_for(client, sent)
-        _show_ended(ended)
+        show(ended, _ENDED, "")
     if any(job["state"] != "succeeded" for job in ended):
         raise typer.Exit(EXIT_FAILED)
 
@@ -84,90 +92,67 @@ def _without_place(task: Mapping[str, Any]) -> str:
     return "waiting for other steps" if task["waiting_since_s"] is None else "waiting for a place"
 
 
-def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
-        (
-            job["job_id"],
-            job["state"],
-            span(job["ended_s"] - job["submitted_s"]),
-            deadline(job),
-            usd(job["cost"]["usd"]),
-            usd(job["cost"]["on_demand_usd"]),
-            job["reason"],
-        )
-        for job in jobs
-    ]
-    show(("JOB", "STATE", "TOOK>", "DEADLINE", "USD>", "ON DEMAND>", "REASON*"), rows, "")
+_ENDED: Columns = {
+    "JOB": lambda job: job["job_id"],
+    "STATE": lambda job: job["state"],
+    "TOOK>": lambda job: span(job["ended_s"] - job["submitted_s"]),
+    "DEADLINE": deadline,
+    "USD>": lambda job: usd(job["cost"]["usd"]),
+    "ON DEMAND>": lambda job: usd(job["cost"]["on_demand_usd"]),
+    "REASON*": lambda job: job["reason"],
+}
 
 
 def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) -> None:
     """The latest jobs."""
-    found = client.jobs(states, limit=limit)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            job["job_id"],
-            job["kind"],
-            job["state"],
-            f"{job['tasks_done']}/{job['tasks_all']}",
-            clock(job["submitted_s"]),
-            span((job["ended_s"] or time.time()) - job["submitted_s"]),
-            deadline(job),
-            job["submitter"],
-            job["reason"],
-        )
-        for job in found
-    ]
+    columns: Columns = {
+        "JOB": lambda job: job["job_id"],
+        "KIND": lambda job: job["kind"],
+        "STATE": lambda job: job["state"],
+        "DONE>": lambda job: f"{job['tasks_done']}/{job['tasks_all']}",
+        "SUBMITTED": lambda job: clock(job["submitted_s"]),
+        "TIME>": lambda job: span((job["ended_s"] or time.time()) - job["submitted_s"]),
+        "DEADLINE": deadline,
+        "BY*": lambda job: job["submitter"],
+        "REASON*": lambda job: job["reason"],
+    }
     empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
-    show(("JOB", "KIND", "STATE", "DONE>", "SUBMITTED", "TIME>", "DEADLINE", "BY*", "REASON*"), rows, empty)
+    print_list(client.jobs(states, limit=limit), columns, empty, as_json=as_json)
 
 
 def clusters(client: Client, *, as_json: bool) -> None:
     """The offers."""
+    columns: Columns = {
+        "OFFER": lambda one: one["offer_id"],
+        "USD/H>": lambda one: usd(one["price_usd_hour"]),
+        "ON DEMAND>": lambda one: usd(one["on_demand_usd_hour"]),
+        "USED>": lambda one: f"{one['used']}/{one['quota']}",
+        "CPUS>": lambda one: str(one["vcpus"]),
+        "GIB>": lambda one: f"{one['memory_gib']:g}",
+        "GPU": gpus,
+        "AVAILABLE*": available,
+    }
     found = client.get("/v1/offers")
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            one["offer_id"],
-            usd(one["price_usd_hour"]),
-            usd(one["on_demand_usd_hour"]),
-            f"{one['used']}/{one['quota']}",
-            str(one["vcpus"]),
-            f"{one['memory_gib']:g}",
-            gpus(one),
-            "yes" if one["available"] else f"no: {one['reason'] or 'availability unknown'}",
-        )
-        for one in sorted(found, key=lambda one: one["offer_id"])
-    ]
-    headings = ("OFFER", "USD/H>", "ON DEMAND>", "USED>", "CPUS>", "GIB>", "GPU", "AVAILABLE*")
-    show(headings, rows, "no provider has answered yet: see the service's log")
+    if not as_json:
+        found = sorted(found, key=lambda one: one["offer_id"])
+    print_list(found, columns, "no provider has answered yet: see the service's log", as_json=as_json)
 
 
 def instances(client: Client, job_id: str | None, *, ended: bool, as_json: bool) -> None:
     """Print the rented instances."""
+    columns: Columns = {
+        "INSTANCE": lambda one: one["instance_id"],
+        "OFFER*": lambda one: one["offer_id"],
+        "FOR*": lambda one: f"{one['job_id']} {one['task']}",
+        "STATE": lambda one: one["state"],
+        "UP>": lambda one: span((one["ended_s"] or time.time()) - (one["launched_s"] or one["requested_s"])),
+        "USD/H>": lambda one: usd(one["price_usd_hour"]),
+        "NOTE*": _fate,
+    }
     whole = None if job_id is None else client.find(job_id)
     found = client.get("/v1/instances", job_id=whole, ended=ended)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            one["instance_id"],
-            one["offer_id"],
-            f"{one['job_id']} {one['task']}",
-            one["state"],
-            span((one["ended_s"] or time.time()) - (one["launched_s"] or one["requested_s"])),
-            usd(one["price_usd_hour"]),
-            _fate(one),
-        )
-        for one in found
-    ]
-    headings = ("INSTANCE", "OFFER*", "FOR*", "STATE", "UP>", "USD/H>", "NOTE*")
-    show(headings, rows, "no instance is rented" if not ended else "no instance was ever rented")
+    empty = "no instance is rented" if not ended else "no instance was ever rented"
+    print_list(found, columns, empty, as_json=as_json)
 
 
 def _fate(one: Mapping[str, Any]) -> str:
@@ -186,20 +171,17 @@ def costs(client: Client, by: str, *, as_json: bool) -> None:
         return
     others = {} if found["others"] is None else {"others": found["others"]}
     groups = {**found["groups"], **others, "total": found["total"]} if found["groups"] else {}
-    rows = [
-        (
-            name,
-            usd(one["usd"]),
-            usd(one["disk_usd"]),
-            usd(one["egress_usd"]),
-            usd(one["on_demand_usd"]),
-            share(one["usd"], one["on_demand_usd"]),
-            f"{one['instance_seconds'] / 3600:.2f}",
-        )
-        for name, one in groups.items()
-    ]
-    headings = (by.upper(), "USD>", "DISKS>", "EGRESS>", "ON DEMAND>", "SAVED>", "INSTANCE HOURS>")
-    show(headings, rows, "nothing has been rented yet")
+    columns: Columns = {
+        by.upper(): lambda one: one["name"],
+        "USD>": lambda one: usd(one["usd"]),
+        "DISKS>": lambda one: usd(one["disk_usd"]),
+        "EGRESS>": lambda one: usd(one["egress_usd"]),
+        "ON DEMAND>": lambda one: usd(one["on_demand_usd"]),
+        "SAVED>": lambda one: share(one["usd"], one["on_demand_usd"]),
+        "INSTANCE HOURS>": lambda one: f"{one['instance_seconds'] / 3600:.2f}",
+    }
+    rows = [{"name": name, **one} for name, one in groups.items()]
+    show(rows, columns, "nothing has been rented yet")
 
 
 def events(client: Client, job_id: str | None, limit: int, *, follow: bool, as_json: bool) -> None:

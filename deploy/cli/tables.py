@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +12,8 @@ from rich.table import Table
 
 from spotweave.mistakes import harmless
 
+Columns = Mapping[str, Callable[[Any], str]]
+"""Headings, as `table` takes them, and what each column says of one row's thing."""
 _WIDE = 1000
 _STYLES = {
     "succeeded": "green",
@@ -34,13 +36,19 @@ def gpus(offer: Mapping[str, Any]) -> str:
     return "-" if offer["gpu"] is None else f"{offer['gpus']} {offer['gpu']}".removeprefix("1 ")
 
 
-def show(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Print a table, or `empty` if there are no rows. See `table`."""
+def available(offer: Mapping[str, Any]) -> str:
+    """Whether an offer can be had: "yes", "no: why"."""
+    return "yes" if offer["available"] else f"no: {offer['reason'] or 'availability unknown'}"
+
+
+def show(found: Iterable[object], columns: Columns, empty: str) -> None:
+    """Print a table of what was found, or `empty` if nothing was. See `table`."""
     on = console()
+    rows = [[told(one) for told in columns.values()] for one in found]
     if not rows:
         on.print(empty, markup=False)
     else:
-        on.print(table(headings, rows, wrap=on.is_terminal))
+        on.print(table(tuple(columns), rows, wrap=on.is_terminal))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool, indent: int = 0) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spotweave.deploy.cli.clouds import require_served
 from spotweave.deploy.cli.queries import print_json
-from spotweave.deploy.cli.tables import ago, clock, show
+from spotweave.deploy.cli.tables import Columns, ago, clock, show
 from spotweave.deploy.config import DeploymentConfig
 from spotweave.deploy.providers.config import Place
 from spotweave.deploy.recording import Recording, RecordingError, record, write
@@ -44,18 +44,15 @@ def record_market(path: Path, out: Path, since: str | None) -> None:
             )
         emulated = ", on emulated clouds" if config.emulators else ""
         write(recordings, out, f"Spotweave deployment {store.deployment_id}: what it saw{emulated}")
-    rows = [
-        (
-            one.place.zone or one.place.region,
-            one.place.instance_type,
-            one.place.market,
-            f"{one.rows[-1].time_s / _HOUR_S:.1f}",
-            str(len(one.rows)),
-            _share(one),
-        )
-        for one in recordings
-    ]
-    show(("ZONE", "TYPE", "MARKET", "HOURS>", "ROWS>", "AVAILABLE>"), rows, "")
+    columns: Columns = {
+        "ZONE": lambda one: one.place.zone or one.place.region,
+        "TYPE": lambda one: one.place.instance_type,
+        "MARKET": lambda one: one.place.market,
+        "HOURS>": lambda one: f"{one.rows[-1].time_s / _HOUR_S:.1f}",
+        "ROWS>": lambda one: str(len(one.rows)),
+        "AVAILABLE>": _share,
+    }
+    show(recordings, columns, "")
 
 
 def _places(config: DeploymentConfig, path: Path) -> dict[str, Place]:
@@ -118,15 +115,15 @@ def list_tokens(path: Path, *, as_json: bool) -> None:
         names = ("token_id", "name", "role", "created_s", "expires_s", "revoked_s", "last_used_s")
         print_json([{name: getattr(one, name) for name in names} for one in found])
         return
-    rows = [
-        (one.token_id, one.name, one.role, ago(one.created_s), ago(one.last_used_s), _validity(one, now_s))
-        for one in found
-    ]
-    show(
-        ("TOKEN", "NAME*", "ROLE", "MADE", "USED", "VALID"),
-        rows,
-        "no access token yet: spotweave token create",
-    )
+    columns: Columns = {
+        "TOKEN": lambda one: one.token_id,
+        "NAME*": lambda one: one.name,
+        "ROLE": lambda one: one.role,
+        "MADE": lambda one: ago(one.created_s),
+        "USED": lambda one: ago(one.last_used_s),
+        "VALID": lambda one: _validity(one, now_s),
+    }
+    show(found, columns, "no access token yet: spotweave token create")
 
 
 def _validity(one: TokenRecord, now_s: float) -> str:
