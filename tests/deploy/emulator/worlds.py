@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
+from benchmarks.simulated import SimulatedCloud, _Machine
 from spotweave.deploy.billing import CHARGES_PER_USD, Bill
 from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
@@ -33,11 +32,6 @@ from spotweave.deploy.providers.config import ProviderConfig
 from spotweave.deploy.providers.gcp import config as names
 from spotweave.deploy.providers.gcp.config import GcpConfig
 from spotweave.deploy.providers.gcp.provider import GcpProvider
-from spotweave.deploy.scheduler.chooser import Policies
-from spotweave.deploy.scheduler.decider import Decider
-from spotweave.deploy.scheduler.loop import Scheduler
-from spotweave.deploy.scheduler.metrics import SchedulerMetrics
-from spotweave.deploy.scheduler.policies import load_market_policy
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.decisions import Mode
 from spotweave.deploy.store.store import Store
@@ -178,7 +172,7 @@ class CloudWorld(World):
         self.accounts = self.emulate({"clock": "virtual", "folder": folder, **emulated})
         self.cloud = self.emulated = EmulatedCloud(self.clock, self.accounts)
         self.url = f"sqlite:///{folder / 'store.db'}"
-        self.policy, self.mode, self.settings = "cheapest", Mode.ACT, self.set_up()
+        self.acting, self.watched, self.mode, self.settings = "cheapest", None, Mode.ACT, self.set_up()
         self.passes = 0
         self._opened: Store | None = None
         self.restart()
@@ -197,24 +191,12 @@ class CloudWorld(World):
         (account,) = self.accounts
         return account.emulator
 
-    def restart(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
+    def rents(self) -> dict[str, Provider]:
         self.rented = {provider.name: provider for provider in (one.open() for one in self.accounts)}
-        runner = SimulatedRunner(self.cloud)
-        n_offers = 2 * len(self.zones)
-        market = load_market_policy(self.policy, n_offers)
-        self.scheduler = Scheduler(
-            self.store,
-            self.rented,
-            [runner],
-            Policies(Decider(market.policy, components=market.components), self.mode),
-            self.clock,
-            SimulatedNodes(self.cloud),
-            self.settings,
-            SchedulerMetrics(CollectorRegistry()),
-        )
+        return self.rented
+
+    def n_offers(self) -> int:
+        return 2 * len(self.zones)
 
     def go(self, seconds: float) -> None:
         end_s = self.clock.now() + seconds

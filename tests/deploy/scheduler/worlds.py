@@ -21,6 +21,7 @@ from spotweave.agents.policy import Policy
 from spotweave.deploy.model.clock import VirtualClock
 from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Market, Offer
 from spotweave.deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkBatch, TaskKey
+from spotweave.deploy.providers.base import Provider
 from spotweave.deploy.scheduler.chooser import Policies
 from spotweave.deploy.scheduler.decider import Decider
 from spotweave.deploy.scheduler.loop import Scheduler
@@ -91,14 +92,17 @@ class World:
 
     def anew(self, store: Store) -> None:
         self.store = store
-        self.provider = SimulatedProvider(self.cloud)
         self.runner = self.runs()
         self.registry = CollectorRegistry()
         nodes, metrics = SimulatedNodes(self.cloud), SchedulerMetrics(self.registry)
-        providers, runners = {"simulated": self.provider}, [self.runner]
+        providers, runners = self.rents(), [self.runner]
         self.scheduler = Scheduler(
             store, providers, runners, self.decides(), self.clock, nodes, self.settings, metrics
         )
+
+    def rents(self) -> dict[str, Provider]:
+        self.provider = SimulatedProvider(self.cloud)
+        return {"simulated": self.provider}
 
     def rents_from(self, provider: SimulatedProvider) -> None:
         """From now on the scheduler knows the cloud by another provider."""
@@ -112,10 +116,13 @@ class World:
     def _decider(self, policy: str | Policy) -> Decider:
         if isinstance(policy, Policy):
             return Decider(policy)
-        n_offers = len(self.cloud.offers)
+        n_offers = self.n_offers()
         market = load_market_policy(policy, n_offers)
         federated = load_federated_policy("round_cost", market, n_offers)
         return Decider(combined(market, federated), components=market.components)
+
+    def n_offers(self) -> int:
+        return len(self.cloud.offers)
 
     def runs(self) -> SimulatedRunner:
         return SimulatedRunner(self.cloud)
