@@ -15,13 +15,11 @@ import yaml
 
 from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
-from spotweave.deploy.emulator.aws.wire import group_of, subnet_of
 from spotweave.deploy.emulator.server import Server
 from tests.deploy.cli.commands import deployment
+from tests.deploy.emulator.aws.conftest import IMAGE, POOL, TYPE, ZONE, region
 
-IMAGE = "ami-0123456789abcdef0"
-TYPE = "g4dn.xlarge"
-ZONES = ("us-east-1a", "us-east-1b")
+ZONES = (ZONE, "us-east-1b")
 
 
 @dataclass
@@ -33,10 +31,8 @@ class Emulated:
 
     def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
         """The file of one that rents here, with changes of what is rented and of the rest."""
-        subnets = {zone: subnet_of(zone) for zone in ZONES}
-        region = {"image": IMAGE, "security_group": group_of("us-east-1"), "subnets": subnets}
         rents = {
-            "regions": {"us-east-1": region},
+            "regions": {"us-east-1": region("us-east-1", ZONES)},
             "instance_types": {TYPE: {"quota": 2}},
             "node": {"scheduler_url": "http://127.0.0.1:8421"},
         }
@@ -59,7 +55,7 @@ def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
 
         def make(**changes: Any) -> Emulated:
             pools = [
-                {"zone": zone, "instance_type": TYPE, "spot_usd_hour": usd, "on_demand_usd_hour": 0.526}
+                {**POOL, "zone": zone, "spot_usd_hour": usd}
                 for zone, usd in zip(ZONES, (0.2, 0.3), strict=True)
             ]
             content = {"pools": pools, "images": [{"image_id": IMAGE}], "launch_s": 0, "shutdown_s": 0}

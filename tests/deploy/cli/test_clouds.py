@@ -26,7 +26,8 @@ from spotweave.deploy.store.jobs import Job
 from spotweave.envs.environments import make
 from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
-from tests.deploy.emulated import TYPE, Emulated, Make, emulating
+from tests.deploy.emulated import Emulated, Make, emulating
+from tests.deploy.emulator.aws.conftest import TYPE
 from tests.deploy.providers.gcp.project import TYPE as GCP_TYPE
 from tests.deploy.providers.gcp.project import Project
 from tests.deploy.scheduler.worlds import batch
@@ -316,9 +317,7 @@ def test_an_episode_on_what_was_recorded(gcp: Gcp, tmp_path: Path) -> None:
     (provider,) = open_providers(loaded).values()
     with closing(provider), open_store(loaded, now_s) as store:
         closed = f"gcp/{closed_zone}/{GCP_TYPE}/spot"
-        pool = gcp.emulator.world.market.find(closed_zone, GCP_TYPE)
-        assert pool is not None
-        pool.spot_capacity = 0
+        gcp.emulator.world.market.pools[closed_zone, GCP_TYPE].spot_capacity = 0
         with store.transaction():
             store.prices.record(provider.offers(), now_s - 1000.0)
         with pytest.raises(CapacityError):

@@ -14,7 +14,7 @@ import urllib3
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
 from moto.core.botocore_stubber import MockRawResponse
-from requests.adapters import BaseAdapter
+from requests.adapters import HTTPAdapter
 from werkzeug.test import Client, TestResponse
 
 from spotweave.deploy.emulator.faults import LostAnswerError
@@ -86,7 +86,7 @@ class InProcess(Clients):
         return session
 
 
-class _Adapter(BaseAdapter):
+class _Adapter(HTTPAdapter):
     def __init__(self, app: WSGIApplication) -> None:
         super().__init__()
         self._app = app
@@ -96,14 +96,9 @@ class _Adapter(BaseAdapter):
             told = _ask(self._app, request)
         except LostAnswerError as error:
             raise requests.ConnectionError("Remote end closed connection without response") from error
-        answer = requests.Response()
-        answer.request, answer.url, answer.status_code = request, str(request.url), told.status_code
-        answer.headers.update(told.headers)
-        answer.raw = urllib3.HTTPResponse(io.BytesIO(told.data), answer.headers, preload_content=False)
-        return answer
-
-    def close(self) -> None:
-        pass
+        body, headers = io.BytesIO(told.data), dict(told.headers)
+        raw = urllib3.HTTPResponse(body, headers, told.status_code, preload_content=False)
+        return self.build_response(request, raw)
 
 
 def _ask(app: WSGIApplication, request: AWSPreparedRequest | requests.PreparedRequest) -> TestResponse:

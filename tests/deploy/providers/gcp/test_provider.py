@@ -49,10 +49,8 @@ def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: P
     zones = ("us-central1-a", "us-east1-b", "us-west1-c")
     many = {"instance_types": {TYPE: {"quota": 1000}}}
     project = Project(tmp_path, {zone: [(0.0, 0.05)] for zone in zones}, many, quota_vcpus=10_000)
-    for pool in project.emulator.config.pools:
-        found = project.emulator.world.market.find(pool.zone, pool.instance_type)
-        assert found is not None
-        found.spot_capacity = 1000
+    for pool in project.emulator.world.market.pools.values():
+        pool.spot_capacity = 1000
     rented = project.provider()
     asked = [request(f"gcp/{zones[n % 3]}/{TYPE}/spot") for n in range(1000)]
     for one in asked:
@@ -75,8 +73,7 @@ def test_a_stock_out_and_a_full_quota_are_told_by_the_operation(tmp_path: Path) 
     assert provider.launch(request(OPEN)).state is InstanceState.LAUNCHING
     with pytest.raises(QuotaError, match=r"QUOTA_EXCEEDED: Quota 'PREEMPTIBLE_CPUS' exceeded.*Limit: 4.0"):
         provider.launch(request(OPEN))
-    pool = project.emulator.world.market.find(ZONES[1], TYPE)
-    assert pool is not None
+    pool = project.emulator.world.market.pools[ZONES[1], TYPE]
     pool.spot_capacity = 0
     project.emulator.config = project.emulator.config.model_copy(update={"quota_vcpus": 400})
     closed = request(f"gcp/{ZONES[1]}/{TYPE}/on_demand")
