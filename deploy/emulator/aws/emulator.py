@@ -77,7 +77,7 @@ class AwsEmulator(Emulator):
                 answer = self._own(call, _emptied(own) if spell == "empty" else own)
                 self.faults.after(call.service, call.action, spell)
                 return answer(environ, start_response)
-            if call.service == "ec2" and call.action in _NOT_PLAYED:
+            if f"{call.service}:{call.action}" in _NOT_PLAYED:
                 raise AwsError("UnsupportedOperation", f"The emulator does not play {call.action}.")
         except AwsError as error:
             return _refusal(call, error)(environ, start_response)
@@ -151,17 +151,18 @@ class AwsEmulator(Emulator):
 _SKEW_S = 300.0
 _NOT_PLAYED = frozenset(
     {
-        "CancelSpotInstanceRequests",
-        "CreateFleet",
-        "DescribeInstanceStatus",
-        "DescribeVolumes",
-        "RequestSpotFleet",
-        "RequestSpotInstances",
-        "StartInstances",
-        "StopInstances",
+        "ec2:CancelSpotInstanceRequests",
+        "ec2:CreateFleet",
+        "ec2:DescribeInstanceStatus",
+        "ec2:DescribeVolumes",
+        "ec2:RequestSpotFleet",
+        "ec2:RequestSpotInstances",
+        "ec2:StartInstances",
+        "ec2:StopInstances",
+        "pricing:GetProducts",
     }
 )
-"""EC2 actions that are not emulated. moto would answer them from its own state, without our instances."""
+"""What is not emulated. moto would answer from its own state, without our instances, or not at all."""
 _XML, _JSON = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from spotweave.deploy.emulator.aws import instances as instances_api
 from spotweave.deploy.emulator.aws.instances import page
 from spotweave.deploy.emulator.aws.wire import Account, AwsError, invalid
-from spotweave.deploy.emulator.aws.world import Ec2World, SpotRequest
+from spotweave.deploy.emulator.aws.world import Ec2World
 from spotweave.deploy.emulator.market import Pool
 
 _Params = dict[str, Any]
@@ -32,7 +31,6 @@ class MarketActions:
             ("ec2", "DescribeSpotInstanceRequests"): self._describe_spot_instance_requests,
             ("ec2", "GetSpotPlacementScores"): self._get_spot_placement_scores,
             ("ec2", "DescribeInstanceTypeOfferings"): self._describe_instance_type_offerings,
-            ("pricing", "GetProducts"): self._get_products,
             ("servicequotas", "GetServiceQuota"): self._get_service_quota,
         }
 
@@ -69,24 +67,10 @@ class MarketActions:
             "NextToken": token or "",
         }
 
-    def _requests(self, region: str, params: _Params) -> list[SpotRequest]:
-        instances = self._world.instances
-        known = {
-            name: one
-            for name, one in self._world.requests.items()
-            if instances[one.instance_id].region == region
-        }
-        ids = params.get("SpotInstanceRequestIds", [])
-        absent = [name for name in ids if name not in known]
-        if absent:
-            raise AwsError(
-                "InvalidSpotInstanceRequestID.NotFound",
-                f"The spot instance request ID '{absent[0]}' does not exist",
-            )
-        return [one for name, one in known.items() if not ids or name in ids]
-
     def _describe_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
-        found = instances_api.requests(self._requests(region, params), params.get("Filters", []))
+        instances = self._world.instances
+        here = [one for one in self._world.requests.values() if instances[one.instance_id].region == region]
+        found = instances_api.requests(here, params.get("Filters", []))
         part, token = page(found, params, 1000)
         return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 
@@ -127,28 +111,6 @@ class MarketActions:
         part, token = page(found, params, 1000)
         return {"InstanceTypeOfferings": part, "NextToken": token}
 
-    def _get_products(self, region: str, params: _Params) -> _Answer:
-        wanted = {one["Field"]: one["Value"] for one in params.get("Filters", [])}
-        prices = {
-            (pool.region, pool.instance_type): pool.on_demand_usd_hour
-            for pool in self._world.market.pools.values()
-        }
-        found = []
-        for (place, name), price in sorted(prices.items()):
-            attributes = {
-                "instanceType": name,
-                "regionCode": place,
-                "operatingSystem": "Linux",
-                "tenancy": "Shared",
-                "preInstalledSw": "NA",
-                "capacitystatus": "Used",
-                "marketoption": "OnDemand",
-            }
-            if all(attributes.get(field, value) == value for field, value in wanted.items()):
-                found.append(json.dumps(_product(attributes, price)))
-        part, token = page(found, params, 100)
-        return {"FormatVersion": "aws_v1", "PriceList": part, **({"NextToken": token} if token else {})}
-
     def _get_service_quota(self, region: str, params: _Params) -> _Answer:
         config, asked = self._world.config, params.get("QuotaCode")
         for codes, quota in ((_SPOT_QUOTAS, config.spot_quota), (_ON_DEMAND_QUOTAS, config.on_demand_quota)):
@@ -162,24 +124,3 @@ class MarketActions:
 
 def _epoch(given: datetime | None, otherwise_s: float) -> float:
     return otherwise_s if given is None else given.replace(tzinfo=UTC).timestamp()
-
-
-def _product(attributes: dict[str, str], price: float) -> _Answer:
-    sku = f"{attributes['regionCode']}.{attributes['instanceType']}".upper()
-    dimension = {
-        "unit": "Hrs",
-        "pricePerUnit": {"USD": f"{price:.10f}"},
-        "beginRange": "0",
-        "endRange": "Inf",
-        "description": f"${price} per On Demand Linux {attributes['instanceType']} Instance Hour",
-    }
-    term = {
-        "sku": sku,
-        "offerTermCode": "JRTCKXETXF",
-        "priceDimensions": {f"{sku}.JRTCKXETXF.6YS6EN2CT7": dimension},
-    }
-    return {
-        "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": sku},
-        "serviceCode": "AmazonEC2",
-        "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
-    }

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _TARGET_SERVICES = {
-    "AWSPriceListService": "pricing",
     "AmazonSQS": "sqs",
     "ServiceQuotasV20190624": "servicequotas",
 }

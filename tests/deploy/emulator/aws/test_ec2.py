@@ -113,6 +113,8 @@ def test_what_the_emulator_does_not_play_is_refused(cloud: Cloud) -> None:
     assert refused(cloud.ec2.describe_volumes) == "UnsupportedOperation"
     spot = partial(cloud.ec2.request_spot_instances, LaunchSpecification=specification)
     assert refused(spot) == "UnsupportedOperation"
+    prices = partial(cloud.session.client("pricing").get_products, ServiceCode="AmazonEC2")
+    assert refused(prices) == "UnsupportedOperation"
 
 
 def test_a_client_token_is_for_one_request(cloud: Cloud) -> None:
@@ -201,18 +203,6 @@ def test_placement_scores_say_where_there_is_room(recorded: Recorded) -> None:
     zones = cloud.ec2.describe_availability_zones(ZoneNames=[ZONE])["AvailabilityZones"]
     assert scores() == [{"Region": "us-east-1", "AvailabilityZoneId": zones[0]["ZoneId"], "Score": 8}]
     assert [one["Score"] for one in scores(11)] == [1]
-
-
-def test_on_demand_prices_are_for_sale(cloud: Cloud) -> None:
-    wanted = {"instanceType": "g4dn.xlarge", "regionCode": "us-east-1", "operatingSystem": "Linux"}
-    answer = cloud.session.client("pricing").get_products(
-        ServiceCode="AmazonEC2",
-        Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
-    )
-    (product,) = [json.loads(text) for text in answer["PriceList"]]
-    (term,) = product["terms"]["OnDemand"].values()
-    (dimension,) = term["priceDimensions"].values()
-    assert (dimension["unit"], float(dimension["pricePerUnit"]["USD"])) == ("Hrs", 0.526)
 
 
 # What goes wrong, and what is refused.

@@ -19,7 +19,7 @@ from spotweave.deploy.providers.aws.clients import Clients
 from spotweave.deploy.providers.aws.config import AwsConfig
 from spotweave.deploy.providers.aws.policies import LONGEST, Scope, actions, length, node, operator, scheduler
 from spotweave.deploy.providers.aws.provider import AwsProvider
-from spotweave.deploy.providers.base import ProviderError
+from spotweave.deploy.providers.offers import CatalogueError
 from tests.deploy.emulator.aws.conftest import ON_DEMAND, SPOT, TYPE, Cloud, renting
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
@@ -122,7 +122,8 @@ def _operate(cloud: Cloud, config: AwsConfig) -> None:
     provider = AwsProvider(config, cloud.session, cloud.now_s)
     config.details(provider, provider.offers(), cloud.now_s())
     pricing, ec2 = (provider.clients.get(service, REGION) for service in ("pricing", "ec2"))
-    with pytest.raises((ValueError, ProviderError)):
+    cloud.answers["GetProducts"] = {"PriceList": []}
+    with pytest.raises(CatalogueError):
         refreshed(pricing, ec2, [REGION], [TYPE], date(2026, 1, 1))
 
 
