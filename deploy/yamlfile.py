@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from spotweave.documents import load
+
+Positive = Annotated[FiniteFloat, Field(gt=0)]
+NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class ConfigError(ValueError):

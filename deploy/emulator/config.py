@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, model_validator
 
 from spotweave.deploy.emulator.faults import FaultConfig
-from spotweave.deploy.yamlfile import Part, YamlFile
+from spotweave.deploy.yamlfile import NotNegative, Part, Positive, YamlFile
 from spotweave.envs.traces.importers import region_of
 
-Positive = Annotated[FiniteFloat, Field(gt=0)]
-NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 
 

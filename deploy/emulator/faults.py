@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
-from spotweave.deploy.yamlfile import Part
+from spotweave.deploy.yamlfile import NotNegative, Part, Positive
 
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
@@ -59,10 +59,10 @@ class FaultConfig(Part):
     launch_death: _Rate = 0.0  # share of launches that end in `terminated` instead of `running`
     notice_missed: _Rate = 0.0  # share of interruptions without notice
     # each service refills its bucket of requests so fast; None: no throttling
-    calls_per_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    calls_per_s: Positive | None = None
     burst: Annotated[int, Field(ge=1)] = 100  # size of that bucket
     # an instance is not described for so long after its launch
-    describe_delay_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    describe_delay_s: NotNegative = 0.0
     clock_skew_s: FiniteFloat = 0.0  # the service's clock is so far ahead of the caller's
     actions: tuple[str, ...] = ("*",)  # the actions that `error` and `lost` concern, such as `ec2:*`
     spells: tuple[Spell, ...] = ()  # what goes wrong for a while, every time; `most` does not end them

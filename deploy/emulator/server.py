@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
-from pydantic import Field, FiniteFloat, ValidationError
+from pydantic import Field, ValidationError
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
@@ -23,7 +23,7 @@ from spotweave.deploy.emulator.config import EmulatorConfig
 from spotweave.deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
 from spotweave.deploy.emulator.ledger import Entry, entry, total_usd
 from spotweave.deploy.emulator.world import World
-from spotweave.deploy.yamlfile import ConfigError, Part, terse_mistake
+from spotweave.deploy.yamlfile import ConfigError, NotNegative, Part, terse_mistake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -182,12 +182,12 @@ PREFIX = "/_emulator/"
 
 
 class _Clock(Part):
-    advance_s: Annotated[FiniteFloat, Field(ge=0)]
+    advance_s: NotNegative
 
 
 class _Interrupt(Part):
     instance_id: str
-    notice_s: Annotated[FiniteFloat, Field(ge=0)] = 120.0
+    notice_s: NotNegative = 120.0
 
 
 class _Pool(Part):

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt
+from pydantic import Field, IPvAnyAddress, PositiveInt
 
 from spotweave.deploy.providers.config import Place, ProviderConfig
 from spotweave.deploy.providers.userdata import NodeConfig
 from spotweave.deploy.security.tls import is_loopback
-from spotweave.deploy.yamlfile import ConfigError, Part
+from spotweave.deploy.yamlfile import ConfigError, Part, Positive
 
-Positive = Annotated[FiniteFloat, Field(gt=0)]
 CloudMarket = Literal["spot", "on_demand"]
 
 

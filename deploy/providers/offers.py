@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from spotweave.deploy.providers.base import ProviderError
-from spotweave.deploy.yamlfile import ConfigError, Part, terse_mistake
+from spotweave.deploy.yamlfile import ConfigError, NotNegative, Part, Positive, terse_mistake
 from spotweave.files import write_private
 
-Price = Annotated[FiniteFloat, Field(gt=0)]
+Price = Positive
 _ListT = TypeVar("_ListT", bound=Part)
 
 
@@ -29,7 +29,7 @@ class Hardware(Part):
     memory_gib: Price
     gpu: str | None = None
     gpus: Annotated[int, Field(ge=0)] = 0
-    gpu_memory_gib: Annotated[FiniteFloat, Field(ge=0)] = 0.0  # of each
+    gpu_memory_gib: NotNegative = 0.0  # of each
 
     @model_validator(mode="after")
     def _counted(self) -> Hardware:

@@ -11,18 +11,17 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from spotweave.deploy.model.instances import LaunchRequest
 from spotweave.deploy.node.config import MetadataKind
 from spotweave.deploy.security.tokens import join_token
-from spotweave.deploy.yamlfile import ConfigError, Part
+from spotweave.deploy.yamlfile import ConfigError, Part, Positive
 
 JOIN_FILE = "/etc/spotweave/join.json"
 _UNIT_FILE = "/etc/systemd/system/spotweave-node.service"
 _USER = "spotweave"
 _MOST_TASKS = 16384  # threads of everything on a node: a Java process has hundreds
-_Positive = Annotated[FiniteFloat, Field(gt=0)]
 _UNIT = """[Unit]
 Description=Spotweave node agent
 Wants=network-online.target
@@ -59,7 +58,7 @@ class NodeConfig(Part):
     setup: tuple[str, ...] = ()  # commands that cloud-init runs before, as root
     port: Annotated[int, Field(ge=1024, le=65535)] = 7070  # of the node agent
     workdir: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/var/lib/spotweave"  # of the node agent
-    imds_poll_s: _Positive = 5.0  # seconds between two looks at the metadata service
+    imds_poll_s: Positive = 5.0  # seconds between two looks at the metadata service
     # which address of the instance the scheduler uses. A public one is no weaker: agents speak TLS only, and
     # the scheduler pins their certificates.
     address: Literal["private", "public"] = "private"

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from pydantic import Field, PositiveInt
 
-from spotweave.deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
-from spotweave.deploy.yamlfile import Part
+from spotweave.deploy.emulator.config import EmulatorConfig, PoolConfig
+from spotweave.deploy.yamlfile import NotNegative, Part
 
 Bucket = Literal["standard", "g", "p", "inf"]  # which of the account's vCPU limits a type counts against
 

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
-from spotweave.deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
+from spotweave.deploy.emulator.config import EmulatorConfig, PoolConfig
+from spotweave.deploy.yamlfile import NotNegative
 
 
 class GcpPoolConfig(PoolConfig):

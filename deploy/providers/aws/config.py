@@ -15,10 +15,10 @@ from spotweave.deploy.model.instances import LaunchRequest, Offer
 from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.aws.catalogue import Catalogue, load_catalogue
 from spotweave.deploy.providers.base import Provider
-from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
+from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType
 from spotweave.deploy.providers.config import Finding
 from spotweave.deploy.security.sandbox import Sandbox
-from spotweave.deploy.yamlfile import Part
+from spotweave.deploy.yamlfile import Part, Positive
 
 if TYPE_CHECKING:
     from spotweave.deploy.providers.aws.provider import AwsProvider

@@ -22,8 +22,6 @@ from spotweave.deploy.providers.userdata import user_data
 # A template's name holds a hash of its content, so making it is idempotent, and a changed configuration
 # makes another one.
 
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
-
 
 def template_data(config: AwsConfig, region: str, deployment: str, root_device: str) -> dict[str, Any]:
     """The content. Nothing in it is secret, and no instance's own."""
@@ -119,7 +117,7 @@ class Launcher:
     def _make(self, region: str, deployment: str) -> str:
         data = template_data(self._config, region, deployment, self._root_device(region))
         digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
-        safe = "".join(letter if letter in _SAFE else "-" for letter in deployment)[:80]
+        safe = re.sub(r"[^A-Za-z0-9._-]", "-", deployment)[:80]
         name = f"spotweave-{safe}-{digest}"
         tags = data["TagSpecifications"][0]["Tags"]
         try:

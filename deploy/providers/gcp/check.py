@@ -37,17 +37,6 @@ def needed(config: GcpConfig) -> list[str]:
     return [one for one in granted if not unused.get(one, False)]
 
 
-def lacking(clients: Clients, config: GcpConfig) -> list[str]:
-    """Permissions that the caller lacks on the project. Raises ProviderError."""
-    asked = needed(config)
-    with gcp_errors("gcp: permissions"):
-        answer = clients.ask(
-            "POST", HOST, f"/v1/projects/{config.project}:testIamPermissions", json={"permissions": asked}
-        )
-    granted = set(answer.get("permissions", ()))
-    return [one for one in asked if one not in granted]
-
-
 _REFRESH = "python -m spotweave.deploy.providers.gcp.catalogue --out prices.json"
 _PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
 """Prefixes of quotas. A project without quotas for spot uses those on demand."""
@@ -99,16 +88,19 @@ class _Checker:
         return None
 
     def permissions(self) -> Iterator[Finding]:
+        asked, path = needed(self._config), f"/v1/projects/{self._config.project}:testIamPermissions"
         try:
-            denied = lacking(self._clients, self._config)
+            with gcp_errors("gcp: permissions"):
+                answer = self._clients.ask("POST", HOST, path, json={"permissions": asked})
         except ProviderError as error:
             text = f"{error}; without it a missing permission shows in the call that needs it"
             yield Finding("permissions", "unknown", text)
             return
+        denied = [one for one in asked if one not in answer.get("permissions", ())]
         for permission in denied:
             yield Finding("permissions", "missing", f"this identity may not {permission}: {REMEDY}")
         if not denied:
-            yield Finding("permissions", "right", f"all {len(needed(self._config))} of the role")
+            yield Finding("permissions", "right", f"all {len(asked)} of the role")
 
     def types(self, zone: str) -> Iterator[Finding]:
         for kind in self._config.instance_types:

@@ -15,11 +15,11 @@ from pydantic import Field, model_validator
 from spotweave.deploy.model.instances import LaunchRequest
 from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.base import Provider
-from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType, Positive
+from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType
 from spotweave.deploy.providers.config import Finding, Place
 from spotweave.deploy.providers.gcp.prices import PriceList, load_prices
 from spotweave.deploy.security.sandbox import Sandbox
-from spotweave.deploy.yamlfile import Part
+from spotweave.deploy.yamlfile import Part, Positive
 
 _Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _Region = Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+\d+$")]

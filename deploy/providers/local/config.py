@@ -16,11 +16,9 @@ from spotweave.deploy.providers.base import Provider
 from spotweave.deploy.providers.config import Finding, Place, ProviderConfig
 from spotweave.deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from spotweave.deploy.security.sandbox import Sandbox
-from spotweave.deploy.yamlfile import ConfigError, Part
+from spotweave.deploy.yamlfile import ConfigError, NotNegative, Part, Positive
 from spotweave.envs.traces.storage import TraceError
 
-_Positive = Annotated[FiniteFloat, Field(gt=0)]
-_NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 FIRST_LOOK_S = 10.0  # so long a driver may take that slept
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
 
@@ -34,24 +32,24 @@ class LocalOffer(Part):
     zone: _Name | Literal[""] = ""  # of the offer, "" for none
     # shown to the scheduler, and cores that an instance may use if the machine has this many
     vcpus: PositiveInt = 1
-    memory_gib: _Positive = 1.0  # shown to the scheduler; not enforced
+    memory_gib: Positive = 1.0  # shown to the scheduler; not enforced
     # of the machine's GPUs, that each instance has; instances share them when there are too few
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
     # which of them, where the machine has several models; None: the first
     gpu: Annotated[str, Field(min_length=1)] | None = None
-    speed: _Positive = 1.0  # relative to the reference instance type
+    speed: Positive = 1.0  # relative to the reference instance type
     # folder of a market trace (docs/traces.md), relative to the configuration; None: no changes
     trace: str | None = None
-    price_usd_hour: _NotNegative | None = None  # where the trace holds no prices, and without a trace
-    on_demand_usd_hour: _NotNegative | None = None  # of the same type; None: the price itself
+    price_usd_hour: NotNegative | None = None  # where the trace holds no prices, and without a trace
+    on_demand_usd_hour: NotNegative | None = None  # of the same type; None: the price itself
     quota: PositiveInt = 4  # instances that may run at once
-    launch_s: _NotNegative = 0.0  # from the request until the node agent starts
-    notice_s: _NotNegative = 120.0  # spot: from the notice to the end. Real seconds, never compressed.
-    rebalance_s: _NotNegative = 0.0  # spot: the rebalance hint comes so long before the notice
+    launch_s: NotNegative = 0.0  # from the request until the node agent starts
+    notice_s: NotNegative = 120.0  # spot: from the notice to the end. Real seconds, never compressed.
+    rebalance_s: NotNegative = 0.0  # spot: the rebalance hint comes so long before the notice
     # spot: share of the interruptions that come without notice
     notice_missed: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.0
-    free_first_s: _NotNegative = 0.0  # an instance that is interrupted earlier costs nothing
-    billing_minimum_s: _NotNegative = 60.0  # every instance costs at least this many seconds
+    free_first_s: NotNegative = 0.0  # an instance that is interrupted earlier costs nothing
+    billing_minimum_s: NotNegative = 60.0  # every instance costs at least this many seconds
 
     @property
     def place(self) -> Place:
@@ -90,10 +88,10 @@ class LocalConfig(ProviderConfig):
     """The local provider's configuration."""
 
     state: Path  # folder of everything it must remember; absolute, or relative to the configuration
-    time_factor: _Positive = 1.0  # recorded seconds that pass in one real second. Prices stay per real hour.
-    trace_start_s: _NotNegative = 0.0  # where in the recordings the provider's first moment lies
+    time_factor: Positive = 1.0  # recorded seconds that pass in one real second. Prices stay per real hour.
+    trace_start_s: NotNegative = 0.0  # where in the recordings the provider's first moment lies
     seed: int = 0  # of what is left to chance (interruptions without notice)
-    imds_poll_s: _Positive = 5.0  # seconds between two looks of a node agent at its metadata service
+    imds_poll_s: Positive = 5.0  # seconds between two looks of a node agent at its metadata service
     # ended instances and their working folders are kept so long
     keep_s: Annotated[FiniteFloat, Field(ge=3600)] = 3600.0
     offers: Annotated[tuple[LocalOffer, ...], Field(min_length=1)]  # what can be rented
