@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from google.api_core import exceptions as api
@@ -44,10 +43,8 @@ WITHIN_S = 12.0  # an operation that is not done by then goes on; `describe` hea
 class Launcher:
     """Safe to use from several threads."""
 
-    def __init__(
-        self, clients: Clients, config: GcpConfig, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clients, self._config, self._monotonic = clients, config, monotonic
+    def __init__(self, clients: Clients, config: GcpConfig) -> None:
+        self._clients, self._config = clients, config
         self._ca_pem = config.node.ca_pem(config.folder)
         self._refused: dict[tuple[str, str], tuple[str, ...]] = {}
         self._lock = threading.Lock()
@@ -159,9 +156,9 @@ class Launcher:
 
     def _waited(self, operation: compute_v1.Operation, zone: str, doing: str) -> ProviderError | None:
         """How an operation ended, if it did in time; None: well, or it goes on. Raises ProviderError."""
-        end_s = self._monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         running = operation.status != compute_v1.Operation.Status.DONE
-        while running and (left_s := end_s - self._monotonic()) > 0:
+        while running and (left_s := end_s - time.monotonic()) > 0:
             with gcp_errors(doing):
                 operation = self._clients.get("ZoneOperations").wait(
                     project=self._config.project,

@@ -53,22 +53,14 @@ RESTART_EVERY_H = 100.0
 STOP_EVERY_H = 5.0
 
 
-def spells(
-    folder: Path,
-    seed: int,
-    hours: float,
-    zones: Sequence[str],
-    pool: Mapping[str, Any],
-    up_s: float = 18_000,
-    down_s: float = 3_000,
-) -> list[dict[str, Any]]:
+def spells(folder: Path, hours: float, zones: Sequence[str], pool: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Pools whose capacity ends again and again, and whose prices move meanwhile."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     pools = []
     for k, zone in enumerate(zones):
         rows, at_s, up = [], 0, 1
         while at_s < hours * HOUR_S:
-            end_s = at_s + 300 + int(rng.expovariate(1 / (up_s if up else down_s)))
+            end_s = at_s + 300 + int(rng.expovariate(1 / (15_000 if up else 3_000)))
             while at_s < end_s:
                 price = round(0.15 + 0.01 * k + 0.06 * rng.random(), 4)
                 rows.append((at_s, up, price))
@@ -241,7 +233,7 @@ def test_chaos(
     monkeypatch.setattr(listing, "PAGE", 20)
     world = CLOUDS[cloud]
     emulated = {
-        "pools": spells(tmp_path, 1, hours + 100.0, world.zones, world.pool, up_s=15_000),
+        "pools": spells(tmp_path, hours + 100.0, world.zones, world.pool),
         "launch_s": 25.0,
         **world.quotas,
         "faults": {**FAULTS, **world.calls, "spells": troubles(world, hours, troubles_every_h)},

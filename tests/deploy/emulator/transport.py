@@ -34,19 +34,10 @@ def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
     return write_trace(folder / name, "\n".join(lines) + "\n", tick_s=None).name
 
 
-def in_process(
-    app: WSGIApplication, access_key: str = "AKIAEMULATED00000000", region: str = "us-east-1"
-) -> boto3.Session:
-    """A session of boto3, all of whose clients talk to an application in this process.
-
-    Args:
-        app: of an emulator.
-        access_key: id that requests are signed with.
-        region: default of the clients.
-    """
-    session = boto3.Session(
-        aws_access_key_id=access_key, aws_secret_access_key="not-a-secret", region_name=region
-    )
+def in_process(app: WSGIApplication) -> boto3.Session:
+    """A session of boto3, all of whose clients talk to an application in this process."""
+    keys = {"aws_access_key_id": "AKIAEMULATED00000000", "aws_secret_access_key": "not-a-secret"}
+    session = boto3.Session(**keys, region_name="us-east-1")
 
     def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         try:

@@ -327,9 +327,9 @@ class OneCloud(CloudWorld):
     on_demand_usd_hour = ON_DEMAND_USD
 
     @classmethod
-    def steady(cls, spot_usd_hour: float = 0.2) -> dict[str, Any]:
+    def steady(cls) -> dict[str, Any]:
         """An emulator in which capacity never ends and the price stays."""
-        pools = [{**cls.pool, "zone": zone, "spot_usd_hour": spot_usd_hour} for zone in cls.zones]
+        pools = [{**cls.pool, "zone": zone, "spot_usd_hour": 0.2} for zone in cls.zones]
         return {"pools": pools, "launch_s": 25.0}
 
 

@@ -41,14 +41,13 @@ def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> 
     assert world.metric("watched_difference_usd", policy="cheapest") == pytest.approx(difference, rel=1e-4)
 
 
-def unsaid(name: str = "etl") -> JobSpec:
-    return JobSpec(name=name, work=SparkBatch(script="x.py"))
+UNSAID = JobSpec(name="etl", work=SparkBatch(script="x.py"))
 
 
 def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path) -> None:
     """600 s of work at speed 1, on instances of speed 2, seen every 10 s."""
     world = World(tmp_path, [rentable("fast", "on_demand", speed=2.0)])
-    job = world.submit(unsaid())
+    job = world.submit(UNSAID)
     world.until_all_end()
     learned = Learned(world.store)
     learned.look(world.clock.now())
@@ -67,7 +66,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
 @pytest.mark.real
 def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
-    job = world.submit(unsaid())
+    job = world.submit(UNSAID)
     world.until_all_end()
     learned = Learned(world.store)
     learned.look(world.clock.now())
