@@ -175,6 +175,9 @@ def test_one_that_was_stopped_ran_until_then(
     seen = by_id(one.project.provider().describe(DEPLOYMENT))[one.name]
     assert (seen.state, seen.by_provider) == (InstanceState.STOPPED, by_provider)
     assert seen.stopped_s == stopped_s + 5
+    one.provider.terminate([one.name])
+    (ending,) = one.provider.describe(DEPLOYMENT)
+    assert (ending.state, ending.stopped_s) == (InstanceState.STOPPING, stopped_s + 5)
     for report in one.ended():
         # It shuts down for 5 s, which are paid for; its disk is there for 1,000 s more.
         assert (report.stopped_s, report.ended_s) == (stopped_s + 5, stopped_s + 1005)
@@ -183,16 +186,6 @@ def test_one_that_was_stopped_ran_until_then(
     # 106 s of insert and run, and 1,106 s of 50 GiB at 0.1 USD in June.
     assert entry.seconds == 106
     assert Fraction(entry.disk_micro_usd) == Fraction(5_000_000 * 1106, 30 * 86_400)
-
-
-def test_one_that_is_being_ended_was_stopped_before(tmp_path: Path) -> None:
-    rented = Rented(tmp_path, "on_demand")
-    stopped_s = rented.now_s()
-    rented.project.emulator.world.stop(rented.instance)
-    rented.project.emulator.advance(1000)
-    rented.provider.terminate([rented.name])
-    (report,) = rented.provider.describe(DEPLOYMENT)
-    assert (report.state, report.stopped_s) == (InstanceState.STOPPING, stopped_s + 5)
 
 
 def test_one_that_was_started_again_ran_to_its_end(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_bag_says_how_many_of_its_tasks_are_done(service: Service) -> None:
     assert service.viewer.get("/v1/jobs").json()[0]["tasks_all"] == 2
 
 
-def test_a_deadline_that_one_offer_can_meet_is_taken(service: Service) -> None:
+def test_a_deadline_that_one_offer_can_meet_is_taken_and_any_while_none_is_known(service: Service) -> None:
     def submit(deadline_s: float) -> int:
         request = job_request()
         request["spec"]["work"].update({"deadline_s": deadline_s, "standard_s": 600.0})
@@ -168,11 +168,8 @@ def test_a_deadline_that_one_offer_can_meet_is_taken(service: Service) -> None:
     assert (submit(661.0), submit(361.0)) == (201, 422)
     service.scheduler.shown.append(offer("fast", speed=2.0, available=False))
     assert submit(361.0) == 201
-
-
-def test_while_no_offer_is_known_nothing_is_refused_for_it(service: Service) -> None:
     service.scheduler.shown = []
-    service.submitted()
+    assert submit(1.0) == 201
 
 
 def test_jobs_are_listed_the_newest_first_and_by_state(service: Service) -> None:

@@ -28,20 +28,16 @@ def test_a_job_comes_back_as_it_was_kept_also_after_a_restart(place: Place) -> N
         assert store.jobs.live() == [kept]
 
 
-def test_a_repeated_request_gives_the_same_job_and_no_second_one(store: Store) -> None:
+def test_a_repeated_request_gives_the_same_job_and_ids_are_used_once(store: Store) -> None:
     first = add_job(store, "j1", request_id="r1")
     assert add_job(store, "j2", request_id="r1") == first
     others = add_job(store, "j3", request_id="r1", submitter="ben")
     assert others.job_id == "j3", "another submitter's is another"
     with pytest.raises(StoreError, match="submitted another job before"):
         add_job(store, "j4", FEDERATED, request_id="r1")
-    assert [job.job_id for job in store.jobs.live()] == ["j1", "j3"]
-
-
-def test_a_job_id_is_used_once(store: Store) -> None:
-    add_job(store)
     with pytest.raises(StoreError, match="there is a job j1 already"):
         add_job(store)
+    assert [job.job_id for job in store.jobs.live()] == ["j1", "j3"]
 
 
 def test_ends_are_final(store: Store) -> None:
@@ -219,15 +215,7 @@ def test_an_end_that_is_known_stays_as_it_was(store: Store) -> None:
     assert store.costs.of_job("j1", NOW + 900) == paid
 
 
-def test_ids_and_client_tokens_are_used_once(store: Store) -> None:
-    add_job(store)
-    request(store)
-    with pytest.raises(StoreError, match="used once"):
-        request(store)
-    request(store, "i2")
-
-
-def test_an_instance_of_no_job_or_with_no_price_is_refused(store: Store) -> None:
+def test_an_instance_of_no_job_with_no_price_or_of_before_is_refused(store: Store) -> None:
     with pytest.raises(Exception, match=r"(?i)foreign key"):
         request(store, job_id="j9")
     add_job(store)
@@ -235,22 +223,20 @@ def test_an_instance_of_no_job_or_with_no_price_is_refused(store: Store) -> None
         request(store, offer=replace(SPOT, price_usd_hour=float("nan")))
     with pytest.raises(NotFoundError, match="no instance 'i1'"):
         store.instances.get("i1")
-
-
-def test_node_tokens_are_not_readable_in_the_database_nor_in_a_log(place: Place) -> None:
-    with place.open() as store:
-        add_job(store)
+    request(store)
+    with pytest.raises(StoreError, match="used once"):
         request(store)
-        assert "secret" not in repr(store.instances.get("i1"))
-        with store._database.read() as connection:
-            assert b"secret" not in bytes(connection.scalar(text("SELECT node_token FROM instances")))
+    request(store, "i2")
 
 
-def test_a_node_token_cannot_be_moved_to_another_instance(place: Place) -> None:
+def test_node_tokens_cannot_be_read_in_the_database_or_a_log_nor_moved(place: Place) -> None:
     with place.open() as store:
         add_job(store)
         request(store, "i1")
         request(store, "i2")
+        assert "secret" not in repr(store.instances.get("i1"))
+        with store._database.read() as connection:
+            assert b"secret" not in bytes(connection.scalar(text("SELECT node_token FROM instances")))
         execute(place, "UPDATE instances SET node_token = (SELECT node_token FROM instances LIMIT 1)")
         assert store.instances.get("i1").node_token == "secret of i1"
         with pytest.raises(SecurityError, match="instance i2 cannot be decrypted"):

@@ -122,22 +122,13 @@ def test_kinds_of_errors_stay_what_they_are() -> None:
     assert isinstance(errors["b"], CapacityError)
 
 
-@pytest.fixture
-def config(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
-    """Short time limits."""
+def test_no_method_waits_for_a_region_that_hangs(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (provider_calls, notices, prices, provider):
         for name in ("LOOK_S", "QUEUE_S", "CHANGE_S"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, SOON_S)
-    return renting(events_queue="events")
-
-
-def test_no_method_waits_for_a_region_that_hangs(
-    cloud: Cloud, config: AwsConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+            monkeypatch.setattr(module, name, SOON_S, raising=False)
     until = threading.Event()
     monkeypatch.setattr(cloud, "instead", lambda operation, asked: hang(until)())
-    hung, fresh = (AwsProvider(config, cloud.session) for _ in range(2))
+    hung, fresh = (AwsProvider(renting(events_queue="events"), cloud.session) for _ in range(2))
     began_s = time.monotonic()
     with pytest.raises(ProviderError, match=r"spot prices: no answer within"):
         hung.offers()

@@ -83,7 +83,9 @@ def test_a_launch_is_tagged_capped_and_holds_no_secret(cloud: Cloud, provider: A
     assert join["join_token"] == join_token(asked.node_token, asked.client_token)
 
 
-def test_a_template_is_made_once_and_closes_what_it_can(cloud: Cloud, provider: AwsProvider) -> None:
+def test_a_template_closes_what_it_can_is_used_again_and_if_it_is_gone_made_again(
+    cloud: Cloud, provider: AwsProvider
+) -> None:
     provider.launch(request(SPOT))
     provider.launch(request(ON_DEMAND))
     assert cloud.emulator.calls["ec2:CreateLaunchTemplate"] == 1
@@ -93,12 +95,6 @@ def test_a_template_is_made_once_and_closes_what_it_can(cloud: Cloud, provider: 
     assert data["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True
     assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert "UserData" not in data
-
-
-def test_a_template_is_used_again_and_one_that_is_gone_made_again(
-    cloud: Cloud, provider: AwsProvider
-) -> None:
-    provider.launch(request(SPOT))
     cloud.provider(owner="ann", tags={"team": "rl"}).launch(request(SPOT))
     (template,) = cloud.ec2.describe_launch_templates()["LaunchTemplates"]
     cloud.ec2.delete_launch_template(LaunchTemplateName=template["LaunchTemplateName"])
