@@ -21,7 +21,7 @@ from spotweave.deploy.fl.brokers import messages
 from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
 from spotweave.deploy.fl.checkpoints import Checkpoint
 from spotweave.deploy.model.strategies import HaleFed
-from spotweave.deploy.runners.flower.brokers import free_ports
+from spotweave.deploy.runners.flower.superlink import free_ports
 from spotweave.deploy.security.tls import node_pair
 
 CLIENTS = 3
@@ -83,7 +83,7 @@ def _start(
     """Broker processes that end with the stack, and their places for each one who asks."""
     processes = []
     pairs = [node_pair() for _ in range(strategy.brokers)]
-    ports = free_ports("127.0.0.1", strategy.brokers, but=0)
+    ports = free_ports("127.0.0.1", strategy.brokers)
     known = {
         who: [
             Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} {port}")

@@ -89,8 +89,18 @@ def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
 
 def node_pair() -> Pair:
     """Make what a node agent shows to its scheduler, which trusts this certificate and no other."""
-    private = ec.generate_private_key(_CURVE)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spotweave node")])
+    return self_signed("spotweave node", _CURVE, hashes.SHA256())
+
+
+def self_signed(
+    name: str, curve: ec.EllipticCurve, digest: hashes.SHA256 | hashes.SHA384, address: str | None = None
+) -> Pair:
+    """Make a server's certificate that is trusted itself, for an IP address if clients ask for that.
+
+    It signs no other.
+    """
+    private = ec.generate_private_key(curve)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -103,10 +113,13 @@ def node_pair() -> Pair:
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     )
+    if address is not None:
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        builder = builder.add_extension(names, critical=False)
     pem = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Pair(_pem(builder.sign(private, hashes.SHA256())), pem.decode("ascii"))
+    return Pair(_pem(builder.sign(private, digest)), pem.decode("ascii"))
 
 
 def node_certificate(pem: str) -> str:

@@ -22,7 +22,6 @@ from spotweave.deploy.model.jobs import Flower
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
 from spotweave.deploy.runners.detached import Detached, Limits
 from spotweave.deploy.runners.flower.liveness import Silence
-from spotweave.deploy.runners.flower.superlink import free_port
 from spotweave.deploy.security.tls import Pair, node_pair
 from spotweave.files import write_private
 
@@ -136,14 +135,6 @@ class Brokers:
         if not path.exists():
             write_private(path, json.dumps(asdict(node_pair())))
         return Pair(**json.loads(path.read_bytes()))
-
-
-def free_ports(host: str, count: int, but: int) -> list[int]:
-    """Find `count` different free ports. Raises OSError if there are none."""
-    found: set[int] = set()
-    while len(found) < count:
-        found |= {free_port(host)} - {but}
-    return sorted(found)
 
 
 def end_brokers(folder: Path) -> None:

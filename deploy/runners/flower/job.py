@@ -16,7 +16,7 @@ from spotweave.deploy.node.client import NodeClient, NodeError
 from spotweave.deploy.node.gpus import device_files
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.flower import app
-from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
+from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers
 from spotweave.deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
 from spotweave.deploy.runners.flower.epochs import Epochs
 from spotweave.deploy.runners.flower.identity import Identity
@@ -24,7 +24,7 @@ from spotweave.deploy.runners.flower.inspecting import Inspector
 from spotweave.deploy.runners.flower.liveness import Liveness, Silence, Take
 from spotweave.deploy.runners.flower.server import PlacedServer
 from spotweave.deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobFiles, JobRecord
-from spotweave.deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
+from spotweave.deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_ports
 from spotweave.deploy.runners.flower.training import Training
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.workers import connect, end_process
@@ -65,8 +65,7 @@ class FlowerJob:
         if record is None:
             clients = {client.name: ClientRecord() for client in self.work.clients}
             try:
-                port = free_port(settings.host)
-                broker_ports = free_ports(settings.host, self.work.brokers, but=port)
+                port, *broker_ports = free_ports(settings.host, 1 + self.work.brokers)
             except OSError as error:
                 raise RunnerError(str(error)) from error
             record = JobRecord(
@@ -281,15 +280,13 @@ class FlowerJob:
         self.liveness.superlink_restarted()
         if not self.training.prepare():
             return False
-        sandbox, limits = self.settings.sandbox, self.settings.limits
         known = record.runs > 0 or any(client.node_id for client in record.clients.values())
         gpus = self.settings.server_gpus if self._spec.resources.gpu_count else ()
         self.superlink.start(
             self._workdir,
-            self._state.setup,
             self._spec.env,
-            sandbox,
-            limits,
+            self.settings.sandbox,
+            self.settings.limits,
             fresh=not known,
             devices=device_files(gpus),
             placed=self.server is not None,

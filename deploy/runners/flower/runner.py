@@ -202,15 +202,13 @@ class FlowerRunner(AsyncRunner):
             end_brokers(file.parent)
 
     def close(self) -> None:
-        """Let go of connections; whatever runs goes on and is found by the next runner."""
+        """Begin nothing more; whatever runs goes on and is found by the next runner."""
         with self._lock:
             jobs = list(self._jobs.values())
             self._jobs.clear()
         for held in jobs:
-            held.forgotten = True
             with held.lock:
-                if held.job is not None:
-                    held.job.superlink.forget_connection()
+                held.forgotten = True
 
     def _known(self, job_id: str) -> bool:
         held = self._jobs.get(job_id)

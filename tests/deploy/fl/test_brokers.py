@@ -20,7 +20,7 @@ from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Pl
 from spotweave.deploy.fl.brokers.server import BrokerServer
 from spotweave.deploy.fl.checkpoints import Checkpoint
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
-from spotweave.deploy.runners.flower.superlink import free_port
+from spotweave.deploy.runners.flower.superlink import free_ports
 from spotweave.deploy.security.tls import node_pair
 from tests.deploy.fl.fake_grid import (
     FakeGrid,
@@ -43,7 +43,7 @@ class Brokers:
 
     def __init__(self, folder: Path, strategy: HaleFed | FedSuda, incomplete_s: float = 120.0) -> None:
         self._pairs = [node_pair() for _ in range(strategy.brokers)]
-        self._ports = [free_port("127.0.0.1") for _ in self._pairs]
+        self._ports = free_ports("127.0.0.1", strategy.brokers)
         self.servers: list[BrokerServer] = []
         self.settings = [
             BrokerSettings(

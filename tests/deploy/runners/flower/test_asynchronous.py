@@ -25,7 +25,8 @@ from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.node import procfs
 from spotweave.deploy.runners.detached import Limits
 from spotweave.deploy.runners.flower import brokers as under_test
-from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
+from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers
+from spotweave.deploy.runners.flower.superlink import free_ports
 from tests.deploy.node.agents import ROOT, command
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
 from tests.deploy.runners.patience import left_behind
@@ -221,7 +222,7 @@ def pids(folder: Path) -> list[int]:
 def test_brokers_that_are_killed_or_hang_come_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "_LOOK_S", 0.5)
     monkeypatch.setattr(under_test, "_RESTART_S", 0.5)
-    ports = free_ports("127.0.0.1", 2, but=0)
+    ports = free_ports("127.0.0.1", 2)
     answering(of_job(folder, ports))
     first = pids(folder)
     assert len(first) == 2
@@ -239,7 +240,7 @@ def test_brokers_that_are_killed_or_hang_come_back(folder: Path, monkeypatch: py
 
 @pytest.mark.real
 def test_a_client_is_given_its_own_tokens_only(folder: Path) -> None:
-    brokers = answering(of_job(folder, free_ports("127.0.0.1", 2, but=0)))
+    brokers = answering(of_job(folder, free_ports("127.0.0.1", 2)))
     given = {name: Places.model_validate_json(brokers.places_file(name)).brokers for name in ("a", "b")}
     tokens = [place.token for who in (*given.values(), brokers.places(messages.SERVER)) for place in who]
     assert len(set(tokens)) == 6
