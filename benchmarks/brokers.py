@@ -107,7 +107,7 @@ def _start(
         )
         file = folder / f"{number}.json"
         file.write_text(settings.model_dump_json())
-        process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.brokers", str(file)])
+        process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.brokers.server", str(file)])
         processes.append(psutil.Process(process.pid))
         stack.callback(process.wait)
         stack.callback(process.kill)

@@ -12,8 +12,6 @@ The agent shows one certificate, its own; the scheduler talks to that one and to
                                              N < 0: its last -N bytes
     GET    /v1/files/{path}                  ?offset=N -> bytes of a plain file there, as of a log
     PUT    /v1/files/{path}                  body into the node's working folder, atomically
-    POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
-                                             -> NodeStatus
 
 Refusals: {"error": one line} with 400 (malformed), 401, 404 (unknown), 409 (draining), 411, 413, 422 (the
 command cannot be run), 429 (too many processes), 507 (no space). Signals go to the process itself: its
@@ -106,9 +104,3 @@ class SignalRequest(_Message):
     """A signal for one process, not for what it started."""
 
     signal: Signal
-
-
-class DrainRequest(_Message):
-    """Prepare to end within this many seconds."""
-
-    within_s: Annotated[FiniteFloat, Field(ge=0)]

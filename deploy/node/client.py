@@ -16,14 +16,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from spotweave.deploy.node.api import (
-    DrainRequest,
-    NodeStatus,
-    ProcessSpec,
-    ProcessStatus,
-    Signal,
-    SignalRequest,
-)
+from spotweave.deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus, Signal, SignalRequest
 
 _CONNECT_S = 2.0
 _BLOCK = 1 << 16
@@ -230,10 +223,6 @@ class NodeClient:
             if len(piece) < _MOST_BYTES:
                 break
         return bytes(content[:size])
-
-    def drain(self, within_s: float) -> NodeStatus:
-        """Tell the node that it will end in this many seconds."""
-        return self._ask("POST", "/v1/drain", NodeStatus, DrainRequest(within_s=within_s))
 
     @property
     def _place(self) -> str:

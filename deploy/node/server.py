@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from spotweave.deploy.node.api import DrainRequest, ProcessSpec, RefusalError, SignalRequest
+from spotweave.deploy.node.api import ProcessSpec, RefusalError, SignalRequest
 from spotweave.deploy.node.files import inside, receive
 from spotweave.deploy.security.untrusted import open_beneath
 from spotweave.deploy.yamlfile import terse_mistake
@@ -39,6 +39,7 @@ STRANGER_S = 15.0  # seconds allowed from the connection to the end of the heade
 _MOST = 64
 _MOST_OF_ADDRESS = 32
 _LINGER_S = 2.0
+_Message = TypeVar("_Message", bound=BaseModel)
 _log = logging.getLogger(__name__)
 
 
@@ -182,6 +183,7 @@ class QuietHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "spotweave"
     sys_version = ""
+    json_most_bytes = 1 << 20
 
     def log_message(self, format: str, *args: Any) -> None:
         """Others ask every few seconds."""
@@ -200,6 +202,34 @@ class QuietHandler(BaseHTTPRequestHandler):
         if code >= 400:
             self._linger()
 
+    def answer(self, message: BaseModel) -> None:
+        """A whole answer in JSON."""
+        self.send(200, message.model_dump_json().encode(), "application/json")
+
+    def length(self, most: int) -> int:
+        """Bytes of the request's body. Raises RefusalError where it does not say, or they are too many."""
+        given = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,15}", given):
+            raise RefusalError(411, "expected a Content-Length")
+        if int(given) > most:
+            raise RefusalError(413, f"{given} bytes: expected at most {most}")
+        return int(given)
+
+    def body(self, length: int) -> bytes:
+        """So many bytes of the request's body. Raises EOFError if it ends before."""
+        content = self.rfile.read(length)
+        if len(content) != length:
+            raise EOFError("the request ended early")
+        return content
+
+    def message(self, kind: type[_Message]) -> _Message:
+        """The request's body in JSON. Raises RefusalError, EOFError."""
+        try:
+            return kind.model_validate_json(self.body(self.length(self.json_most_bytes)))
+        except ValidationError as error:
+            # Not what was given: it may hold what must not be logged.
+            raise RefusalError(400, terse_mistake(error, "body")) from None
+
     def _linger(self) -> None:
         """Take what the client still sends: closing on unread data would reset the answer away."""
         end = time.monotonic() + _LINGER_S
@@ -209,13 +239,11 @@ class QuietHandler(BaseHTTPRequestHandler):
             pass
 
 
-MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
 MAX_LOG_BYTES = 1 << 20
 _WITHIN_S = 30.0  # for a request whose client has shown the token; a file may take longer by its size
 _FILE_BYTES_S = 250e3
 
-_Message = TypeVar("_Message", bound=BaseModel)
 _PROCESS = re.compile(r"/v1/processes/([A-Za-z0-9._-]{1,120})(/signal|/log)?")
 
 
@@ -264,7 +292,7 @@ class _Handler(QuietHandler):
     def _get(self, path: str) -> None:
         node = self.server.node
         if path == "/v1/node":
-            self._answer(node.status())
+            self.answer(node.status())
         elif path.startswith("/v1/files/"):
             place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
             try:
@@ -279,7 +307,7 @@ class _Handler(QuietHandler):
         else:
             process_id, rest = self._process(path)
             if rest == "":
-                self._answer(node.processes.status(process_id))
+                self.answer(node.processes.status(process_id))
             elif rest == "/log":
                 with node.processes.log_path(process_id).open("rb") as log:
                     self._send_from(log, self._offset())
@@ -292,7 +320,7 @@ class _Handler(QuietHandler):
             place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
             if place.is_dir():
                 raise RefusalError(409, "there is a folder of that name")
-            length = self._length(MAX_FILE_BYTES)
+            length = self.length(MAX_FILE_BYTES)
             self.server.trust(self.connection, _WITHIN_S + length / _FILE_BYTES_S)
             receive(place, self.rfile, length)
             self.send(204, b"")
@@ -300,28 +328,22 @@ class _Handler(QuietHandler):
         process_id, rest = self._process(path)
         if rest:
             raise RefusalError(405, "PUT the process itself")
-        spec = self._body(ProcessSpec)
+        spec = self.message(ProcessSpec)
         if spec.process_id != process_id:
             raise RefusalError(400, "process_id differs from the one in the path")
-        self._answer(node.processes.start(spec))
+        self.answer(node.processes.start(spec))
 
     def _post(self, path: str) -> None:
-        node = self.server.node
-        if path == "/v1/drain":
-            self._body(DrainRequest)
-            node.drain()
-            self._answer(node.status())
-            return
         process_id, rest = self._process(path)
         if rest != "/signal":
             raise RefusalError(405, "PUT a process, POST to its signal")
-        self._answer(node.processes.signal(process_id, self._body(SignalRequest).signal))
+        self.answer(self.server.node.processes.signal(process_id, self.message(SignalRequest).signal))
 
     def _delete(self, path: str) -> None:
         process_id, rest = self._process(path)
         if rest:
             raise RefusalError(405, "DELETE the process itself")
-        self._answer(self.server.node.processes.stop(process_id))
+        self.answer(self.server.node.processes.stop(process_id))
 
     def _process(self, path: str) -> tuple[str, str]:
         found = _PROCESS.fullmatch(path)
@@ -335,30 +357,11 @@ class _Handler(QuietHandler):
             raise RefusalError(400, "offset: expected a number of bytes")
         return int(given)
 
-    def _length(self, largest: int) -> int:
-        given = self.headers.get("Content-Length", "")
-        if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,15}", given):
-            raise RefusalError(411, "expected a Content-Length")
-        if int(given) > largest:
-            raise RefusalError(413, f"expected at most {largest} bytes")
-        return int(given)
-
-    def _body(self, kind: type[_Message]) -> _Message:
-        content = self.rfile.read(self._length(MAX_JSON_BYTES))
-        try:
-            return kind.model_validate_json(content)
-        except ValidationError as error:
-            # Not what was given: it may hold what must not be logged.
-            raise RefusalError(400, terse_mistake(error, "body")) from None
-
     def _send_from(self, file: BinaryIO, offset: int) -> None:
         size = file.seek(0, 2)
         begin = min(offset, size) if offset >= 0 else max(0, size + offset)
         file.seek(begin)
         self.send(200, file.read(min(size - begin, MAX_LOG_BYTES)), "application/octet-stream")
-
-    def _answer(self, message: BaseModel) -> None:
-        self.send(200, message.model_dump_json().encode(), "application/json")
 
     def _refuse(self, code: int, message: str) -> None:
         self.send(code, json.dumps({"error": message}, ensure_ascii=False).encode(), "application/json")

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +26,7 @@ from spotweave.deploy.fl.brokers.messages import (
     BrokerError,
     BrokerSettings,
     ComponentHead,
+    Held,
     Place,
     Standing,
     UnwantedError,
@@ -90,13 +90,6 @@ class ShardFiles:
 
     def _file(self, update: UpdateId) -> Path:
         return self._folder / f"{update.participant}-{update.base_version}-{update.number}.shard"
-
-
-class Held(NamedTuple):
-    """Contents of a broker."""
-
-    version: int
-    updates: list[UpdateId]  # of which it holds the shard, in the order of their arrival
 
 
 class DurableBroker:
@@ -168,15 +161,15 @@ class DurableBroker:
     def held(self) -> Held:
         """What is here, but for what will never be used again."""
         with self._lock:
-            return Held(self._memory.version, self._known().held)
+            return Held(version=self._memory.version, updates=self._known().held)
 
     def standing(self) -> list[Standing]:
         """How each client stands, by its number; nothing before the server has said what it trains."""
         with self._lock:
             if self._broker is None:
                 return []
-            version, updates = self.held()
-            staleness = {update.participant: version - update.base_version for update in updates}
+            version = self._memory.version
+            staleness = {one.participant: version - one.base_version for one in self._broker.held}
             slow = frozenset() if self._selection is None else self._selection.slow
             used = self._memory.used or [0] * len(self._settings.samples)
             return [
@@ -268,36 +261,13 @@ class DurableBroker:
         self._files.keep_only(broker.held)
 
 
-def incomplete(held: Collection[Held]) -> set[UpdateId]:
-    """Updates of which some brokers have a shard and others do not."""
-    sets = [set(one.updates) for one in held]
-    return set().union(*sets) - sets[0].intersection(*sets)
-
-
 # The organizing broker's part: a list that all brokers confirm (Algorithm 5 of Liu 2022).
-
-
-class RemoteBroker:
-    """Another broker over its connection. Methods raise BrokerError."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    def held(self) -> Held:
-        """See DurableBroker."""
-        found: Any = self._place.post("/v1/held")
-        return Held(found["version"], [UpdateId(*one) for one in found["updates"]])
-
-    def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
-        """See DurableBroker."""
-        message = Agreement(version=version, confirmed=list(confirmed), discarded=list(discarded))
-        self._place.post("/v1/agree", message.model_dump())
 
 
 class Organizer:
     """Broker 0 of a job; an update of which shards are missing for `incomplete_s` is given up."""
 
-    def __init__(self, own: DurableBroker, others: Mapping[int, RemoteBroker], incomplete_s: float) -> None:
+    def __init__(self, own: DurableBroker, others: Mapping[int, Place], incomplete_s: float) -> None:
         self._own = own
         self._others = others
         self._incomplete_s = incomplete_s
@@ -315,21 +285,25 @@ class Organizer:
                 # Perhaps it was killed before it could tell the others.
                 self._tell(version, agreed, [])
                 return agreed
-            held = {0: self._own.held(), **{number: one.held() for number, one in self._others.items()}}
+            held = {0: self._own.held()}
+            for number, place in self._others.items():
+                held[number] = Held.model_validate(place.post("/v1/held"))
             if {one.version for one in held.values()} != {version}:
                 raise BrokerError(f"not all brokers know model {version} yet")
             updates = {number: one.updates for number, one in held.items()}
             complete = confirm(updates[0], updates, len(held)).confirmed
             chosen = self._own.choose(complete, version)
-            discarded = self._overdue(incomplete(list(held.values()))) + self._own.superseded(complete)
+            missing = set().union(*updates.values()) - set(updates[0]).intersection(*updates.values())
+            discarded = self._overdue(missing) + self._own.superseded(complete)
             if chosen or discarded:
                 self._own.agree(version, chosen or [], discarded)
                 self._tell(version, chosen or [], discarded)
             return chosen or []
 
     def _tell(self, version: int, confirmed: Sequence[UpdateId], discarded: Sequence[UpdateId]) -> None:
-        for other in self._others.values():
-            other.agree(version, confirmed, discarded)
+        message = Agreement(version=version, confirmed=list(confirmed), discarded=list(discarded))
+        for place in self._others.values():
+            place.post("/v1/agree", message.model_dump())
 
     def _overdue(self, missing: set[UpdateId]) -> list[UpdateId]:
         now_s = time.monotonic()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
@@ -47,12 +47,23 @@ class Agreement(_Message):
     discarded: list[UpdateId]
 
 
+class Held(_Message):
+    """Contents of a broker."""
+
+    version: int
+    updates: list[UpdateId]  # of which it holds the shard, in the order of their arrival
+
+
 class Standing(_Message):
     """Status of a client, for the job's owner."""
 
     used: int  # how many updates of it were used; a shadow counts each time
     staleness: int | None  # of its newest update that is held, in versions of the model; None: none is held
     slow: bool  # whether that is a shadow, which is used again
+
+
+class Standings(RootModel[list[Standing]]):
+    """All clients, by their number."""
 
 
 # Where brokers are, what they prove who they are with, and with what the one who asks does.
@@ -113,7 +124,7 @@ class Place(_Message):
                 self.certificate,
                 method,
                 path,
-                headers={"Authorization": f"Bearer {self.token}", "Content-Length": str(len(body))},
+                headers={"Authorization": f"Bearer {self.token}"},
                 body=body,
                 within_s=within_s + max(0, len(body) + most_bytes - _MOST_BYTES) / _BYTES_S,
                 most_bytes=most_bytes,

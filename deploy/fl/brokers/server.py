@@ -1,19 +1,21 @@
-"""A broker's HTTPS side: bounded, and deaf without a token; each token opens what its bearer needs."""
+"""A broker's HTTPS side: bounded, and deaf without a token; each token opens what its bearer needs.
+
+`python -m spotweave.deploy.fl.brokers.server SETTINGS`, a JSON file: one broker, until it is told to stop.
+"""
 
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 import re
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
-from spotweave.deploy.fl.brokers.broker import DurableBroker, Organizer, RemoteBroker
+from spotweave.deploy.fl.brokers.broker import DurableBroker, Organizer
 from spotweave.deploy.fl.brokers.messages import (
     RUNNER,
     SERVER,
@@ -22,6 +24,7 @@ from spotweave.deploy.fl.brokers.messages import (
     BrokerSettings,
     Model,
     Prepared,
+    Standings,
     UnwantedError,
     broker,
 )
@@ -30,11 +33,9 @@ from spotweave.deploy.node.server import Listener, QuietHandler, tls_context
 
 _WITHIN_S = 30.0
 _BYTES_S = 250e3
-_MOST_JSON_BYTES = 4 << 20
 _SHARD = re.compile(r"/v1/shards/([0-9]{1,9})/([0-9]{1,16})")
 _CLIENT = re.compile(r"client-([0-9]{1,6})")
 _log = logging.getLogger(__name__)
-_Message = TypeVar("_Message", bound=BaseModel)
 
 
 class BrokerServer(Listener):
@@ -43,10 +44,9 @@ class BrokerServer(Listener):
     def __init__(self, settings: BrokerSettings) -> None:
         self.tokens = settings.tokens
         self.broker = DurableBroker(settings)
-        others = {number: RemoteBroker(place) for number, place in settings.others.items()}
-        self.organizer = (
-            Organizer(self.broker, others, settings.incomplete_s) if settings.number == 0 else None
-        )
+        self.organizer = None
+        if settings.number == 0:
+            self.organizer = Organizer(self.broker, settings.others, settings.incomplete_s)
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         context = tls_context(settings.certificate, settings.key, settings.folder / "tls.pem")
         super().__init__(settings.host, settings.port, _Handler, context)
@@ -54,6 +54,7 @@ class BrokerServer(Listener):
 
 class _Handler(QuietHandler):
     server: BrokerServer
+    json_most_bytes = 4 << 20
 
     def do_PUT(self) -> None:  # noqa: N802
         """Takes a shard."""
@@ -98,11 +99,11 @@ class _Handler(QuietHandler):
         if client is None or place is None:
             raise RefusalError(403, f"{who} sends no shards, or not there")
         size = self.server.broker.size
-        length = self._length(8 * size)
+        length = self.length(8 * size)
         if length != 8 * size:
             raise RefusalError(422, f"a shard of {length} bytes: expected {8 * size}, 8 for each weight")
         self.server.trust(self.connection, _WITHIN_S + length / _BYTES_S)
-        values = np.frombuffer(self._read(length), np.uint64)
+        values = np.frombuffer(self.body(length), np.uint64)
         self.server.broker.receive(int(client[1]), int(place[1]), int(place[2]), values)
         self.send(204, b"")
 
@@ -110,22 +111,22 @@ class _Handler(QuietHandler):
         own = self.server.broker
         match who, self.path:
             case (one, "/v1/model") if one == SERVER:
-                model = self._body(Model)
+                model = self.message(Model)
                 own.model(model.version, model.size)
                 self.send(204, b"")
             case (one, "/v1/prepare") if one == SERVER and self.server.organizer is not None:
-                version = self._body(Model).version
-                self._answer(_prepared(self.server.organizer, version).model_dump())
+                version = self.message(Model).version
+                self.answer(_prepared(self.server.organizer, version))
             case (one, "/v1/component") if one == SERVER:
-                self._send_component(self._body(Model).version)
+                self._send_component(self.message(Model).version)
             case (one, "/v1/held") if one == broker(0):
-                self._answer(own.held()._asdict())
+                self.answer(own.held())
             case (one, "/v1/agree") if one == broker(0):
-                said = self._body(Agreement)
+                said = self.message(Agreement)
                 own.agree(said.version, said.confirmed, said.discarded)
                 self.send(204, b"")
             case (one, "/v1/standing") if one == RUNNER:
-                self._answer([standing.model_dump() for standing in own.standing()])
+                self.answer(Standings(own.standing()))
             case _:
                 raise RefusalError(403, f"{who} may not do that")
 
@@ -134,30 +135,6 @@ class _Handler(QuietHandler):
         self.server.trust(self.connection, _WITHIN_S + values.nbytes / _BYTES_S)
         content = head.model_dump_json().encode() + b"\n" + values.tobytes()
         self.send(200, content, "application/octet-stream")
-
-    def _length(self, most: int) -> int:
-        text = self.headers.get("Content-Length", "")
-        if not text.isascii() or not text.isdecimal() or len(text) > 12:
-            raise RefusalError(411, "expected a Content-Length")
-        if int(text) > most:
-            raise RefusalError(413, f"{text} bytes: expected at most {most}")
-        return int(text)
-
-    def _read(self, length: int) -> bytes:
-        content = self.rfile.read(length)
-        if len(content) != length:
-            raise EOFError("the request ended early")
-        return content
-
-    def _body(self, kind: type[_Message]) -> _Message:
-        try:
-            return kind.model_validate_json(self._read(self._length(_MOST_JSON_BYTES)))
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            raise RefusalError(400, f"{first['loc']}: {first['msg']}") from None
-
-    def _answer(self, message: Any) -> None:
-        self.send(200, json.dumps(message).encode(), "application/json")
 
     def _refuse(self, code: int, message: str) -> None:
         self.send(code, message.encode(), "text/plain")
@@ -169,3 +146,8 @@ def _prepared(organizer: Organizer, version: int) -> Prepared:
         return Prepared()
     mean = sum(staleness) / len(staleness)
     return Prepared(updates=len(staleness), staleness_mean=mean, staleness_most=max(staleness))
+
+
+if __name__ == "__main__":
+    given = BrokerSettings.model_validate_json(Path(sys.argv[1]).read_bytes())
+    BrokerServer(given).serve_forever(poll_interval=0.5)

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
 from spotweave.deploy.fl.brokers import messages
-from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, Standing
+from spotweave.deploy.fl.brokers.messages import (
+    BrokerError,
+    BrokerSettings,
+    Place,
+    Places,
+    Standing,
+    Standings,
+)
 from spotweave.deploy.model.jobs import Flower
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
 from spotweave.deploy.runners.detached import Detached, Limits
@@ -79,7 +86,7 @@ class Brokers:
             else:
                 silence.note(True)
                 if number == 0:
-                    self.standing = [Standing.model_validate(one) for one in found]
+                    self.standing = Standings.model_validate(found).root
 
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""
@@ -93,7 +100,7 @@ class Brokers:
         own = process.folder.parent
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(own / "settings.json", self._settings(number).model_dump_json())
-        argv = [sys.executable, "-m", "spotweave.deploy.fl.brokers", str(own / "settings.json")]
+        argv = [sys.executable, "-m", "spotweave.deploy.fl.brokers.server", str(own / "settings.json")]
         env = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", os.defpath), "OMP_NUM_THREADS": "1"}
         process.start(argv, env, own, own / "log", again=True, limits=self.limits)
 

@@ -9,19 +9,24 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from spotweave.deploy.model.tasks import Node
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.api import ProcessSpec, Signal
 from spotweave.deploy.node.client import NodeClient
 from spotweave.deploy.node.processes import NODE_VARIABLE
+from spotweave.deploy.node.server import Listener
+from spotweave.deploy.providers.local.machine import MetadataServer
+from spotweave.deploy.providers.local.records import Fate
 from spotweave.deploy.security.tls import node_pair
 
+L = TypeVar("L", bound=Listener)
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
 
@@ -70,16 +75,9 @@ def shell(process_id: str, script: str, grace_s: float = 30.0, stop: Signal = "T
 class AgentProcess:
     """One agent: `with AgentProcess(tmp_path) as agent: agent.client.status()`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        address: str | None = None,
-        imds_url: str | None = None,
-        imds_poll_s: float = 5.0,
-    ) -> None:
+    def __init__(self, folder: Path, *, imds_url: str | None = None) -> None:
         self.instance_id = f"test-{secrets.token_hex(6)}"
-        self.address = address or loopback_address()
+        self.address = loopback_address()
         self.token = secrets.token_urlsafe(32)
         self.pair = node_pair()
         self.workdir = folder / self.instance_id
@@ -88,7 +86,7 @@ class AgentProcess:
         content = {"instance_id": self.instance_id, "address": self.address, "port": 0}
         content |= {"workdir": str(self.workdir), "token": self.token}
         content |= {"certificate": self.pair.certificate, "key": self.pair.key}
-        self.config.write_text(json.dumps({**content, "imds_url": imds_url, "imds_poll_s": imds_poll_s}))
+        self.config.write_text(json.dumps({**content, "imds_url": imds_url, "imds_poll_s": 0.05}))
         self.popen: subprocess.Popen[bytes]
         self.client: NodeClient
         self.port = 0
@@ -154,6 +152,27 @@ class AgentProcess:
         """End the whole instance, as its provider would: SIGKILL of everything."""
         assert procfs.kill_all(lambda _: tagged(self.instance_id))
         self.popen.wait()
+
+
+@contextmanager
+def serving(listener: L) -> Iterator[L]:
+    """One that answers until the end."""
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield listener
+    finally:
+        listener.shutdown()
+        thread.join()
+        listener.server_close()
+
+
+@contextmanager
+def metadata_service(*fates: Fate) -> Iterator[tuple[MetadataServer, list[Fate]]]:
+    """Of an instance whose fate is the last of these, to which a test may add."""
+    known = [Fate(), *fates]
+    with serving(MetadataServer(loopback_address(), "i-1", lambda: known[-1])) as server:
+        yield server, known
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -22,10 +22,9 @@ from spotweave.deploy.node.agent import Agent
 from spotweave.deploy.node.api import NodeStatus, ProcessSpec
 from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from spotweave.deploy.node.config import AgentConfig
-from spotweave.deploy.providers.local.machine import MetadataServer
 from spotweave.deploy.providers.local.records import Fate
 from spotweave.deploy.yamlfile import ConfigError
-from tests.deploy.node.agents import ROOT, AgentProcess, loopback_address, shell, tagged, wait_until
+from tests.deploy.node.agents import ROOT, AgentProcess, metadata_service, shell, tagged, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -84,29 +83,6 @@ def test_a_signal_is_for_the_process_and_not_for_its_children(agent: AgentProces
     agent.client.signal("p", "PWR")
     wait_until(lambda: agent.client.log("p") == b"up\ndecommissioned None\n")
     assert agent.client.process("p").state == "running"
-
-
-def test_a_drain_asks_each_process_once_and_refuses_new_ones(agent: AgentProcess) -> None:
-    script = "trap 'echo asked' TERM; trap 'echo more' USR1; echo up; while :; do sleep 0.05; done"
-    agent.client.start_process(shell("p", script))
-    script = "trap 'exit 3' INT; echo up; while :; do sleep 0.05; done"
-    agent.client.start_process(shell("q", script, stop="INT"))
-    agent.up("p", "q")
-    assert agent.client.drain(within_s=100.0).draining
-    assert agent.ended("q") == 3
-    wait_until(lambda: b"asked" in agent.client.log("p"))
-    assert agent.client.drain(within_s=50.0).draining
-    agent.client.signal("p", "USR1")
-    wait_until(lambda: b"more" in agent.client.log("p"))
-    with pytest.raises(NodeRefused) as caught:
-        agent.client.start_process(shell("r", "exit 0"))
-    assert caught.value.code == 409
-    assert agent.client.process("p").state == "running"
-    assert agent.client.log("p") == b"up\nasked\nmore\n"
-    # A drain outlives the agent.
-    agent.kill(signal.SIGTERM)
-    agent.start()
-    assert agent.client.status().draining
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.003, 0.01])
@@ -195,8 +171,7 @@ def test_logs_are_read_in_pieces(agent: AgentProcess) -> None:
 
 def test_files_are_read_by_whole_and_no_link_or_pipe_is_followed(agent: AgentProcess, tmp_path: Path) -> None:
     big = os.urandom(5_000_000)
-    (tmp_path / "big").write_bytes(big)
-    agent.client.put_file("data/big file", tmp_path / "big")
+    agent.client.put_file("data/big file", big)
     for most in (len(big), 10**9, 7):
         assert agent.client.get_file("data/big file", most) == big[:most]
     agent.client.put_file("data/in put.bin", big)
@@ -227,17 +202,6 @@ def test_no_path_leads_out_of_the_working_folder(agent: AgentProcess, tmp_path: 
     code, _ = raw(agent, "PUT", f"/v1/files/{quoted}", b"x")
     assert code == 400
     assert (tmp_path / "out").read_text() == "mine"
-
-
-@contextmanager
-def metadata_server(fate: Callable[[], Fate]) -> Iterator[MetadataServer]:
-    server = MetadataServer(loopback_address(), "i-1", fate)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def trusting(agent: AgentProcess) -> ssl.SSLContext:
@@ -274,10 +238,15 @@ def raw(
 )
 def test_without_the_token_it_is_deaf(agent: AgentProcess, given: str) -> None:
     header = given.format(token=agent.token).encode().decode("latin-1")
-    asked = [("GET", "/v1/node"), ("PUT", "/v1/processes/p"), ("POST", "/v1/drain"), ("GET", "/none")]
+    asked = [
+        ("GET", "/v1/node"),
+        ("PUT", "/v1/processes/p"),
+        ("POST", "/v1/processes/p/signal"),
+        ("GET", "/x"),
+    ]
     for method, path in asked:
         assert raw(agent, method, path, b"{}", Authorization=header)[0] == 401
-    assert not agent.client.status().draining
+    assert agent.client.status().processes == ()
 
 
 @pytest.mark.parametrize(
@@ -298,7 +267,7 @@ def test_without_the_token_it_is_deaf(agent: AgentProcess, given: str) -> None:
         ("PUT", "/v1/processes/p", b'{"process_id": "p", "argv": ["true"], "shell": true}', 400),
         ("PUT", "/v1/processes/" + "p" * 121, b"{}", 404),
         ("PUT", "/v1/processes/p%2f..", b"{}", 404),
-        ("POST", "/v1/drain", b'{"within_s": NaN}', 400),
+        ("PUT", "/v1/processes/p", b'{"process_id": "p", "argv": ["true"], "stop_grace_s": NaN}', 400),
         ("PUT", "/v1/processes/p", b" " * ((1 << 20) + 1), 413),
         ("PATCH", "/v1/node", None, 501),
     ],
@@ -337,26 +306,33 @@ def test_nobody_there_is_told_apart_from_no(agent: AgentProcess) -> None:
 
 
 def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> None:
-    fates = [Fate()]
-    with (
-        metadata_server(lambda: fates[-1]) as server,
-        AgentProcess(tmp_path, imds_url=server.url, imds_poll_s=0.05) as agent,
-    ):
-        saver = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-        agent.client.start_process(shell("p", saver))
-        agent.up("p")
+    with metadata_service() as (server, fates), AgentProcess(tmp_path, imds_url=server.url) as agent:
+        asked = "trap 'echo asked' TERM; trap 'echo more' USR1; echo up; while :; do sleep 0.05; done"
+        agent.client.start_process(shell("stays", asked))
+        saver = "trap 'echo saved; exit 3' INT; echo up; while :; do sleep 0.05; done"
+        agent.client.start_process(shell("saves", saver, stop="INT"))
+        agent.up("stays", "saves")
         # When it recommends to leave, the node only says so.
         now = time.time()
         fates.append(Fate(rebalance_s=now))
         wait_until(lambda: agent.client.status().rebalance)
         assert not agent.client.status().draining
-        # When the notice comes, the process is asked to stop.
-        fates.append(Fate(rebalance_s=now, notice_s=now, kill_s=now + 120.0))
-        wait_until(lambda: agent.client.status().draining)
-        ends_s = float(int(now + 120.0))
-        assert agent.client.status().notice_s == ends_s
-        assert agent.ended("p") == 0
-        assert agent.client.log("p") == b"up\nsaved\n"
+        # When the notice comes, each process is asked to stop, and once only.
+        for within_s in (120.0, 100.0):
+            fates.append(Fate(rebalance_s=now, notice_s=now, kill_s=now + within_s))
+            ends_s = float(int(now + within_s))
+            wait_until(lambda: agent.client.status().notice_s == ends_s)  # noqa: B023
+            assert agent.client.status().draining
+        assert agent.ended("saves") == 3
+        assert agent.client.log("saves") == b"up\nsaved\n"
+        wait_until(lambda: b"asked" in agent.client.log("stays"))
+        agent.client.signal("stays", "USR1")
+        wait_until(lambda: b"more" in agent.client.log("stays"))
+        assert agent.client.log("stays") == b"up\nasked\nmore\n"
+        assert agent.client.process("stays").state == "running"
+        with pytest.raises(NodeRefused) as caught:
+            agent.client.start_process(shell("new", "exit 0"))
+        assert caught.value.code == 409
         # And an agent that comes back after the service has gone still knows.
         agent.kill(signal.SIGTERM)
         server.shutdown()
@@ -382,7 +358,7 @@ def test_a_noticed_node_drains_from_that_heartbeat_on(
 
 def test_metadata_needs_a_session_as_on_ec2() -> None:
     action = "/latest/meta-data/spot/instance-action"
-    with metadata_server(lambda: Fate(notice_s=1.0, kill_s=1505722920.0)) as server:
+    with metadata_service(Fate(notice_s=1.0, kill_s=1505722920.0)) as (server, _):
 
         def ask(method: str, path: str, **headers: str) -> tuple[int, str]:
             connection = http.client.HTTPConnection(str(server.server_address[0]), server.port, timeout=30)

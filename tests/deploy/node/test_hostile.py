@@ -16,7 +16,8 @@ from spotweave.deploy.node import files, procfs
 from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec
 from spotweave.deploy.node.client import NodeRefused
 from spotweave.deploy.node.files import Logs
-from tests.deploy.node.agents import AgentProcess, alive, shell, wait_until
+from spotweave.deploy.providers.local.records import Fate
+from tests.deploy.node.agents import AgentProcess, alive, metadata_service, shell, wait_until
 
 
 @pytest.fixture
@@ -101,18 +102,28 @@ def test_a_command_that_cannot_start_is_refused_and_blinds_nobody_for_ends(agent
     wait_until(lambda: agent.client.process("short").exit_code == 6)
 
 
-@pytest.mark.real
-def test_an_agent_whose_notes_are_gone_still_sees_and_ends(agent: AgentProcess) -> None:
-    # A job on the node may remove them, or fill the disk: it runs as the same user.
-    agent.client.start_process(shell("stubborn", "trap '' TERM; while :; do sleep 0.05; done", grace_s=0.2))
-    agent.client.start_process(shell("bad", f"sleep 0.3; rm -rf {agent.workdir}/.agent; exit 5"))
-    wait_until(lambda: agent.client.process("bad").exit_code == 5)
-    agent.client.stop_process("stubborn")
-    wait_until(lambda: agent.client.process("stubborn").exit_code == -signal.SIGKILL)
+def refused(agent: AgentProcess) -> int:
+    """How a process that starts is."""
     with pytest.raises(NodeRefused) as caught:
         agent.client.start_process(shell("new", "exit 0"))
-    assert caught.value.code == 500
-    assert agent.client.drain(1.0).draining
+    return caught.value.code
+
+
+@pytest.mark.real
+def test_an_agent_whose_notes_are_gone_still_sees_and_ends(tmp_path: Path) -> None:
+    # A job on the node may remove them, or fill the disk: it runs as the same user.
+    with metadata_service() as (server, fates), AgentProcess(tmp_path, imds_url=server.url) as agent:
+        agent.client.start_process(
+            shell("stubborn", "trap '' TERM; while :; do sleep 0.05; done", grace_s=0.2)
+        )
+        agent.client.start_process(shell("bad", f"sleep 0.3; rm -rf {agent.workdir}/.agent; exit 5"))
+        wait_until(lambda: agent.client.process("bad").exit_code == 5)
+        agent.client.stop_process("stubborn")
+        wait_until(lambda: agent.client.process("stubborn").exit_code == -signal.SIGKILL)
+        assert refused(agent) == 500
+        fates.append(Fate(notice_s=1.0, kill_s=time.time() + 60.0))
+        wait_until(lambda: refused(agent) == 409)
+        assert agent.client.status().draining
 
 
 @pytest.mark.real

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,13 @@ from spotweave.deploy.providers.local.records import Fate
 from spotweave.deploy.security.tls import node_certificate
 from spotweave.deploy.security.tokens import join_token, may_join
 from spotweave.deploy.yamlfile import ConfigError
-from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
+from tests.deploy.node.agents import AgentProcess, loopback_address, serving, wait_until
 
 NODE_TOKEN = "n" * 32
 
 
-@contextmanager
-def listening(handler: type[QuietHandler]) -> Iterator[Listener]:
-    made = Listener("127.0.0.1", 0, handler)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
+def listening(handler: type[QuietHandler]) -> AbstractContextManager[Listener]:
+    return serving(Listener("127.0.0.1", 0, handler))
 
 
 class MetadataAndScheduler(QuietHandler):
@@ -167,13 +158,10 @@ def fates() -> list[Fate]:
 def url(fates: list[Fate], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     address = loopback_address()
     metadata = {"name": "sw-1", "network-interfaces/0/ip": address}
-    server = GceMetadataServer({"address": address, "metadata": metadata}, lambda: fates[-1])
-    server.start()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield url_of("gce")
-    server.shutdown()
-    server.server_close()
+    with serving(GceMetadataServer({"address": address, "metadata": metadata}, lambda: fates[-1])) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield url_of("gce")
 
 
 def test_a_preemption_is_thirty_seconds_from_when_it_is_first_seen(url: str, fates: list[Fate]) -> None:

@@ -213,7 +213,7 @@ def pids(folder: Path) -> list[int]:
     for process in procfs.scan():
         words = command(process.pid).split("\0") if process.alive else []
         for number in range(2):
-            if "spotweave.deploy.fl.brokers" in words and f"{folder}/brokers/{number}/" in words[-2]:
+            if "spotweave.deploy.fl.brokers.server" in words and f"{folder}/brokers/{number}/" in words[-2]:
                 found[number] = process.pid
     return [found[number] for number in sorted(found)]
 
