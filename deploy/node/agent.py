@@ -12,8 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.api import NodeStatus
 from spotweave.deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig
@@ -21,17 +19,14 @@ from spotweave.deploy.node.gpus import VISIBLE, GpuWatch, Seen
 from spotweave.deploy.node.metadata import Watcher, service
 from spotweave.deploy.node.processes import Processes
 from spotweave.deploy.node.server import AgentServer, tls_context
+from spotweave.deploy.statefile import StateFile
 from spotweave.deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 
 
-class _Memory(BaseModel):
-    """State of the agent that survives a restart."""
-
-    model_config = ConfigDict(extra="forbid")
-
+class _Memory(StateFile):
     notice_s: float | None = None
     rebalance: bool = False
 
@@ -70,9 +65,7 @@ class Agent:
         except OSError as error:
             raise ConfigError(f"cannot listen on {config.address}:{config.port}: {error.strerror}") from error
         self._memory_file = self._folder / "notice.json"
-        self._memory = _Memory()
-        if self._memory_file.exists():
-            self._memory = _Memory.model_validate_json(self._memory_file.read_bytes())
+        self._memory = _Memory.load(self._memory_file) or _Memory()
         given = {} if config.gpus is None else {VISIBLE: ",".join(config.gpus)}
         self.processes = Processes(config.instance_id, self.workdir, self._folder, given)
         self._gpus = GpuWatch() if config.gpus != () else None
@@ -144,7 +137,7 @@ class Agent:
     def _remember(self, memory: _Memory) -> None:
         self._memory = memory
         try:
-            write_private(self._memory_file, memory.model_dump_json())
+            memory.save(self._memory_file)
         except OSError as error:
             # A job may have filled the disk. It is told all the same.
             _log.error("%s cannot be written: %s", self._memory_file, error.strerror)

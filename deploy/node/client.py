@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from spotweave.deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus, Signal, SignalRequest
 
 _CONNECT_S = 2.0
-_BLOCK = 1 << 16
 
 
 class ExchangeError(Exception):
@@ -33,7 +31,7 @@ def exchange(
     path: str,
     *,
     headers: Mapping[str, str],
-    body: bytes | BinaryIO | None,
+    body: bytes | None,
     within_s: float,
     most_bytes: int,
 ) -> tuple[int, bytes]:
@@ -64,7 +62,7 @@ class _Connection(http.client.HTTPConnection):
     """TLS to one certificate, with an end in time for everything."""
 
     def __init__(self, address: tuple[str, int], trust: ssl.SSLContext, ends_s: float) -> None:
-        super().__init__(*address, blocksize=_BLOCK)
+        super().__init__(*address)
         self._trust, self._ends_s = trust, ends_s
 
     def connect(self) -> None:
@@ -116,7 +114,7 @@ def _trust(certificate: str) -> ssl.SSLContext:
     return context
 
 
-_WITHIN_S = 10.0
+WITHIN_S = 10.0
 _FILE_WITHIN_S = 60.0
 _FILE_BYTES_S = 1e6  # a file may take longer than that by so much as it is larger
 _MOST_BYTES = 1 << 20
@@ -160,7 +158,7 @@ class NodeClient:
     """
 
     def __init__(
-        self, address: str, port: int, token: str, certificate: str, *, within_s: float = _WITHIN_S
+        self, address: str, port: int, token: str, certificate: str, *, within_s: float = WITHIN_S
     ) -> None:
         self._address, self._token = (address, port), token
         self._certificate, self._within_s = certificate, within_s
@@ -206,13 +204,10 @@ class NodeClient:
         """The end of its output: at most this many bytes, and never more than 1 MiB."""
         return self.log(process_id, -most_bytes)
 
-    def put_file(self, path: str, content: bytes | Path) -> None:
-        """Put a file (or what a local file holds) into the node's working folder."""
-        if isinstance(content, Path):
-            with content.open("rb") as file:
-                self._put(path, file, content.stat().st_size)
-        else:
-            self._put(path, content, len(content))
+    def put_file(self, path: str, content: bytes) -> None:
+        """Put a file into the node's working folder."""
+        within_s = _FILE_WITHIN_S + len(content) / _FILE_BYTES_S
+        self._request("PUT", f"/v1/files/{quote(path)}", content, within_s=within_s)
 
     def get_file(self, path: str, size: int) -> bytes:
         """The first bytes of a file in the node's working folder: so many, or fewer where it is shorter."""
@@ -229,11 +224,6 @@ class NodeClient:
         host, port = self._address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def _put(self, path: str, content: bytes | BinaryIO, length: int) -> None:
-        within_s = _FILE_WITHIN_S + length / _FILE_BYTES_S
-        # With a length: the agent takes no chunks.
-        self._request("PUT", f"/v1/files/{quote(path)}", content, length=length, within_s=within_s)
-
     def _ask(self, method: str, path: str, kind: type[_Message], body: BaseModel | None = None) -> _Message:
         content = None if body is None else body.model_dump_json().encode()
         answer = self._request(method, path, content)
@@ -246,23 +236,19 @@ class NodeClient:
         self,
         method: str,
         path: str,
-        body: bytes | BinaryIO | None = None,
+        body: bytes | None = None,
         *,
-        length: int | None = None,
         within_s: float | None = None,
     ) -> bytes:
         if not self._certificate:
             raise NodeUnreachable(f"{self._place}: its certificate is not known yet")
-        headers = {"Authorization": f"Bearer {self._token}"}
-        if length is not None:
-            headers["Content-Length"] = str(length)
         try:
             code, answer = exchange(
                 self._address,
                 self._certificate,
                 method,
                 path,
-                headers=headers,
+                headers={"Authorization": f"Bearer {self._token}"},
                 body=body,
                 within_s=within_s or self._within_s,
                 most_bytes=_MOST_BYTES,

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from spotweave.deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, PrivateFile
 from spotweave.deploy.node.metadata import MetadataError, service, url_of
+from spotweave.deploy.statefile import StateFile
 from spotweave.deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
@@ -47,7 +48,7 @@ class JoinConfig(PrivateFile):
     metadata: MetadataKind = "ec2"
 
 
-class _Pair(BaseModel):
+class _Pair(StateFile):
     certificate: str
     key: Annotated[str, Field(repr=False)]
 
@@ -94,14 +95,14 @@ def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
 
 def _pair(path: Path) -> _Pair:
     """This node's own, also after a crash: the scheduler keeps the first certificate that it is shown."""
-    if path.exists():
-        return _Pair.model_validate_json(path.read_bytes())
+    if (kept := _Pair.load(path)) is not None:
+        return kept
     # Only here: it takes longer to load than all the rest.
     from spotweave.deploy.security.tls import node_pair
 
     made = node_pair()
     pair = _Pair(certificate=made.certificate, key=made.key)
-    write_private(path, pair.model_dump_json())
+    pair.save(path)
     return pair
 
 

@@ -16,30 +16,23 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field
 
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, RefusalError, Signal
 from spotweave.deploy.node.files import Logs
-from spotweave.files import write_private
+from spotweave.deploy.statefile import StateFile
 
 
-class Record(BaseModel):
+class Record(ProcessStatus):
     """A process. Of its command and its environment, which may hold secrets, nothing is kept."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=False)
 
-    process_id: str
     stop_signal: Signal
     stop_grace_s: float
-    pid: int = 0  # 0: it was about to start when the agent ended
     start_ticks: int = 0  # with its PID, unique
-    state: Literal["running", "exited", "unknown"] = "running"
-    exit_code: int | None = None
-    started_s: float
-    ended_s: float | None = None
     # when its grace ends: seconds since the machine's start, which no clock's correction moves
     kill_at_s: float | None = None
     asked_to_stop: bool = False  # whether it got its stop signal
@@ -49,13 +42,11 @@ class Record(BaseModel):
         return ProcessStatus.model_validate(self.model_dump(include=set(ProcessStatus.model_fields)))
 
 
-class State(BaseModel):
+class State(StateFile):
     """All of a node."""
 
-    model_config = ConfigDict(extra="forbid")
-
     draining: bool = False
-    processes: list[Record] = []
+    processes: list[Record] = Field(default_factory=list)
 
 
 NODE_VARIABLE = "SPOTWEAVE_NODE_ID"
@@ -99,8 +90,8 @@ class Processes:
         self._strays_left = False
         self._born = threading.Event()
         self._news = threading.Event()
-        if self._file.exists():
-            self._adopt(State.model_validate_json(self._file.read_bytes()))
+        if (state := State.load(self._file)) is not None:
+            self._adopt(state)
         self._threads = (
             threading.Thread(target=self._reap, name="reaper", daemon=True),
             threading.Thread(target=self._keep, name="keeper", daemon=True),
@@ -141,6 +132,9 @@ class Processes:
                 raise RefusalError(429, "the node has had as many processes as it may")
             record = Record(
                 process_id=spec.process_id,
+                # It is about to start: another agent must look for it.
+                pid=0,
+                state="running",
                 stop_signal=spec.stop_signal,
                 stop_grace_s=spec.stop_grace_s,
                 started_s=time.time(),
@@ -239,7 +233,7 @@ class Processes:
     def _save(self) -> None:
         state = State(draining=self._draining, processes=list(self._records.values()))
         self._unsaved = True
-        write_private(self._file, state.model_dump_json())
+        state.save(self._file)
         self._unsaved = False
 
     def _try_to_save(self) -> None:

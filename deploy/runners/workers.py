@@ -8,14 +8,14 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from spotweave.deploy.model.tasks import Assignment, Node
 from spotweave.deploy.node.api import ProcessStatus, Signal
-from spotweave.deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnknown
+from spotweave.deploy.node.client import WITHIN_S, NodeClient, NodeError, NodeRefused, NodeUnknown
 from spotweave.deploy.runners.base import Printed, RunnerError
 
 _LOG_WITHIN_S = 3.0
@@ -24,9 +24,14 @@ _PIECES_MOST = 256
 _STOP_WAIT_S = 3.0
 
 
-def connect(node: Node) -> NodeClient:
+def connect(node: Node, within_s: float = WITHIN_S) -> NodeClient:
     """Make a client of a node's agent; nothing is asked yet."""
-    return NodeClient(node.address, node.port, node.token, node.certificate)
+    return NodeClient(node.address, node.port, node.token, node.certificate, within_s=within_s)
+
+
+def search_path(python: str) -> str:
+    """PATH of a node's processes: where its Python is, and the usual."""
+    return f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
 def known_process(agent: NodeClient, process_id: str) -> ProcessStatus | None:
@@ -64,7 +69,7 @@ def printed_on_node(assignment: Assignment, process_id: str, offset: int, most_b
     Raises RunnerError if one cannot be asked.
     """
     for node in assignment.nodes:
-        agent = NodeClient(node.address, node.port, node.token, node.certificate, within_s=_LOG_WITHIN_S)
+        agent = connect(node, _LOG_WITHIN_S)
         try:
             begin = offset if offset >= 0 else max(0, _log_bytes(agent, process_id) + offset)
             content = agent.log(process_id, begin)[:most_bytes]
@@ -173,25 +178,15 @@ class Patience:
             self._left_s = min(self._most_s, self._left_s + self._refill * (now_s - self._seen_s))
             self._seen_s = now_s
             allowed_s = self._left_s
-        done = _wait(work.future, allowed_s)
+        wait([work.future], allowed_s)
         with self._lock:
             self._left_s = max(0.0, self._left_s - (time.monotonic() - now_s))
-        return done
+        return work.future.done()
 
 
 def wait_for(works: list[Work], within_s: float) -> None:
     """Wait until all are done, but no longer than that in sum."""
-    until_s = time.monotonic() + within_s
-    for work in works:
-        _wait(work.future, until_s - time.monotonic())
-
-
-def _wait(future: Future[Any], within_s: float) -> bool:
-    try:
-        future.exception(timeout=max(0.0, within_s))
-    except TimeoutError:
-        return False
-    return True
+    wait([work.future for work in works], within_s)
 
 
 def one_line(error: BaseException, known: type[Exception] | tuple[type[Exception], ...] = RunnerError) -> str:

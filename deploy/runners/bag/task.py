@@ -24,7 +24,7 @@ from spotweave.deploy.objects.location import Objects, ObjectsError
 from spotweave.deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, log_name
-from spotweave.deploy.runners.workers import connect, end_process, known_process
+from spotweave.deploy.runners.workers import connect, end_process, known_process, search_path
 from spotweave.deploy.security.sandbox import Sandbox
 from spotweave.deploy.statefile import StateFile
 from spotweave.deploy.yamlfile import ConfigError
@@ -258,7 +258,7 @@ class Task:
                     f"{workdir}/{folder}",
                 ),
                 env={
-                    "PATH": f"{Path(self._settings.node_python).parent}:/usr/local/bin:/usr/bin:/bin",
+                    "PATH": search_path(self._settings.node_python),
                     **spec.env,
                     "SPOTWEAVE_JOB_ID": assignment.key.job_id,
                     "SPOTWEAVE_TASK": assignment.key.task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spotweave.deploy.fl.checkpoints import Participation
@@ -27,7 +27,7 @@ from spotweave.deploy.runners.flower.settings import ClientRecord, FlowerSetting
 from spotweave.deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_ports
 from spotweave.deploy.runners.flower.training import Training
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
-from spotweave.deploy.runners.workers import connect, end_process
+from spotweave.deploy.runners.workers import connect, end_process, search_path
 
 _LOOK_S = 0.5
 _RESTART_S = 5.0
@@ -377,13 +377,14 @@ class FlowerJob:
             if server is not None:
                 self._start_server(agent, server, assignment, place)
                 return ""
-            agent.put_file(f"{folder}/authority.pem", self._identity.authority)
-            agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
+            agent.put_file(f"{folder}/authority.pem", self._identity.authority.read_bytes())
+            agent.put_file(f"{folder}/client.key", self._identity.client_key(name).read_bytes())
             if self.work.brokers:
                 agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
             if (own := self.participation(name)) is None or own.owes:
                 self.epochs.give(agent, name, f"{folder}/{_STATE}")
-            agent.start_process(self._node_process(assignment, name, node.address, place))
+            words = self._supernode(name, node.address, place)
+            agent.start_process(self._process(assignment, place, words, {}))
         except (NodeError, RunnerError) as error:
             return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
         return ""
@@ -393,39 +394,43 @@ class FlowerJob:
     ) -> None:
         for name, content in server.files(self._identity).items():
             agent.put_file(f"{server.below}/{name}", content)
-        env = {"OMP_NUM_THREADS": str(assignment.nodes[0].vcpus), **self._spec.env}
-        address, python = self.superlink.address, self.settings.node_python
-        agent.start_process(server.process(process_id(assignment), home, address, python, env))
+        words, variables = server.words(home, self.superlink.address), server.variables(home)
+        agent.start_process(self._process(assignment, home, words, variables))
         self.record.server_home = server.home = home
         self.record.server.seen = True
         self.liveness.seen(SERVER)
         self.save()
         self.training.write_setup()
 
-    def _node_process(self, assignment: Assignment, name: str, address: str, state: str) -> ProcessSpec:
+    def _supernode(self, name: str, address: str, home: str) -> tuple[str, ...]:
         # Its ClientApps are on the same instance; of several on one machine each has a loopback address.
         own = address if address.startswith("127.") else "127.0.0.1"
         config = next(client.config for client in self.work.clients if client.name == name)
-        node_python = self.settings.node_python
-        brokers = f"{state}/{_BROKERS}" if self.work.brokers else ""
+        brokers = f"{home}/{_BROKERS}" if self.work.brokers else ""
+        return (
+            "spotweave.deploy.runners.flower.supernode",
+            own,
+            *("--superlink", self.superlink.address),
+            *("--root-certificates", f"{home}/authority.pem"),
+            *("--auth-supernode-private-key", f"{home}/client.key"),
+            *("--node-config", app.node_config(config, name, f"{home}/{_STATE}", brokers)),
+        )
+
+    def _process(
+        self, assignment: Assignment, home: str, words: tuple[str, ...], variables: Mapping[str, str]
+    ) -> ProcessSpec:
+        """A module with its arguments, in the task's folder on its instance."""
+        python = self.settings.node_python
         return ProcessSpec(
             process_id=process_id(assignment),
-            argv=(
-                node_python,
-                "-m",
-                "spotweave.deploy.runners.flower.supernode",
-                own,
-                *("--superlink", self.superlink.address),
-                *("--root-certificates", f"{state}/authority.pem"),
-                *("--auth-supernode-private-key", f"{state}/client.key"),
-                *("--node-config", app.node_config(config, name, f"{state}/{_STATE}", brokers)),
-            ),
+            argv=(python, "-m", *words),
             env={
                 "OMP_NUM_THREADS": str(assignment.nodes[0].vcpus),
                 **self._spec.env,
                 **QUIET,
-                "PATH": f"{Path(node_python).parent}:/usr/local/bin:/usr/bin:/bin",
-                "FLWR_HOME": f"{state}/home",
+                "PATH": search_path(python),
+                "FLWR_HOME": f"{home}/home",
+                **variables,
             },
             stop_grace_s=5.0,
         )

@@ -16,7 +16,6 @@ from spotweave.deploy.fl import checkpoints
 from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
 from spotweave.deploy.model.jobs import SERVER
 from spotweave.deploy.model.tasks import Assignment
-from spotweave.deploy.node.api import ProcessSpec
 from spotweave.deploy.node.client import NodeClient, NodeError
 from spotweave.deploy.runners.flower.checkpoint_sync import (
     CHECKPOINTS,
@@ -29,7 +28,6 @@ from spotweave.deploy.runners.flower.checkpoint_sync import (
 )
 from spotweave.deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
 from spotweave.deploy.runners.flower.identity import Identity
-from spotweave.deploy.runners.flower.superlink import QUIET
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.workers import connect, file_of
 from spotweave.deploy.security.untrusted import unlink_beneath
@@ -77,27 +75,17 @@ class PlacedServer:
         """What its instance needs before it is started, by name below `below`."""
         return {_AUTHORITY: identity.authority.read_bytes(), _TOKEN: identity.runtime_token().encode()}
 
-    def process(
-        self, process_id: str, home: str, superlink: str, python: str, env: dict[str, str]
-    ) -> ProcessSpec:
-        """Flower's SuperExec, which starts the ServerApp of each run."""
-        return ProcessSpec(
-            process_id=process_id,
-            argv=(
-                *(python, "-m", "spotweave.deploy.runners.flower.superexec"),
-                *("--runtime-api-address", superlink),
-                *("--root-certificates", f"{home}/{_AUTHORITY}"),
-            ),
-            env={
-                **env,
-                **QUIET,
-                "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
-                "FLWR_HOME": f"{home}/home",
-                SETUP_VARIABLE: f"{home}/{_SETUP}",
-                TOKEN_FILE_VARIABLE: f"{home}/{_TOKEN}",
-            },
-            stop_grace_s=5.0,
+    def words(self, home: str, superlink: str) -> tuple[str, ...]:
+        """Flower's SuperExec, which starts the ServerApp of each run: a module with its arguments."""
+        return (
+            "spotweave.deploy.runners.flower.superexec",
+            *("--runtime-api-address", superlink),
+            *("--root-certificates", f"{home}/{_AUTHORITY}"),
         )
+
+    def variables(self, home: str) -> dict[str, str]:
+        """What it has to know beside that."""
+        return {SETUP_VARIABLE: f"{home}/{_SETUP}", TOKEN_FILE_VARIABLE: f"{home}/{_TOKEN}"}
 
     def sync(self) -> bool:
         """Tell it what has changed, and take what it has made. Returns whether its instance answers.

@@ -58,7 +58,7 @@ class Played:
         """The last line of the SuperLink's log."""
         self.processes: dict[str, dict[str, ProcessStatus]] = {}
         self.files: dict[tuple[str, str], bytes] = {}
-        """By address and path, where they were put as bytes or a test plays what an instance made."""
+        """By address and path, as they were put, or a test plays what an instance made."""
         self.unreachable: set[str] = set()
         self.slow = threading.Event()
         """Set: answers come at once; not set: they do not come."""
@@ -146,12 +146,9 @@ class PlayedNode:
         here = {"instance_id": self.address, "address": self.address, "workdir": "/node", "now_s": 0.0}
         return NodeStatus.model_validate({**here, "processes": tuple(self._mine().values())})
 
-    def put_file(self, path: str, content: bytes | Path) -> None:
+    def put_file(self, path: str, content: bytes) -> None:
         self._mine()
-        if isinstance(content, bytes):
-            self.played.files[self.address, path] = content
-        else:
-            assert content.exists()
+        self.played.files[self.address, path] = content
 
     def get_file(self, path: str, size: int) -> bytes:
         self._mine()
