@@ -53,7 +53,7 @@ def is_whole(content: bytes) -> bool:
     return hashlib.sha256(content[_HASH_BYTES:]).digest() == content[:_HASH_BYTES]
 
 
-def decode(content: bytes, source: str = "server") -> Checkpoint | None:
+def decode(content: bytes) -> Checkpoint | None:
     """Decode a checkpoint; None if its bytes are damaged or truncated."""
     if not is_whole(content):
         return None
@@ -61,7 +61,7 @@ def decode(content: bytes, source: str = "server") -> Checkpoint | None:
         names = [str(name) for name in stored["names"]]
         arrays = {name: stored[f"array_{index}"] for index, name in enumerate(names)}
         state = str(stored["state"]) if "state" in stored else ""
-        return Checkpoint(int(stored["round"]), arrays, source, state)
+        return Checkpoint(int(stored["round"]), arrays, state=state)
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
@@ -72,12 +72,10 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
         old.unlink(missing_ok=True)
 
 
-def load(folder: Path, source: str = "server") -> Checkpoint | None:
+def load(folder: Path) -> Checkpoint | None:
     """The newest whole checkpoint of a folder; None if there is none."""
-    for path in _files(folder):
-        if (found := decode(path.read_bytes(), source)) is not None:
-            return found
-    return None
+    found = (decode(path.read_bytes()) for path in _files(folder))
+    return next((one for one in found if one is not None), None)
 
 
 def file_name(number: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -233,16 +233,9 @@ class SafeGrid(Grid):
         """The run."""
         return self._inner.run
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
+    def create_message(self, *given: Any, **named: Any) -> Message:
         """A message; deprecated in Flower."""
-        return self._inner.create_message(content, message_type, dst_node_id, group_id, ttl)
+        return self._inner.create_message(*given, **named)
 
     def get_node_ids(self) -> Iterable[int]:
         """Nodes that are online, or those that it was given."""

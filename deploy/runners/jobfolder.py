@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from spotweave.deploy.model.tasks import Assignment
@@ -40,13 +41,10 @@ class JobFolder:
     def read(self, name: str, most_bytes: int) -> bytes | None:
         """A regular file ("flower/status.json"), whole; None if there is none. Larger ones are poison."""
         try:
-            handle = open_beneath(self.path, name, os.O_RDONLY)
+            with _judged(name):
+                handle = open_beneath(self.path, name, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        except UnsafePathError as error:
-            raise PoisonError(f"{name} is not a file of one name") from error
-        except OSError as error:
-            raise _judged(error, name) from error
         with os.fdopen(handle, "rb") as file:
             size = os.fstat(handle).st_size
             # It may grow while it is read.
@@ -60,33 +58,23 @@ class JobFolder:
         More is poison.
         """
         try:
-            with self._parent(f"{folder}/.") as (handle, _), os.scandir(handle) as entries:
-                found = [entry.name for _, entry in zip(range(most + 1), entries, strict=False)]
+            with _judged(folder), self._parent(f"{folder}/.") as (handle, _), os.scandir(handle) as entries:
+                found = [entry.name for entry in islice(entries, most + 1)]
         except FileNotFoundError:
             return []
-        except OSError as error:
-            raise _judged(error, folder) from error
         if len(found) > most:
             raise PoisonError(f"{folder} holds more than {most} files")
         return found
 
     def make(self, name: str) -> None:
         """A folder, if there is none."""
-        try:
-            with self._parent(f"{name}/.", make=True):
-                pass
-        except OSError as error:
-            raise _judged(error, name) from error
+        with _judged(name), self._parent(f"{name}/.", make=True):
+            pass
 
     def rename(self, name: str, to: str) -> None:
         """Give a file or folder another name, in place of a file that has it. Raises FileNotFoundError."""
-        try:
-            with self._parent(name) as (here, last), self._parent(to, make=True) as (there, new):
-                os.rename(last, new, src_dir_fd=here, dst_dir_fd=there)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _judged(error, name) from error
+        with _judged(name), self._parent(name) as (here, last), self._parent(to, make=True) as (there, new):
+            os.rename(last, new, src_dir_fd=here, dst_dir_fd=there)
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file (mode 0600) there, whole or not at all, in place of what has its name."""
@@ -109,22 +97,19 @@ class JobFolder:
     @contextmanager
     def _new(self, name: str) -> Iterator[int]:
         """A file under another name that gets this one if all goes well."""
-        try:
-            with self._parent(name, make=True) as (folder, last):
-                part = f".{last}.{secrets.token_hex(8)}"
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                handle = os.open(part, flags, 0o600, dir_fd=folder)
-                try:
-                    _give(handle, folder)
-                    yield handle
-                    os.replace(part, last, src_dir_fd=folder, dst_dir_fd=folder)
-                except BaseException:
-                    os.unlink(part, dir_fd=folder)
-                    raise
-                finally:
-                    os.close(handle)
-        except OSError as error:
-            raise _judged(error, name) from error
+        with _judged(name), self._parent(name, make=True) as (folder, last):
+            part = f".{last}.{secrets.token_hex(8)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(part, flags, 0o600, dir_fd=folder)
+            try:
+                _give(handle, folder)
+                yield handle
+                os.replace(part, last, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.unlink(part, dir_fd=folder)
+                raise
+            finally:
+                os.close(handle)
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
@@ -177,10 +162,16 @@ def _give(handle: int, folder: int) -> None:
         os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
-def _judged(error: OSError, name: str) -> OSError | PoisonError:
-    """Classify an error: PoisonError if the job's programs caused it."""
-    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENXIO):
-        return PoisonError(f"{name} is a link, or something else than a file in folders")
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return PoisonError(f"{name} may not be read")
-    return error
+@contextmanager
+def _judged(name: str) -> Iterator[None]:
+    """An error that the job's programs caused is a PoisonError."""
+    try:
+        yield
+    except UnsafePathError as error:
+        raise PoisonError(f"{name} is not a file of one name") from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENXIO):
+            raise PoisonError(f"{name} is a link, or something else than a file in folders") from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise PoisonError(f"{name} may not be read") from error
+        raise

@@ -60,17 +60,14 @@ _THREADS = 32
 class BagRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
+    kinds: tuple[str, ...] = ("bag",)
+
     def __init__(self, settings: BagSettings) -> None:
         super().__init__("bag-acts", _THREADS, settings.state.resolve() / "jobs")
         self._settings = settings
         self._objects: Objects = settings.checkpoints or FolderObjects(settings.state / "checkpoints")
         self._latest: dict[str, TaskReport] = {}
         self._looks = WorkerPool("bag-looks", _THREADS)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Bags."""
-        return ("bag",)
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """See Runner."""

@@ -78,6 +78,8 @@ class _Held:
 class FlowerRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
+    kinds: tuple[str, ...] = ("flower",)
+
     def __init__(self, settings: FlowerSettings) -> None:
         super().__init__("flower-ends", _ENDS, settings.state.resolve())
         self._settings = settings
@@ -85,11 +87,6 @@ class FlowerRunner(AsyncRunner):
         self._jobs: dict[str, _Held] = {}
         self._steps = WorkerPool("flower-jobs", _STEPS)
         self._probes = Probes()
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Flower."""
-        return ("flower",)
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """See Runner."""

@@ -57,6 +57,8 @@ class SparkRunner:
         patience_s: how long callers wait together for the master to come up; then StartingError tells them.
     """
 
+    kinds: tuple[str, ...] = ("spark-batch", "spark-streaming")
+
     def __init__(self, settings: SparkSettings, patience_s: float = 300.0) -> None:
         self._settings = settings
         self._master = Master(settings, patience_s)
@@ -67,11 +69,6 @@ class SparkRunner:
         self._latest: dict[str, Application] = {}
         self._locks: dict[str, threading.RLock] = {}
         self._locks_lock = threading.Lock()
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of jobs."""
-        return ("spark-batch", "spark-streaming")
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """Refuse a job that cannot run. Raises ValueError: one line."""

@@ -13,22 +13,22 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, ValidationError
 
-from spotweave.deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
+from spotweave.deploy.security.untrusted import open_beneath, plain_files, remove_tree, unlink_beneath
 from spotweave.deploy.statefile import StateFile
 
 _log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 _LOOK_BYTES = 16 << 20  # read in one look, of all logs together; Spark writes some kB in a batch
 _LINE_BYTES = 4 << 20  # a longer line is none of Spark's progress: it is skipped
-_MOST_NAMES = 1000  # most attempts, applications, logs and queries; what exceeds it is ignored
+_MOST_FILES = 100_000  # in the folder; logs beyond them are ignored
+_MOST_NAMES = 1000  # most logs in one look, and queries; what exceeds it is ignored
+_LOG = re.compile("([0-9]+)/(eventlog_v2_[^/]+)/events_([0-9]+)[^/]*")
 
 
 class _Durations(BaseModel):
@@ -76,7 +76,7 @@ class BatchLog:
         """
         known = self._known()
         batches = known.model_copy(deep=True)
-        logs = list(islice(self._logs(), _MOST_NAMES))
+        logs = self._logs()
         left = _LOOK_BYTES
         for log in logs:
             left -= self._read_log(log, batches, left)
@@ -93,15 +93,15 @@ class BatchLog:
             _log.error("%s is damaged: batches are counted again from the logs that are left", self._state)
             return Batches()
 
-    def _logs(self) -> Iterator[str]:
+    def _logs(self) -> list[str]:
         """Paths below the folder, from the oldest to the newest."""
-        for attempt in self._attempts():
-            for application in _names(self._folder / attempt, "eventlog_v2_"):
-                for log in sorted(_names(self._folder / attempt / application, "events_"), key=_number):
-                    yield f"{attempt}/{application}/{log}"
-
-    def _attempts(self) -> list[str]:
-        return sorted((name for name in _names(self._folder, "") if name.isdigit()), key=_number)
+        found: list[tuple[int, str, int, str]] = []
+        # There is no folder yet, or it is crowded.
+        with suppress(OSError):
+            for path, _ in plain_files(self._folder, _MOST_FILES):
+                if name := _LOG.fullmatch(path):
+                    found.append((int(name[1]), name[2], int(name[3]), path))
+        return [path for *_, path in sorted(found)[:_MOST_NAMES]]
 
     def _read_log(self, log: str, batches: Batches, most: int) -> int:
         """Returns the number of bytes that were read."""
@@ -148,27 +148,12 @@ class BatchLog:
         for log in logs[:-1]:
             with suppress(OSError):
                 unlink_beneath(self._folder, log)
-        for attempt in self._attempts()[:-1]:
-            if logs and not logs[-1].startswith(f"{attempt}/"):
-                remove_tree(self._folder / attempt)
+        newest = int(logs[-1].partition("/")[0]) if logs else 0
+        for attempt in list(self._folder.glob("*")):
+            if attempt.name.isdecimal() and int(attempt.name) < newest:
+                remove_tree(attempt)
         gone = [log for log in batches.read if not (self._folder / log).exists()]
         if gone:
             for log in gone:
                 del batches.read[log]
             batches.save(self._state)
-
-
-def _names(folder: Path, prefix: str) -> list[str]:
-    """Some names in a folder that begin so, in order; none if it is no folder, or a link to one."""
-    if folder.is_symlink():
-        return []
-    try:
-        with os.scandir(folder) as found:
-            return sorted(entry.name for entry in islice(found, _MOST_NAMES) if entry.name.startswith(prefix))
-    except OSError:
-        return []
-
-
-def _number(name: str) -> int:
-    found = re.search(r"\d+", name)
-    return int(found[0]) if found else 0

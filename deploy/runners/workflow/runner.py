@@ -42,17 +42,14 @@ _LOCK_S = 3.0
 class WorkflowRunner(AsyncRunner):
     """Implements `deploy.runners.base.Runner`; may be used from several threads."""
 
+    kinds: tuple[str, ...] = ("workflow",)
+
     def __init__(self, settings: WorkflowSettings) -> None:
         super().__init__("workflow", _THREADS, settings.state.resolve())
         self._settings = settings
         self._files = Files(self._folder / "jobs", settings.data)
         self._clusters: dict[str, SparkRunner] = {}
         self._unwanted: set[str] = set()  # attempts that were stopped, and jobs that are over
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Workflows."""
-        return ("workflow",)
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """See Runner."""
