@@ -19,15 +19,13 @@ from spotweave.deploy.model.tasks import Assignment, Phase
 from spotweave.deploy.node.api import ProcessStatus
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.flower.runner import FlowerRunner
-from spotweave.deploy.runners.spark.runner import SparkRunner
-from spotweave.deploy.runners.spark.settings import SparkSettings
-from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
+from tests.deploy.node.agents import AgentProcess, wait_until
 from tests.deploy.runners import test_bag, test_workflow
 from tests.deploy.runners.flower.stage import Clock, Stage, play
 from tests.deploy.runners.flower.world import MEAN
-from tests.deploy.runners.patience import Asked, insist, left_behind
-from tests.deploy.runners.spark.cases import JOB, install
-from tests.deploy.runners.spark.conftest import FOREVER, World
+from tests.deploy.runners.patience import Asked
+from tests.deploy.runners.spark.cases import JOB
+from tests.deploy.runners.spark.conftest import FOREVER, world_of
 from tests.deploy.workflows import file, step, workflow
 
 pytestmark = pytest.mark.real
@@ -72,14 +70,8 @@ def of_bags(folder: Path, patch: Patch) -> Iterator[Case]:
 
 @contextmanager
 def of_spark(folder: Path, patch: Patch) -> Iterator[Case]:
-    home = install(folder / "spark home")
-    patch.setattr("spotweave.deploy.runners.spark.runner.find_spark", lambda: home)
-    settings = SparkSettings(state=folder / "state", address=loopback_address(), lost_after_s=0.0)
-    with AgentProcess(folder) as agent:
-        world = World(SparkRunner(settings), home, settings, agent, folder / JOB)
-        yield on(agent, world, world.attempt(FOREVER), settings.state / "jobs" / JOB)
-        insist(world.runner.shutdown)
-    assert not left_behind(settings.state)
+    with world_of(folder, patch) as world:
+        yield on(world.agent, world, world.attempt(FOREVER), world.settings.state / "jobs" / JOB)
 
 
 @contextmanager

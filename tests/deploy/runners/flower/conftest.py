@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.deploy.runners.flower import runner
-from tests.deploy.runners.flower.stage import Clock, Played, Stage, play
+from spotweave.deploy.runners.flower import checkpoint_sync, runner
+from tests.deploy.runners.flower.stage import Clock, Played, Stage, Store, play
 from tests.deploy.runners.flower.world import MEAN
 
 
@@ -30,6 +30,13 @@ def fresh(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> It
     yield Stage(tmp_path, played, clock)
     played.slow.set()
     played.slow_nodes.set()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_MOST_S", 0.001)
+    return Store(tmp_path / "store")
 
 
 @pytest.fixture

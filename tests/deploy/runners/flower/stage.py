@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from spotweave.deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from spotweave.deploy.node.client import NodeUnknown, NodeUnreachable
+from spotweave.deploy.objects.location import FolderObjects, ObjectsError
 from spotweave.deploy.runners import workers
 from spotweave.deploy.runners.flower import job
 from spotweave.deploy.runners.flower.inspecting import Inspector, inspect
@@ -197,6 +199,36 @@ def play(patch: pytest.MonkeyPatch) -> Played:
     patch.setattr(job, "SuperLink", PlayedSuperLink)
     patch.setattr(workers, "NodeClient", PlayedNode)
     return played
+
+
+AWS_FAILED = "s3://b/a: AWS failed"
+
+
+class Store(FolderObjects):
+    """A folder that a test breaks."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self.down = ""
+        self.puts = 0
+
+    def put(self, name: str, content: bytes) -> None:
+        self.puts += 1
+        self._fail()
+        super().put(name, content)
+
+    def names(self, start: str) -> Sequence[str]:
+        self._fail()
+        return super().names(start)
+
+    def _fail(self) -> None:
+        if self.down:
+            raise ObjectsError(self.down)
+
+    def kept(self) -> list[list[int]]:
+        """Runs and rounds."""
+        return sorted([int(number) for number in re.findall(r"\d+", name)] for name in super().names("job/"))
 
 
 class Stage:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,53 +13,16 @@ import pytest
 from spotweave.deploy.fl import checkpoints
 from spotweave.deploy.fl.checkpoints import Checkpoint, Status
 from spotweave.deploy.model.tasks import Phase
-from spotweave.deploy.objects.location import ConflictError, FolderObjects, ObjectsError
+from spotweave.deploy.objects.location import ConflictError, FolderObjects
 from spotweave.deploy.runners.base import RunnerError
-from spotweave.deploy.runners.flower import checkpoint_sync
 from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
 from spotweave.deploy.runners.jobfolder import JobFolder
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.flower.stage import SUCCEEDED, Stage
-
-AWS_FAILED = "s3://b/a: AWS failed"
+from tests.deploy.runners.flower.stage import AWS_FAILED, SUCCEEDED, Stage, Store
 
 
 def weights(number: int, value: float = 0.0) -> Checkpoint:
     return Checkpoint(number, {"weights": np.full(3, value + number)})
-
-
-class Store(FolderObjects):
-    """A folder that a test breaks."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.folder = folder
-        self.down = ""
-        self.puts = 0
-
-    def put(self, name: str, content: bytes) -> None:
-        self.puts += 1
-        self._fail()
-        super().put(name, content)
-
-    def names(self, start: str) -> Sequence[str]:
-        self._fail()
-        return super().names(start)
-
-    def _fail(self) -> None:
-        if self.down:
-            raise ObjectsError(self.down)
-
-    def kept(self) -> list[list[int]]:
-        """Runs and rounds."""
-        return sorted([int(number) for number in re.findall(r"\d+", name)] for name in super().names("job/"))
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_MOST_S", 0.001)
-    return Store(tmp_path / "store")
 
 
 def keeper_of(store: Store) -> CheckpointSync:

@@ -17,13 +17,20 @@ from spotweave.deploy.fl import checkpoints
 from spotweave.deploy.fl.checkpoints import Checkpoint, Participation
 from spotweave.deploy.model.jobs import SERVER, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from spotweave.deploy.objects.location import FolderObjects, ObjectsError
 from spotweave.deploy.runners.base import RunnerError
-from spotweave.deploy.runners.flower import checkpoint_sync
 from spotweave.deploy.runners.flower.superlink import SuperLinkDown
 from spotweave.deploy.runners.flower.training import IDLE_WITHIN_S
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.flower.stage import FAILED, LOST, RUNNING, SUCCEEDED, PlayedSuperLink, Stage
+from tests.deploy.runners.flower.stage import (
+    AWS_FAILED,
+    FAILED,
+    LOST,
+    RUNNING,
+    SUCCEEDED,
+    PlayedSuperLink,
+    Stage,
+    Store,
+)
 from tests.deploy.runners.flower.world import MEAN, job_spec
 from tests.deploy.runners.patience import insist, terabyte
 
@@ -356,20 +363,13 @@ def test_what_a_superlink_sees_is_one_folder_without_clients_keys(stage: Stage) 
     assert os.listdir(stage.state / "superlink") == ["setup.json"]
 
 
-class Down(FolderObjects):
-    """A store that cannot be reached."""
-
-    def put(self, name: str, content: bytes) -> None:
-        raise ObjectsError("s3://b/a: AWS failed")
-
-
 @pytest.mark.real
 def test_a_checkpoint_that_cannot_be_kept_holds_up_no_end(
-    fresh: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fresh: Stage, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
-    fresh.restart(checkpoints=Down(fresh.folder / "store"), keep_within_s=2.0)
+    fresh.restart(checkpoints=store, keep_within_s=2.0)
     fresh.until_started()
+    store.down = AWS_FAILED
     checkpoints.save(fresh.flower / "checkpoints", Checkpoint(4, {}))
     fresh.say(run=1, completed=4)
     fresh.played.finish(True)
@@ -383,28 +383,23 @@ def test_a_checkpoint_that_cannot_be_kept_holds_up_no_end(
     fresh.restart()
     fresh.forget()
     assert not fresh.state.exists()
-    assert "job job: given up after 2 s: checkpoints are not kept: s3://b/a: AWS failed" in caplog.text
+    assert f"job job: given up after 2 s: checkpoints are not kept: {AWS_FAILED}" in caplog.text
 
 
-def test_a_store_that_is_down_does_not_keep_nodes(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unlisted(FolderObjects):
-        def names(self, start: str) -> list[str]:
-            raise ObjectsError("s3://b/a: AWS failed")
-
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
-    fresh.restart(checkpoints=Unlisted(fresh.folder / "store"))
+def test_a_store_that_is_down_does_not_keep_nodes(fresh: Stage, store: Store) -> None:
+    store.down = AWS_FAILED
+    fresh.restart(checkpoints=store)
     fresh.begin()
     fresh.phases()
-    given_up(fresh, 550, 60, "checkpoints cannot be fetched: s3://b/a: AWS failed", Phase.STARTING)
+    given_up(fresh, 550, 60, f"checkpoints cannot be fetched: {AWS_FAILED}", Phase.STARTING)
     assert not fresh.played.list
 
 
-def test_checkpoints_that_are_a_link_fail_the_job(fresh: Stage) -> None:
+def test_checkpoints_that_are_a_link_fail_the_job(fresh: Stage, store: Store) -> None:
     """They would be fetched into the folder that it leads to."""
     (fresh.folder / "elsewhere").mkdir()
     fresh.flower.mkdir()
     (fresh.flower / "checkpoints").symlink_to(fresh.folder / "elsewhere")
-    store = FolderObjects(fresh.folder / "store")
     store.put("job/run-000001/round-000002.npz", checkpoints.encode(Checkpoint(2, {})))
     fresh.restart(checkpoints=store)
     fresh.begin()
@@ -414,9 +409,10 @@ def test_checkpoints_that_are_a_link_fail_the_job(fresh: Stage) -> None:
 
 
 @pytest.mark.parametrize("poison", ["a pipe", "a folder", "a link", "a terabyte", "no folder"])
-def test_a_poisoned_status_holds_up_no_end_either(fresh: Stage, poison: str) -> None:
-    fresh.restart(checkpoints=Down(fresh.folder / "store"))
+def test_a_poisoned_status_holds_up_no_end_either(fresh: Stage, store: Store, poison: str) -> None:
+    fresh.restart(checkpoints=store)
     fresh.until_started()
+    store.down = AWS_FAILED
     fresh.played.finish(True)
     assert fresh.phases() == SUCCEEDED
     POISON[poison](fresh.flower / "status.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,27 +72,30 @@ class World(Asked[SparkRunner]):
         return [self.runner._master.secret.encode(), self.agent.token.encode()]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkHome:
-    found = install(tmp_path / "spark home")
-    monkeypatch.setattr("spotweave.deploy.runners.spark.runner.find_spark", lambda: found)
-    return found
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> SparkSettings:
-    return SparkSettings(state=tmp_path / "the state", address=loopback_address(), lost_after_s=0.0)
-
-
-@pytest.fixture
-def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
-    made = SparkRunner(settings)
-    yield made
-    insist(made.shutdown)
+@contextmanager
+def quick_spark(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[tuple[SparkRunner, SparkHome]]:
+    home = install(folder / "spark home")
+    patch.setattr("spotweave.deploy.runners.spark.runner.find_spark", lambda: home)
+    settings = SparkSettings(state=folder / "the state", address=loopback_address(), lost_after_s=0.0)
+    runner = SparkRunner(settings)
+    yield runner, home
+    insist(runner.shutdown)
     assert not left_behind(settings.state)
 
 
+@contextmanager
+def world_of(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[World]:
+    with quick_spark(folder, patch) as (runner, home), AgentProcess(folder) as agent:
+        yield World(runner, home, runner._settings, agent, folder / "a folder" / JOB)
+
+
 @pytest.fixture
-def world(runner: SparkRunner, home: SparkHome, settings: SparkSettings, tmp_path: Path) -> Iterator[World]:
-    with AgentProcess(tmp_path) as agent:
-        yield World(runner, home, settings, agent, tmp_path / "a folder" / JOB)
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkRunner]:
+    with quick_spark(tmp_path, monkeypatch) as (made, _):
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    with world_of(tmp_path, monkeypatch) as made:
+        yield made

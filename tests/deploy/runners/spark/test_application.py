@@ -204,15 +204,43 @@ def write(log: BatchLog, text: str, attempt: int = 1, file: int = 1, app: str = 
     return folder / f"events_{file}_{app}"
 
 
-def test_nothing_is_known_before_the_first_batch(log: BatchLog) -> None:
-    batches = log.read()
-    assert (batches.done, batches.misses, batches.latest_s, batches.triggered_s) == (0, 0, None, None)
+OTHER = json.dumps({"Event": "SparkListenerJobEnd", "text": PROGRESS}) + "\n"
+LATER: dict[str, Any] = {"attempt": 2, "app": "app-2"}
+LOGS: dict[str, tuple[list[tuple[str, dict[str, Any]]], tuple[int, int, float | None, float | None]]] = {
+    "nothing yet": ([], (0, 0, None, None)),
+    "one over its deadline and one on it": (
+        [(progress(0, 2001) + progress(1, 2000) + progress(2, 400), {})],
+        (3, 1, 0.4, 120.0),
+    ),
+    "repeated by a new driver": (
+        [(progress(0, 100) + progress(1, 100), {}), (progress(1, 9000) + progress(2, 100), LATER)],
+        (3, 0, 0.1, 120.0),
+    ),
+    "idle, and another event": (
+        [(progress(0, 100) + progress(1, 9000, work=False) + OTHER, {})],
+        (1, 0, 0.1, 0),
+    ),
+    "idle, then done": ([(progress(1, 9000, work=False) + progress(1, 9000), {})], (1, 1, 9.0, 60.0)),
+    "in the order of their numbers": (
+        [
+            (progress(2, 300), {"file": 10}),
+            (progress(1, 200), {"file": 9}),
+            (progress(3, 400), {"attempt": 10}),
+            (progress(0, 100), {"file": 2}),
+        ],
+        (4, 0, 0.4, 180.0),
+    ),
+}
 
 
-def test_a_batch_over_its_deadline_is_a_miss_and_one_on_it_is_not(log: BatchLog) -> None:
-    write(log, progress(0, 2001) + progress(1, 2000) + progress(2, 400))
-    batches = log.read()
-    assert (batches.done, batches.misses, batches.latest_s, batches.triggered_s) == (3, 1, 0.4, 120.0)
+@pytest.mark.parametrize(("written", "told"), LOGS.values(), ids=LOGS)
+def test_each_batch_counts_once_and_over_its_deadline_as_a_miss(
+    log: BatchLog, written: list[tuple[str, dict[str, Any]]], told: tuple[float | None, ...]
+) -> None:
+    for text, where in written:
+        write(log, text, **where)
+    found = log.read()
+    assert (found.done, found.misses, found.latest_s, found.triggered_s) == told
 
 
 def test_what_was_counted_survives_a_restart_and_is_not_counted_again(log: BatchLog, tmp_path: Path) -> None:
@@ -229,30 +257,6 @@ def test_half_a_line_is_read_when_it_is_whole(log: BatchLog) -> None:
     assert log.read().done == 0
     write(log, line[50:])
     assert log.read().done == 1
-
-
-def test_a_batch_that_a_new_driver_repeats_counts_once(log: BatchLog) -> None:
-    write(log, progress(0, 100) + progress(1, 100))
-    write(log, progress(1, 9000) + progress(2, 100), attempt=2, app="app-2")
-    batches = log.read()
-    assert (batches.done, batches.misses) == (3, 0)
-
-
-def test_idle_reports_and_other_events_are_no_batches(log: BatchLog) -> None:
-    other = json.dumps({"Event": "SparkListenerJobEnd", "text": PROGRESS}) + "\n"
-    write(log, progress(0, 100) + progress(1, 9000, work=False) + other)
-    assert log.read().done == 1
-    write(log, progress(1, 9000))
-    assert (log.read().done, log.read().misses) == (2, 1)
-
-
-def test_attempts_and_files_are_read_in_the_order_of_their_numbers(log: BatchLog) -> None:
-    write(log, progress(2, 300), file=10)
-    write(log, progress(1, 200), file=9)
-    write(log, progress(3, 400), attempt=10)
-    write(log, progress(0, 100), file=2)
-    batches = log.read()
-    assert (batches.done, batches.latest_s) == (4, 0.4)
 
 
 def test_logs_that_are_read_are_removed_but_for_the_newest(log: BatchLog) -> None:

@@ -21,7 +21,7 @@ from spotweave.deploy.runners.spark.cluster import executor_memory_mib
 from spotweave.deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
-from tests.deploy.runners.spark.conftest import FOREVER, World
+from tests.deploy.runners.spark.conftest import World
 
 
 @pytest.fixture
@@ -295,14 +295,6 @@ def test_what_no_program_can_be_given_is_refused_at_once(
     with pytest.raises(ValueError, match=reason) as refused:
         runner.check(spec, str(folder))
     assert "\n" not in str(refused.value)
-
-
-def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(world: World) -> None:
-    assignment = world.attempt(FOREVER)
-    world.stop(assignment)
-    world.runner.ensure(assignment)
-    assert world.report(assignment).phase is Phase.LOST
-    assert not (world.workdir / "up").exists()
 
 
 def test_what_was_never_started_is_lost(world: World) -> None:
