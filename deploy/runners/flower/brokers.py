@@ -29,6 +29,7 @@ from spotweave.deploy.model.jobs import Flower
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
 from spotweave.deploy.runners.detached import Detached, Limits
 from spotweave.deploy.runners.flower.liveness import Silence
+from spotweave.deploy.runners.flower.settings import JobFiles
 from spotweave.deploy.security.tls import Pair, node_pair
 from spotweave.files import write_private
 
@@ -41,8 +42,7 @@ _LOOK_WITHIN_S = 1.0
 class Brokers:
     """The brokers of one job."""
 
-    folder: Path  # state of the job
-    keys: Path  # folder for secrets, of the scheduler alone
+    state: JobFiles
     host: str  # IP address on which they listen
     ports: list[int]  # one for each
     work: Flower  # of the job
@@ -82,7 +82,7 @@ class Brokers:
                 self.problem = str(error)
                 if silence.note(False) > silent_s:
                     silence.note(True)
-                    Detached(_process(self.folder, number)).end(grace_s=0.0)
+                    Detached(_process(self.state.folder, number)).end(grace_s=0.0)
             else:
                 silence.note(True)
                 if number == 0:
@@ -91,7 +91,7 @@ class Brokers:
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""
         for number in range(len(self.ports)):
-            process = Detached(_process(self.folder, number))
+            process = Detached(_process(self.state.folder, number))
             if not process.running() and time.monotonic() >= self._next_start_s[number]:
                 self._next_start_s[number] = time.monotonic() + _RESTART_S
                 self._start(number, process)
@@ -123,7 +123,7 @@ class Brokers:
             samples=[one.samples for one in clients],
             epochs_s=[one.epoch_s or self.work.epoch_s for one in clients],
             others={other: self._place(other, messages.broker(0)) for other in others},
-            folder=_process(self.folder, number).parent,
+            folder=_process(self.state.folder, number).parent,
         )
 
     def _place(self, number: int, who: str) -> Place:
@@ -132,13 +132,13 @@ class Brokers:
 
     def _token(self, number: int, who: str) -> str:
         """Token of one pair; no token reveals another."""
-        path = self.keys / "brokers.secret"
+        path = self.state.keys / "brokers.secret"
         if not path.exists():
             write_private(path, secrets.token_urlsafe(32))
         return hmac.digest(path.read_bytes(), f"{number} {who}".encode(), "sha256").hex()
 
     def _pair(self, number: int) -> Pair:
-        path = self.keys / f"broker-{number}.json"
+        path = self.state.keys / f"broker-{number}.json"
         if not path.exists():
             write_private(path, json.dumps(asdict(node_pair())))
         return Pair(**json.loads(path.read_bytes()))

@@ -48,13 +48,12 @@ class FlowerJob:
     def __init__(
         self,
         state: JobFiles,
-        job_id: str,
         spec: JobSpec,
         workdir: Path,
         settings: FlowerSettings,
-        keeper: CheckpointSync | None = None,
+        keeper: CheckpointSync | None,
     ) -> None:
-        self.job_id = job_id
+        self.job_id = state.job_id
         self.work = app.flower(spec)
         self._spec = spec
         self._state = state
@@ -81,16 +80,13 @@ class FlowerJob:
         self._identity.make(settings.host)
         self.superlink = SuperLink(state, settings.host, record.port, self._identity)
         self.keeper = keeper
-        self.brokers = Brokers(
-            state.folder, state.keys, settings.host, record.broker_ports, self.work, settings.limits
-        )
+        self.brokers = Brokers(state, settings.host, record.broker_ports, self.work, settings.limits)
         inspector = Inspector(settings.state.resolve(), settings.sandbox)
         self.server = None
         if self.work.server is not None:
             most_bytes, home = settings.checkpoint_most_bytes, record.server_home
-            self.server = PlacedServer(job_id, self.work.rounds, workdir, state.setup, most_bytes, home)
+            self.server = PlacedServer(state, self.work.rounds, workdir, most_bytes, home)
         self.training = Training(
-            job_id,
             self.work,
             workdir,
             state,
@@ -454,7 +450,7 @@ SUPERLINK_LOG = f"{RESULTS}/superlink.log"
 _LOG_MOST_BYTES = 64 << 20
 
 
-def end_job(state: JobFiles, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
+def end_job(state: JobFiles, keeper: CheckpointSync | None, keep_within_s: float) -> None:
     """Take the next step to the end of a job; may be repeated, also by another process.
 
     Its last checkpoint may take `keep_within_s` to be kept. Raises RunnerError while that, or its processes,
@@ -479,8 +475,8 @@ def end_job(state: JobFiles, job_id: str, keeper: CheckpointSync | None, keep_wi
             record.forgotten_s = time.time()
             record.save(state.record)
         if time.time() - record.forgotten_s < keep_within_s:
-            raise RunnerError(f"job {job_id}: {problem}")
-        _log.warning("job %s: given up after %.0f s: %s", job_id, keep_within_s, problem)
+            raise RunnerError(f"job {state.job_id}: {problem}")
+        _log.warning("job %s: given up after %.0f s: %s", state.job_id, keep_within_s, problem)
     if folder.exists():
         shutil.rmtree(folder)
 

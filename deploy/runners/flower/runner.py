@@ -247,14 +247,8 @@ class FlowerRunner(AsyncRunner):
         if held.forgotten:
             raise RunnerError(f"job {job_id} is over")
         if held.job is None:
-            held.job = FlowerJob(
-                self._state(job_id),
-                job_id,
-                assignment.spec,
-                Path(assignment.workdir),
-                self._settings,
-                held.keeper,
-            )
+            state, workdir = self._state(job_id), Path(assignment.workdir)
+            held.job = FlowerJob(state, assignment.spec, workdir, self._settings, held.keeper)
         return held.job
 
     def _begin_step(self, held: _Held, members: Sequence[Assignment]) -> Work:
@@ -348,7 +342,7 @@ class FlowerRunner(AsyncRunner):
                 held.job = None
             if self._settings.sandbox is not None:
                 self._settings.sandbox.over(box_name(job_id))
-            end_job(state, job_id, held.keeper, self._settings.keep_within_s)
+            end_job(state, held.keeper, self._settings.keep_within_s)
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 

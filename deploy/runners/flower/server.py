@@ -28,6 +28,7 @@ from spotweave.deploy.runners.flower.checkpoint_sync import (
 )
 from spotweave.deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
 from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.settings import JobFiles
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.workers import connect, file_of
 from spotweave.deploy.security.untrusted import unlink_beneath
@@ -42,10 +43,9 @@ _log = logging.getLogger(__name__)
 class PlacedServer:
     """The ServerApp's instance of one job; not thread-safe."""
 
-    job_id: str  # the scheduler's
+    state: JobFiles
     rounds: int  # of the whole training
     workdir: Path  # the job's own folder here
-    setup: Path  # file of what its ServerApp is told
     most_bytes: int  # larger checkpoints stay on the instance (clients have them too)
     home: str  # its folder on the instance, absolute; "" before it had one
     last_line: str = ""  # the end of its log
@@ -56,7 +56,7 @@ class PlacedServer:
     _taken: bytes | None = None
 
     def __post_init__(self) -> None:
-        self.below = f"flower/{self.job_id}.{SERVER}"
+        self.below = f"flower/{self.state.job_id}.{SERVER}"
         self._results = JobFolder(self.workdir)
 
     @property
@@ -120,7 +120,7 @@ class PlacedServer:
         self._tell(agent)
 
     def _tell(self, agent: NodeClient) -> None:
-        if (setup := self.setup.read_bytes()) != self._told:
+        if (setup := self.state.setup.read_bytes()) != self._told:
             agent.put_file(f"{self.below}/{_SETUP}", setup)
             self._told = setup
 

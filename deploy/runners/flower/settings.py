@@ -55,6 +55,7 @@ class JobFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self.job_id = folder.name
         self.record = self.folder / "job.json"  # a JobRecord
         self.keys = self.folder / "keys"  # a folder, readable by the scheduler alone
         self.shown = self.folder / "superlink"

@@ -148,7 +148,8 @@ class SuperLink:
             RunnerError: if it cannot be started.
         """
         self.end()
-        identity, data = self._identity, self._state.shown / "data"
+        state, identity = self._state, self._identity
+        data = state.shown / "data"
         if fresh:
             for file in data.glob("superlink.db*"):
                 file.unlink()
@@ -177,7 +178,7 @@ class SuperLink:
             "PATH": f"{bin_folder}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(home),
             "FLWR_HOME": str(home),
-            SETUP_VARIABLE: str(self._state.setup),
+            SETUP_VARIABLE: str(state.setup),
             TOKEN_FILE_VARIABLE: str(identity.shown / CONTROL),
         }
         if placed:
@@ -185,9 +186,8 @@ class SuperLink:
         boxed = None
         if sandbox is not None:
             # The job's: nothing is read back from either.
-            writable = (workdir.resolve(), self._state.shown)
-            folder = self._state.folder
-            box = Box(box_name(folder.name), folder.name, writable, folder / "tmp", devices=devices)
+            writable, name = (workdir.resolve(), state.shown), box_name(state.job_id)
+            box = Box(name, state.job_id, writable, state.folder / "tmp", devices=devices)
             boxed = sandbox, box
         self._process.start(argv, whole, workdir, self.log, again=True, boxed=boxed, limits=limits)
 

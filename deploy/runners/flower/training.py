@@ -39,7 +39,6 @@ _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum requ
 class Training:
     """One job's training; not thread-safe."""
 
-    job_id: str  # the scheduler's
     work: Flower
     workdir: Path  # the job's own folder (app, results)
     state: JobFiles
@@ -129,7 +128,7 @@ class Training:
             if failure := server_failure(present.details, self.status, record.runs):
                 self.fail(failure)
                 return
-            _log.warning("run %d of %s was lost: %s", record.run_id, self.job_id, present.details)
+            _log.warning("run %d of %s was lost: %s", record.run_id, self.state.job_id, present.details)
             self._lost(blame=True)
         if not record.outcome and self._may_start(online) and self._has_newest():
             self._start()
@@ -159,7 +158,7 @@ class Training:
         """The SuperLink or the server died, and the present run with it; the next one resumes."""
         record = self.record
         if record.run_id:
-            _log.warning("the %s of %s is gone, and run %d with it", what, self.job_id, record.run_id)
+            _log.warning("the %s of %s is gone, and run %d with it", what, self.state.job_id, record.run_id)
             record.dead_runs.append(record.run_id)
             self._lost(blame=False)
 
@@ -219,12 +218,12 @@ class Training:
                 self.work.app, built.content, app.overrides(self.work, built.declared)
             )
         except NodeError as error:
-            raise RunnerError(f"the server of {self.job_id} is not told of its run: {error}") from error
+            raise RunnerError(f"the server of {self.state.job_id} is not told of its run: {error}") from error
         except ValueError as error:
             self.fail(str(error))
             return
         self.save()
-        _log.info("run %d of %s started, number %d", record.run_id, self.job_id, record.runs)
+        _log.info("run %d of %s started, number %d", record.run_id, self.state.job_id, record.runs)
 
     def _app(self) -> App:
         """The app as it was before anything of the job ran: its code may change its own folder.
@@ -238,7 +237,7 @@ class Training:
             try:
                 found = self.inspector.look(self.workdir, self.work.app)
             except OSError as error:
-                raise RunnerError(f"the app of {self.job_id} cannot be inspected: {error}") from error
+                raise RunnerError(f"the app of {self.state.job_id} cannot be inspected: {error}") from error
             write_private(declared, json.dumps(found.declared))
             write_private(built, found.content)
             return found
@@ -263,7 +262,7 @@ class Training:
         everyone = record.clients if self.server is None else {**record.clients, SERVER_TASK: record.server}
         record.failed_attempts = {name: client.attempt for name, client in everyone.items()}
         self.save()
-        _log.warning("job %s failed: %s", self.job_id, failure)
+        _log.warning("job %s failed: %s", self.state.job_id, failure)
 
     def _quorum(self) -> int | None:
         if not self.work.synchronous:

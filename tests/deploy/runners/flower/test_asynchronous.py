@@ -26,6 +26,7 @@ from spotweave.deploy.node import procfs
 from spotweave.deploy.runners.detached import Limits
 from spotweave.deploy.runners.flower import brokers as under_test
 from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers
+from spotweave.deploy.runners.flower.settings import JobFiles
 from spotweave.deploy.runners.flower.superlink import free_ports
 from tests.deploy.node.agents import ROOT, command
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
@@ -188,7 +189,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def of_job(folder: Path, ports: list[int]) -> Brokers:
     (folder / "keys").mkdir(exist_ok=True)
-    return Brokers(folder, folder / "keys", "127.0.0.1", ports, WORK, Limits())
+    return Brokers(JobFiles(folder), "127.0.0.1", ports, WORK, Limits())
 
 
 def answering(brokers: Brokers, silent_s: float = PATIENCE_S) -> Brokers:
