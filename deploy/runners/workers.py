@@ -17,6 +17,7 @@ from spotweave.deploy.model.tasks import Assignment, Node
 from spotweave.deploy.node.api import ProcessStatus, Signal
 from spotweave.deploy.node.client import WITHIN_S, NodeClient, NodeError, NodeRefused, NodeUnknown
 from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.security.sandbox import Sandbox
 
 _LOG_WITHIN_S = 3.0
 _PIECE_BYTES = 1 << 20  # that an agent sends of a log at once
@@ -196,14 +197,14 @@ def one_line(error: BaseException, known: type[Exception] | tuple[type[Exception
 
 
 class AsyncRunner:
-    """What runners share that talk to nodes in threads: a slow node holds up its own task only."""
+    """What runners share: locks, and threads, so that a slow node holds up its own task only."""
 
     def __init__(self, name: str, threads: int, folder: Path) -> None:
         self._folder = folder
         self._acts = WorkerPool(name, threads)
         self._patience = Patience(PATIENCE_S, REFILL)
         self._lock = threading.Lock()
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._locks: dict[tuple[str, str], threading.RLock] = {}
 
     def start(self) -> None:
         """See Runner. Nothing is shared by jobs but the state folder."""
@@ -232,11 +233,20 @@ class AsyncRunner:
         self._acts.collect(name)
 
     @contextmanager
-    def _alone(self, job_id: str, part: str) -> Iterator[None]:
+    def _alone(self, job_id: str, part: str = "") -> Iterator[None]:
         with self._lock:
-            lock = self._locks.setdefault((job_id, part), threading.Lock())
+            lock = self._locks.setdefault((job_id, part), threading.RLock())
         with lock:
             yield
+
+    def _remove(self, job_id: str, remove: Callable[[str], None], sandbox: Sandbox | None = None) -> None:
+        """Remove what is kept of a job, and let its user id go. Raises RunnerError."""
+        try:
+            remove(job_id)
+            if sandbox is not None:
+                sandbox.forget(job_id)
+        except OSError as error:
+            raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
 
     def _forget_locks(self, job_id: str) -> None:
         with self._lock:

@@ -135,12 +135,7 @@ class BagRunner(AsyncRunner):
         except ObjectsError as error:
             # They may cost a little; the job's end must not wait for a store that is away for good.
             _log.warning("checkpoints of job %s stay: %s", job_id, error)
-        try:
-            remove_tree(self._folder / job_id)
-            if self._settings.sandbox is not None:
-                self._settings.sandbox.forget(job_id)
-        except OSError as error:
-            raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+        self._remove(job_id, lambda name: remove_tree(self._folder / name), self._settings.sandbox)
 
     def _of(self, key: TaskKey, act: Callable[[Task], object]) -> Callable[[], object]:
         """The same for a task, one thing at a time for each task."""

@@ -9,7 +9,6 @@ when the master ends. A process of our own outlives scheduler, master and all no
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,6 +39,7 @@ from spotweave.deploy.runners.spark.outcome import (
     log_name,
 )
 from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, properties
+from spotweave.deploy.runners.workers import AsyncRunner
 from spotweave.deploy.security.sandbox import Box
 from spotweave.files import write_private
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 _THREADS = 32  # nodes and drivers that do not answer are waited for together
 
 
-class SparkRunner:
+class SparkRunner(AsyncRunner):
     """Runs jobs of the kinds spark-batch and spark-streaming. Safe to use from several threads.
 
     All state is in `settings.state`, in the launchers' folders there, in the node agents and in Spark itself.
@@ -60,6 +60,7 @@ class SparkRunner:
     kinds: tuple[str, ...] = ("spark-batch", "spark-streaming")
 
     def __init__(self, settings: SparkSettings, patience_s: float = 300.0) -> None:
+        super().__init__("spark", _THREADS, settings.state)
         self._settings = settings
         self._master = Master(settings, patience_s)
         self._workers = Workers(self._master, settings)
@@ -67,8 +68,6 @@ class SparkRunner:
         self._outcomes = Outcomes(self._attempts, self._workers)
         self._applications = Applications()
         self._latest: dict[str, Application] = {}
-        self._locks: dict[str, threading.RLock] = {}
-        self._locks_lock = threading.Lock()
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """Refuse a job that cannot run. Raises ValueError: one line."""
@@ -81,7 +80,7 @@ class SparkRunner:
             home = find_spark()
         except ValueError as error:
             raise RunnerError(str(error)) from error
-        self._settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().start()
         self._master.start(home)
 
     def ensure(self, assignment: Assignment) -> None:
@@ -89,7 +88,7 @@ class SparkRunner:
 
         Raises RunnerError, StartingError.
         """
-        with self._lock(assignment.key.job_id):
+        with self._alone(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             if attempt.verdict is not None or attempt.driver.running() or attempt.driver.result() is not None:
                 return
@@ -132,7 +131,7 @@ class SparkRunner:
 
     def stop(self, assignment: Assignment) -> None:
         """End the driver and the workers of an attempt. Raises RunnerError while the driver still ends."""
-        with self._lock(assignment.key.job_id):
+        with self._alone(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             if attempt.driver.result() is not None and attempt.ending is None:
                 self._outcomes.verdict(assignment, attempt, None)
@@ -142,25 +141,16 @@ class SparkRunner:
         """See Runner: of its driver. What executors print stays on their instances."""
         return kept_log(assignment, log_name(assignment), offset, most_bytes)
 
-    def leave(self, assignment: Assignment) -> None:
-        """See Runner. A Spark job has one task: when that leaves there are no others."""
-
     def forget(self, job_id: str) -> None:
         """End what a job has, and remove what is remembered of it; its folder stays. Raises RunnerError."""
         self.end_job(job_id)
-        with self._lock(job_id):
-            try:
-                self._attempts.forget(job_id)
-                if self._settings.sandbox is not None:
-                    self._settings.sandbox.forget(job_id)
-            except OSError as error:
-                raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
-        with self._locks_lock:
-            self._locks.pop(job_id, None)
+        with self._alone(job_id):
+            self._remove(job_id, self._attempts.forget, self._settings.sandbox)
+        self._forget_locks(job_id)
 
     def end_job(self, job_id: str, why: str = "the job is over") -> None:
         """End all that a job runs here. Raises RunnerError if something cannot be ended."""
-        with self._lock(job_id):
+        with self._alone(job_id):
             for attempt in self._attempts.of_job(job_id):
                 self._end(attempt, self._nodes(attempt), why, grace_s=0.0)
 
@@ -170,10 +160,6 @@ class SparkRunner:
             self.end_job(job_id, "the cluster was shut down")
         self._master.end()
 
-    def _lock(self, job_id: str) -> threading.RLock:
-        with self._locks_lock:
-            return self._locks.setdefault(job_id, threading.RLock())
-
     # --- starting -----------------------------------------------------------------------------------------
 
     def finished_earlier(self, assignment: Assignment) -> int | None:
@@ -181,7 +167,7 @@ class SparkRunner:
 
         Raises RunnerError if there is a later one, or one still ends.
         """
-        with self._lock(assignment.key.job_id):
+        with self._alone(assignment.key.job_id):
             for earlier in self._attempts.of_job(assignment.key.job_id):
                 if earlier.key != assignment.key or earlier.number == assignment.attempt:
                     continue
@@ -253,7 +239,7 @@ class SparkRunner:
     # --- reporting ----------------------------------------------------------------------------------------
 
     def _report(self, assignment: Assignment, view: Mapping[str, Any] | None) -> TaskReport:
-        with self._lock(assignment.key.job_id):
+        with self._alone(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             try:
                 try:

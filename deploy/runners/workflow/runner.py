@@ -117,10 +117,7 @@ class WorkflowRunner(AsyncRunner):
             cluster.end_job(job_id)
         for cluster in clusters.values():
             cluster.forget(job_id)
-        try:
-            self._files.forget(job_id)
-        except OSError as error:
-            raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+        self._remove(job_id, self._files.forget)
         self._forget_locks(job_id)
         with self._lock:
             self._unwanted = {name for name in self._unwanted if not name.startswith(f"{job_id}.")}
