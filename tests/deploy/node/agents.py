@@ -143,10 +143,10 @@ class AgentProcess:
         yield content
         path.write_text(json.dumps(content))
 
-    def node(self, vcpus: int = 1, memory_gib: float = 1.0, gpus: int = 0) -> Node:
+    def node(self, vcpus: int = 1, gpus: int = 0) -> Node:
         """As runners get it."""
         place = self.instance_id, self.address, self.port, self.token
-        return Node(*place, vcpus, memory_gib, certificate=self.pair.certificate, gpus=gpus)
+        return Node(*place, vcpus, 1.0, certificate=self.pair.certificate, gpus=gpus)
 
     def destroy(self) -> None:
         """End the whole instance, as its provider would: SIGKILL of everything."""

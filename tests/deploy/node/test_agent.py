@@ -23,7 +23,6 @@ from spotweave.deploy.node.api import NodeStatus, ProcessSpec
 from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from spotweave.deploy.node.config import AgentConfig
 from spotweave.deploy.providers.local.records import Fate
-from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, AgentProcess, metadata_service, shell, tagged, wait_until
 
 pytestmark = pytest.mark.real
@@ -380,32 +379,6 @@ def test_metadata_needs_a_session_as_on_ec2() -> None:
         rebalance = "/latest/meta-data/events/recommendations/rebalance"
         assert ask("GET", rebalance, token=token)[0] == 404
         assert ask("GET", "/latest/meta-data/instance-id", token=token) == (200, "i-1")
-
-
-@pytest.mark.parametrize(
-    ("change", "mode", "says"),
-    [
-        ({}, 0o644, "chmod 600"),
-        ({"token": "short"}, 0o600, "token"),
-        ({"adress": "127.0.0.1"}, 0o600, "adress"),
-        ({"address": "localhost"}, 0o600, "address"),
-        ({"instance_id": "a/b"}, 0o600, "instance_id"),
-        ({"workdir": "relative"}, 0o600, "workdir"),
-    ],
-)
-def test_a_bad_configuration_is_named_without_its_secrets(
-    tmp_path: Path, change: dict[str, str], mode: int, says: str
-) -> None:
-    content = {"instance_id": "i", "address": "127.0.0.1", "workdir": "/tmp/w", "token": "secret-" * 5}
-    content |= {"certificate": "c", "key": "k"} | change
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(content))
-    path.chmod(mode)
-    with pytest.raises(ConfigError) as caught:
-        AgentConfig.load(path)
-    assert says in str(caught.value)
-    assert content["token"] not in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_processes_are_told_apart_by_their_start() -> None:

@@ -18,6 +18,7 @@ import pytest
 from spotweave.deploy.emulator.machine import GceMetadataServer
 from spotweave.deploy.node import server
 from spotweave.deploy.node.client import NodeClient
+from spotweave.deploy.node.config import AgentConfig, PrivateFile
 from spotweave.deploy.node.join import JoinConfig, JoinError, join
 from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
 from spotweave.deploy.node.server import Listener, QuietHandler
@@ -129,15 +130,32 @@ def test_who_is_silent_is_given_up_in_the_end(
         join(config, 0.5)
 
 
-def test_a_join_file_is_private_and_checked(tmp_path: Path) -> None:
-    path = tmp_path / "join.json"
-    path.write_text("{}")
-    path.chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        JoinConfig.load(path)
-    path.chmod(0o600)
-    with pytest.raises(ConfigError, match="scheduler_url"):
-        JoinConfig.load(path)
+@pytest.mark.parametrize(
+    ("kind", "change", "mode", "says"),
+    [
+        (AgentConfig, {}, 0o644, "chmod 600"),
+        (AgentConfig, {"token": "short"}, 0o600, "token"),
+        (AgentConfig, {"adress": "127.0.0.1"}, 0o600, "adress"),
+        (AgentConfig, {"address": "localhost"}, 0o600, "address"),
+        (AgentConfig, {"instance_id": "a/b"}, 0o600, "instance_id"),
+        (AgentConfig, {"workdir": "relative"}, 0o600, "workdir"),
+        (JoinConfig, {}, 0o644, "chmod 600"),
+        (JoinConfig, {}, 0o600, "scheduler_url"),
+    ],
+)
+def test_a_bad_configuration_is_named_without_its_secrets(
+    tmp_path: Path, kind: type[PrivateFile], change: dict[str, str], mode: int, says: str
+) -> None:
+    content = {"instance_id": "i", "address": "127.0.0.1", "workdir": "/tmp/w", "token": "secret-" * 5}
+    content |= {"certificate": "c", "key": "k"} | change
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    path.chmod(mode)
+    with pytest.raises(ConfigError) as caught:
+        kind.load(path)
+    assert says in str(caught.value)
+    assert content["token"] not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_join_token_is_of_one_launch_and_one_node() -> None:

@@ -30,12 +30,11 @@ def streaming(
     nodes: Sequence[Node],
     attempt: int = 1,
     batches: int | None = None,
-    deadline_s: float = 1.0,
     conf: Mapping[str, str] | None = None,
 ) -> Assignment:
     """An attempt of a streaming job with this script, a batch each second."""
     work = SparkStreaming(
-        script=SCRIPT, period_s=1.0, batch_deadline_s=deadline_s, batches=batches, conf=dict(conf or {})
+        script=SCRIPT, period_s=1.0, batch_deadline_s=1.0, batches=batches, conf=dict(conf or {})
     )
     return _assignment(JobSpec(name="a-stream", work=work), code, workdir, nodes, attempt)
 

@@ -56,8 +56,8 @@ class World(Asked[SparkRunner]):
     def master_knows(self, assignment: Assignment, states: dict[str, str]) -> None:
         master_knows(self.home, assignment, states)
 
-    def driver_pid(self, attempt: int = 1) -> int:
-        file = self.settings.state / "jobs" / JOB / f"main.{attempt}" / "driver" / "process.json"
+    def driver_pid(self) -> int:
+        file = self.settings.state / "jobs" / JOB / "main.1" / "driver" / "process.json"
         return int(json.loads(file.read_bytes())["pid"])
 
     def worker_state(self, assignment: Assignment) -> str:
