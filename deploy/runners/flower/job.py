@@ -143,7 +143,7 @@ class FlowerJob:
         if record.outcome == "failed" and assignment.attempt > record.failed_attempts.get(name, 0):
             record.outcome, record.failure, record.failed_attempts = "", "", {}
             record.run_id, record.fruitless = 0, 0
-            self.superlink.forgive()
+            self._state.process.forget_result()
         if self.hopeless:
             self.hopeless, record.starts = "", 0
         self.save()

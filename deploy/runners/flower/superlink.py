@@ -196,10 +196,6 @@ class SuperLink:
         result = self._process.result()
         return result.error if result is not None and result.of_job else ""
 
-    def forgive(self) -> None:
-        """Let it be tried again. It does not run."""
-        self._process.forget_result()
-
     def end(self) -> None:
         """End it, its ServerApps and everything else it started. Raises RunnerError if something stays."""
         self._process.end(grace_s=0.0)

@@ -188,7 +188,7 @@ class Master:
             "spark.org.apache.spark.ui.JWSFilter.param.secretKey": (self._folder / "rest.key").read_text(),
         }
         write_private(self._own / "master.conf", properties(conf))
-        argv = [home.spark_class, "org.apache.spark.deploy.master.Master", "--host", address]
+        argv = [f"{home.path}/bin/spark-class", "org.apache.spark.deploy.master.Master", "--host", address]
         argv += ["--port", str(ports["rpc"]), "--webui-port", str(ports["web"])]
         argv += ["--properties-file", str(self._own / "master.conf")]
         env = home.environment(address) | {

@@ -7,7 +7,6 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -285,8 +284,3 @@ def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Pa
     work = spark_work(spec)
     script = (workdir / work.script).resolve()
     return [spark_submit, "--properties-file", str(properties_file), str(script), *work.args]
-
-
-def environment(base: Mapping[str, str], place: DriverPlace, local: Path) -> dict[str, str]:
-    """The driver's environment; `check_job` refuses variables that would disturb Spark."""
-    return dict(base) | variables(place) | {"SPARK_LOCAL_DIRS": str(local)}

@@ -27,8 +27,8 @@ from spotweave.deploy.runners.spark.driver import (
     check_job,
     command,
     configuration,
-    environment,
     spark_work,
+    variables,
 )
 from spotweave.deploy.runners.spark.outcome import (
     DRIVER_GRACE_S,
@@ -217,8 +217,9 @@ class SparkRunner(AsyncRunner):
             writable = (workdir, attempt.own, events, *own_checkpoints)
             boxed = sandbox, Box(attempt.attempt_id, attempt.key.job_id, writable, attempt.tmp)
         attempt.driver.start(
-            command(home.spark_submit, conf, assignment.spec, workdir),
-            environment(env, place, attempt.own / "local"),
+            command(f"{home.path}/bin/spark-submit", conf, assignment.spec, workdir),
+            # `check_job` refuses variables that would disturb Spark.
+            env | variables(place) | {"SPARK_LOCAL_DIRS": str(attempt.own / "local")},
             workdir,
             driver_log(assignment),
             log_below=workdir,

@@ -52,16 +52,6 @@ class SparkHome:
     path: Path  # SPARK_HOME
     java_home: str = ""  # JAVA_HOME, "" where only PATH says it
 
-    @property
-    def spark_class(self) -> str:
-        """The command that starts daemons."""
-        return str(self.path / "bin" / "spark-class")
-
-    @property
-    def spark_submit(self) -> str:
-        """The command that starts drivers."""
-        return str(self.path / "bin" / "spark-submit")
-
     def environment(self, address: str) -> dict[str, str]:
         """Environment of a process that listens on an address; nothing else is inherited."""
         env = {
