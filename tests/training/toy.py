@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from spotweave.agents.policy import Policy
 from spotweave.agents.rules import make_rule
+from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.slices.world import SliceWorld
@@ -21,7 +22,6 @@ from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import ScheduleSettings, TrainerSettings
 from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
-from spotweave.training.trainers.trainer import Learner
 from tests.agents.inputs import small_network
 from tests.training.fake_world import OnlyPlayed
 
@@ -177,17 +177,14 @@ def small_settings(**changes: Any) -> TrainerSettings:
     return settings
 
 
-def small_learner(kind: str, spec: WorldSpec, weights: tuple[float, ...], seed: int = 0) -> Learner:
-    torch.manual_seed(seed)
-    network = small_network(kind, spec.n_clusters, spec.scales, weights, **SIZES)
-    return Learner(network, weights, kind, CPU)
-
-
 def monte_carlo(
     world: BatchWorld, settings: TrainerSettings, guide: Policy, kind: str = "rl_lsfc", seed: int = 0
 ) -> MonteCarloTrainer:
-    learner = small_learner(kind, world.spec, world.spec.weights, seed)
-    return MonteCarloTrainer(world, learner, settings, guide, seed)
+    spec, weights = world.spec, world.spec.weights
+    torch.manual_seed(seed)
+    network = small_network(kind, spec.n_clusters, spec.scales, weights, **SIZES)
+    policy = ValuePolicy(network, weights if network.n_outputs > 1 else (1.0,), kind, CPU)
+    return MonteCarloTrainer(world, policy, weights, settings, guide, seed)
 
 
 def toy_monte_carlo(kind: str = "rl_lsfc", seed: int = 0, **changes: Any) -> MonteCarloTrainer:

@@ -12,6 +12,7 @@ from spotweave.agents.named import named_rule
 from spotweave.agents.networks.base import ValueNetwork
 from spotweave.agents.registry import Shape, agent_named
 from spotweave.agents.settings import LibrarySettings, MTDQNSettings, SpotSettings, ValueSettings
+from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
@@ -20,7 +21,7 @@ from spotweave.training.settings import require_library
 from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
 from spotweave.training.trainers.multi_target import MultiTargetTrainer
 from spotweave.training.trainers.spot import SpotTrainer
-from spotweave.training.trainers.trainer import Learner, Task, Trainer
+from spotweave.training.trainers.trainer import Task, Trainer
 
 GUIDES = {
     "multicloud": ("expected_cost",),
@@ -99,9 +100,10 @@ def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
     assert make is not None
     network = make(agent, Shape(spec.n_clusters, scales, weights))
     assert isinstance(network, ValueNetwork)
-    learner = Learner(network.to(task.device), weights, agent.name, task.device)
+    of_outputs = weights if network.n_outputs > 1 else (1.0,)
+    policy = ValuePolicy(network.to(task.device), of_outputs, agent.name, task.device)
     guide, world = named_rule(settings.guide, spec), task.entry.build(task.config, settings.lanes)
-    return MonteCarloTrainer(world, learner, settings, guide, task.seed), scales, weights
+    return MonteCarloTrainer(world, policy, weights, settings, guide, task.seed), scales, weights
 
 
 def _multi_target_trainer(task: Task, agent: MTDQNSettings, spec: WorldSpec) -> Built:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import torch
 from spotweave.agents.learning.replay import DecisionReplay
 from spotweave.agents.learning.value_regression import GuidedExploration, ValueRegression
 from spotweave.agents.policy import Policy
+from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation.snapshot import take_rows
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 from spotweave.training.evaluation.episodes import policy_seed
 from spotweave.training.settings import TrainerSettings
-from spotweave.training.trainers.trainer import Learner, RoundReport, mean_metrics
+from spotweave.training.trainers.trainer import RoundReport, mean_metrics
 
 SCALER_ROWS = 4096  # decisions on which the input normalisation is fitted
 
@@ -27,7 +29,8 @@ class MonteCarloTrainer:
 
     Args:
         world: `settings.lanes` lanes of the training world.
-        learner: what learns.
+        policy: what learns.
+        weights: (K,) scalarisation weights, which a network of one output learns the sum under.
         settings: the trainer's settings.
         guide: the guiding rule.
         seed: root of all random streams of the run.
@@ -36,7 +39,8 @@ class MonteCarloTrainer:
     def __init__(
         self,
         world: BatchWorld,
-        learner: Learner,
+        policy: ValuePolicy,
+        weights: Sequence[float],
         settings: TrainerSettings,
         guide: Policy,
         seed: int,
@@ -45,12 +49,11 @@ class MonteCarloTrainer:
         self.world = world
         self.settings = settings
         self.seed = seed
-        self.device = learner.device
-        network = learner.network
-        self.policy = learner.policy(network)
+        self.device = policy.device
+        self.policy = policy
         self.regression = ValueRegression(
-            network,
-            learner.weights,
+            policy.network,
+            weights,
             settings.optimizer,
             settings.learning_rate.start,
             settings.loss,
@@ -64,7 +67,7 @@ class MonteCarloTrainer:
         )
         self.exploration = GuidedExploration(guide, streams.generator("exploration"))
         self.episodes_done = 0
-        self.loss_names = world.spec.components if network.n_outputs > 1 else ("value",)
+        self.loss_names = world.spec.components if policy.network.n_outputs > 1 else ("value",)
 
     def round(self) -> RoundReport:
         """Play the next `lanes` episodes, then learn from the replay."""

@@ -13,9 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from spotweave.agents.networks.base import ValueNetwork
 from spotweave.agents.settings import AgentSettings
-from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.environments import Environment
 from spotweave.envs.simulation.world import BatchWorld
 from spotweave.training.checkpoint import TrainedPolicy
@@ -35,21 +33,6 @@ class Task:
     device: torch.device  # where networks compute
     # the state of the policy that learning goes on from; None: from scratch
     start: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Learner:
-    """A value network that learns, and what is around it when it acts (see `ValuePolicy`)."""
-
-    network: ValueNetwork  # the value network
-    weights: tuple[float, ...]  # (K,) scalarisation weights
-    name: str  # the policy's name
-    device: torch.device  # where the network computes
-
-    def policy(self, network: ValueNetwork) -> ValuePolicy:
-        """The greedy policy of `network`, which is `self.network` or an average of it."""
-        weights = self.weights if network.n_outputs > 1 else (1.0,)
-        return ValuePolicy(network, weights, self.name, self.device)
 
 
 @dataclass(frozen=True)
