@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from json import dumps
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,24 +71,20 @@ def plan_fl(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Place the tasks of a federated application optimally: spotweave plan fl app.json clouds.json."""
+    from spotweave.agents.federated.mapping.initial import map_initially
+    from spotweave.envs.documents.federations import read_application, read_clouds
     from spotweave.envs.simulation.federations.clouds import market_named
-    from spotweave.training.federated import plan_fl as planning
+    from spotweave.envs.simulation.federations.model import Federation
+    from spotweave.training.federated.plan_fl import plan_document, plan_text
 
-    federation, found = planning.plan_fl(
-        application,
-        clouds,
-        alpha=alpha,
-        deadline_s=deadline,
-        budget_usd=budget,
-        runners_up=runners_up,
-        server_market=market_named(server_market),
-        client_market=market_named(client_market),
-        time_limit_s=time_limit,
-    )
+    markets = market_named(server_market), market_named(client_market)
+    federation = Federation(read_application(application), read_clouds(clouds), *markets)
+    limits = inf if deadline is None else deadline, inf if budget is None else budget
+    found = map_initially(federation, alpha, *limits, runners_up, time_limit)
     if as_json:
-        print(dumps(planning.plan_document(federation, alpha, found), indent=2, allow_nan=False))
+        print(dumps(plan_document(federation, alpha, found), indent=2, allow_nan=False))
     else:
-        print(planning.plan_text(federation, alpha, found))
+        print(plan_text(federation, alpha, found))
 
 
 @MEASURE.command("fl")

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from spotweave.agents.federated.mapping.initial import InitialMapping, Plan, map_initially
-from spotweave.envs.documents.federations import read_application, read_clouds
+from spotweave.agents.federated.mapping.initial import InitialMapping, Plan
 from spotweave.envs.simulation.federations.clouds import Market
 from spotweave.envs.simulation.federations.model import Federation
 from spotweave.training.progress import clock
-
-
-def plan_fl(
-    application: Path,
-    clouds: Path,
-    *,
-    alpha: float = 0.5,
-    deadline_s: float | None = None,
-    budget_usd: float | None = None,
-    runners_up: int = 3,
-    server_market: Market = Market.ON_DEMAND,
-    client_market: Market = Market.ON_DEMAND,
-    time_limit_s: float | None = None,
-) -> tuple[Federation, InitialMapping]:
-    """Read both files and find the placement.
-
-    Raises:
-        FederationError: for mistakes in the files and arguments, and for limits that cannot be kept.
-    """
-    federation = Federation(read_application(application), read_clouds(clouds), server_market, client_market)
-    found = map_initially(
-        federation,
-        alpha,
-        math.inf if deadline_s is None else deadline_s,
-        math.inf if budget_usd is None else budget_usd,
-        runners_up,
-        time_limit_s,
-    )
-    return federation, found
 
 
 def plan_document(federation: Federation, alpha: float, found: InitialMapping) -> dict[str, Any]:
