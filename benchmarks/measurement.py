@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import psutil
 import torch
 
+from spotweave.training.federated.measuring.dummy import processor
+
 ROOT = Path(__file__).resolve().parent.parent
 Result = TypeVar("Result")
 _ALONE = """
@@ -86,22 +88,13 @@ def describe() -> dict[str, object]:
     """What a reader must know to compare numbers of two machines."""
     packages = ("numpy", "numba", "torch", "gymnasium")
     return {
-        "cpu": _cpu_name(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
     }
-
-
-def _cpu_name() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 def cpu_s(*processes: psutil.Process) -> float:

@@ -139,7 +139,7 @@ def device_named(name: str) -> str:
 def machine(device: str) -> dict[str, str | int]:
     """Description of the measured machine."""
     document: dict[str, str | int] = {
-        "processor": _processor(),
+        "processor": processor(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "device": device,
@@ -150,7 +150,8 @@ def machine(device: str) -> dict[str, str | int]:
     return document
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name, as people know it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
