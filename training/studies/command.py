@@ -23,7 +23,7 @@ from spotweave.training.studies.remote import started_by
 from spotweave.training.studies.scenario import experiment_summary, pooled, write_experiment_episodes
 from spotweave.training.studies.search import TuneSettings, runs_of_best, searched, validated
 from spotweave.training.studies.stored import read_stored
-from spotweave.training.studies.trained import RepeatSettings, Run, planned_runs
+from spotweave.training.studies.trained import RepeatSettings, Run, StudySettings, planned_runs
 
 RESULTS = Path("results")
 DOCS = Path("docs") / "results"
@@ -114,7 +114,7 @@ def tune(values: Mapping[str, Any]) -> int:
     return run_planned(runs, settings)
 
 
-def run_planned(runs: Sequence[Run], settings: RepeatSettings | TuneSettings) -> int:
+def run_planned(runs: Sequence[Run], settings: StudySettings) -> int:
     """Run what is not finished, and say what became of it; returns the exit code.
 
     Raises:

@@ -29,19 +29,6 @@ TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 POLL_S = 0.1
 
 
-class Watcher(Protocol):
-    """Is told what happens to the runs."""
-
-    def began(self, run: Run, resumed: bool) -> None:
-        """A run was started."""
-
-    def ended(self, run: Run, problem: str | None, seconds: float) -> None:
-        """A run came to its end, or to a problem."""
-
-    def waited(self, logs: Mapping[Run, Path]) -> None:
-        """A moment has passed; `logs` are those of the runs at work."""
-
-
 class Process(Protocol):
     """What trains a run: `subprocess.Popen`, or the like of it for a process elsewhere."""
 
@@ -79,7 +66,9 @@ def log_of(run: Run) -> Path:
     return run.directory.path / "training.log"
 
 
-def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, start: Start) -> Outcomes:
+def run_all(
+    runs: Sequence[Run], workers: int, threads: int, watcher: RepeatProgress, start: Start
+) -> Outcomes:
     """Run (or go on with) every run, `workers` at a time; one that fails does not stop the others.
 
     Ctrl-C (or a termination signal) is passed on once to every process, which finishes its round and saves; a
@@ -108,7 +97,7 @@ def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, s
     return outcomes
 
 
-def _start(run: Run, threads: int, watcher: Watcher, start: Start) -> _Working:
+def _start(run: Run, threads: int, watcher: RepeatProgress, start: Start) -> _Working:
     prepare_directory(run.directory.path)
     resumed = run.begun
     process = start(run, threads)
@@ -153,7 +142,7 @@ def _claimed(run: Run) -> Iterator[IO[bytes]]:
         yield claim
 
 
-def _collect(entry: _Working, outcomes: Outcomes, watcher: Watcher) -> None:
+def _collect(entry: _Working, outcomes: Outcomes, watcher: RepeatProgress) -> None:
     code, seconds = entry.process.returncode, time.monotonic() - entry.started
     if code == 0 and entry.run.finished:
         outcomes.finished.append(entry.run)
@@ -237,7 +226,7 @@ class RepeatProgress:
         self._say(f"{run.name}: {what} ({done} of {len(self.state)} finished)")
 
     def waited(self, logs: Mapping[Run, Path]) -> None:
-        """Show the state of running trainings again, as time has passed."""
+        """Show the state of the runs at work again, whose logs these are, as time has passed."""
         if not self.console.is_terminal:
             if self._pace.due():
                 for run, log in logs.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -13,8 +13,7 @@ from pydantic import ConfigDict, Field
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.simulation.streams import Streams
 from spotweave.training.config import UsageError, compose_values, world_config
-from spotweave.training.engine import RaySettings
-from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
+from spotweave.training.studies.trained import RepeatSettings, Run, StudySettings, Training, planned_runs
 
 TRIED = "tried"
 
@@ -33,12 +32,13 @@ class Search:
 
 
 @dataclass
-class TuneSettings:
-    """What `training/tune.py` does."""
+class TuneSettings(StudySettings):
+    """What `training/tune.py` does.
+
+    Runs are OUT/NAME/tried/K/seedN of the search, and OUT/NAME/seedN of the best settings.
+    """
 
     searches: dict[str, Search]  # by the name of the agent
-    # directory of all runs: OUT/NAME/tried/K/seedN of the search, OUT/NAME/seedN of the best settings
-    out: str
     overrides: list[str] = field(default_factory=list)  # words for every run
     # words for the runs of the search, e.g. a smaller budget
     try_overrides: list[str] = field(default_factory=list)
@@ -47,11 +47,6 @@ class TuneSettings:
     try_seed: Annotated[int, Field(ge=0)] = 100  # of the runs of the search, and of the draw of candidates
     # of the runs with the best settings; the search's own is none of them
     seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2])
-    only: list[str] | None = None  # names of the agents; None: all
-    workers: Annotated[int, Field(ge=1)] = 2  # runs at the same time
-    threads: Annotated[int, Field(ge=1)] = 1  # OMP_NUM_THREADS of each
-    engine: Literal["local", "ray"] = "local"  # where they are trained, as for `training/repeat.py`
-    ray: RaySettings = field(default_factory=RaySettings)  # where that is
 
     def __post_init__(self) -> None:
         if self.try_seed in self.seeds:
@@ -121,7 +116,7 @@ def runs_of_best(settings: TuneSettings, name: str, best: Candidate) -> list[Run
 
 
 def _planned(settings: TuneSettings, trainings: dict[str, Training]) -> list[Run]:
-    return planned_runs(RepeatSettings(trainings, settings.out))
+    return planned_runs(RepeatSettings(trainings, out=settings.out))
 
 
 def validated(run: Run) -> float:

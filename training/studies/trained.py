@@ -139,20 +139,26 @@ class Training:
     seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2, 3, 4])  # one run each
 
 
-@dataclass
-class RepeatSettings:
-    """What `training/repeat.py` does."""
+@dataclass(kw_only=True)
+class StudySettings:
+    """Where the runs of a study are, how many at a time, and what trains them."""
 
-    trainings: dict[str, Training]  # by name
-    out: str  # directory of all runs; a run is OUT/NAME/seedN
-    only: list[str] | None = None  # names of the trainings to run; None: all
-    seeds: list[Annotated[int, Field(ge=0)]] | None = None  # other seeds for every training; None: its own
+    out: str  # directory of all runs
+    only: list[str] | None = None  # names of what is trained; None: all
     workers: Annotated[int, Field(ge=1)] = 2  # runs at the same time
     threads: Annotated[int, Field(ge=1)] = 1  # OMP_NUM_THREADS of each
     # where they are trained: in processes of this machine, or on a Ray cluster that all of them share. There,
     # those whose episodes are tasks have them played, and the others are trained whole
     engine: Literal["local", "ray"] = "local"
     ray: RaySettings = field(default_factory=RaySettings)  # where that is
+
+
+@dataclass
+class RepeatSettings(StudySettings):
+    """What `training/repeat.py` does; a run is OUT/NAME/seedN."""
+
+    trainings: dict[str, Training]  # by name
+    seeds: list[Annotated[int, Field(ge=0)]] | None = None  # other seeds for every training; None: its own
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from spotweave.mistakes import EXIT_INTERRUPTED
 from spotweave.training.run_directory import RunDirectory
 from spotweave.training.studies import processes
-from spotweave.training.studies.processes import last_line, log_of, run_all, start_here
+from spotweave.training.studies.processes import RepeatProgress, last_line, log_of, run_all, start_here
 from spotweave.training.studies.trained import Run
 
 SCRIPT = """
@@ -54,7 +54,7 @@ def make_run(tmp_path: Path, name: str, mode: str) -> Run:
     return Run(name, 0, RunDirectory(path), (f"out={path}",))
 
 
-class Watcher:
+class Watcher(RepeatProgress):
     """Remembers what it was told; at the `interrupt`-th run that is ready, sends Ctrl-C to this process."""
 
     def __init__(self, interrupt: int = 0) -> None:

@@ -39,7 +39,7 @@ def words(*more: str) -> list[str]:
 
 def planned(out: Path, *more: str) -> Run:
     """A run whose directory there is."""
-    run = planned_runs(RepeatSettings({"a": Training(words(*more), [0])}, str(out)))[0]
+    run = planned_runs(RepeatSettings({"a": Training(words(*more), [0])}, out=str(out)))[0]
     run.directory.path.mkdir(parents=True)
     return run
 
