@@ -47,16 +47,6 @@ OUTCOME_HEADINGS = ("scheduler", "missed deadlines", *COLUMNS)
 Outcomes = dict[str, list[Outcome]]
 
 
-def read(map_file: Path, job: Path | None, environment: Path | None) -> tuple[Plan, Environment]:
-    """A map with its job and environment, which lie beside it unless told otherwise.
-
-    Raises:
-        BagError: one line that names the file, the field, its value and what is expected.
-    """
-    rentable = read_environment(environment or map_file.parent / "env.json")
-    return read_map(map_file, read_job(job or map_file.parent / "job.json", rentable), rentable), rentable
-
-
 def execute(
     plan: Plan,
     environment: Environment,
@@ -94,13 +84,17 @@ def simulate(
     scheduler: str | None,
     seeds: int,
 ) -> Outcomes:
-    """Executions by scheduler: of one, or of all. Raises BagError."""
+    """Executions of a map by scheduler: of one, or of all. Raises BagError.
+
+    Job and environment lie beside the map unless told otherwise.
+    """
     chosen = scenario_named(scenario)
     names = [*SCHEDULERS, *POLICIES] if scheduler is None else [scheduler]
     for name in names:
         if name not in POLICIES:
             scheduler_named(name)
-    plan, rentable = read(map_file, job, environment)
+    rentable = read_environment(environment or map_file.parent / "env.json")
+    plan = read_map(map_file, read_job(job or map_file.parent / "job.json", rentable), rentable)
     return {name: execute(plan, rentable, chosen, name, seeds) for name in names}
 
 
@@ -188,11 +182,6 @@ class OnePlan:
         d_spot_s = compute_d_spot(self.plan.bag.tasks, self.environment, self.plan.deadline_s)
         changes = drawn(self.scenario, self.first_seed + key.index)
         return Case(self.plan, self.environment, self.scenario, changes, d_spot_s, self.launch_s)
-
-
-def unplanned(plan: Plan) -> Plan:
-    """The same bag and deadline, without VMs."""
-    return replace(plan, vms=())
 
 
 def play(policy: Policy, source: OnePlan, seeds: int) -> list[Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from spotweave.envs.documents.bags import read_environment, read_job, read_map
 from spotweave.envs.simulation.bags.fleet import Outcome
 from spotweave.envs.simulation.bags.rented import VmState
 from spotweave.envs.simulation.bags.scenarios import SCENARIOS
-from spotweave.training.bags import OnePlan, execute, plan_figure, play, unplanned
+from spotweave.training.bags import OnePlan, execute, plan_figure, play
 from spotweave.training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 from tests.training.federated.commands import mistake, printed, table
 
@@ -200,7 +201,7 @@ def test_a_policy_meets_the_worlds_of_the_schedulers() -> None:
             common += 1
     assert common > 3
     # Without a plan it places the tasks itself, on other VMs.
-    own = play(BagCost(), OnePlan(unplanned(plan), ENVIRONMENT, scenario, 180.0, 7), 1)[0]
+    own = play(BagCost(), OnePlan(replace(plan, vms=()), ENVIRONMENT, scenario, 180.0, 7), 1)[0]
     assert not own.missed
     assert {span.task for span in own.tasks} == set(range(60))
     assert own.vms[: len(plan.vms)] != tuple(planned.vm for planned in plan.vms)

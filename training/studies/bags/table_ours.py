@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +15,7 @@ from spotweave.envs.simulation.bags.model import Environment
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
 from spotweave.envs.simulation.bags.plan import Plan
 from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Scenario
-from spotweave.training.bags import OnePlan, execute, play, policy_named, unplanned
+from spotweave.training.bags import OnePlan, execute, play, policy_named
 from spotweave.training.studies.bags import chapter_7, chapter_9
 from spotweave.training.studies.cells import interval_cell, table
 from spotweave.training.studies.federated.playing import paired
@@ -65,7 +65,7 @@ def _cell(setting: Setting, scenario: Scenario) -> dict[str, Any]:
     """Means of every player, and how ours lie against the better of the literature's in the objective."""
     launch_s = setting.environment.migration_overhead_s
     start = setting.plans["hads"]
-    source = OnePlan(unplanned(start), setting.environment, scenario, launch_s, FIRST_SEED)
+    source = OnePlan(replace(start, vms=()), setting.environment, scenario, launch_s, FIRST_SEED)
     columns = {}
     for name, plan in setting.plans.items():
         outcomes = execute(plan, setting.environment, scenario, name, SEEDS, launch_s, FIRST_SEED)
