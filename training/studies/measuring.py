@@ -175,14 +175,9 @@ class Player:
             )
 
 
-def best_on_validation(measured: Measured, metric: str, higher_is_better: bool) -> int:
-    """The seed to draw: the best by the objective on validation episodes, never by what is drawn."""
-    sign = 1.0 if higher_is_better else -1.0
-    scores = [sign * float(facts["validation"][metric]) for facts in measured.checkpoints]  # type: ignore[index]
-    return scores.index(max(scores))
-
-
 def best_seed(result: ScenarioResult, name: str) -> int:
-    """The seed that stands for a trained agent in a scenario: the best on validation by the objective."""
-    objective = result.spec.metrics[0]
-    return best_on_validation(result.policies[name], objective, result.higher_is_better(objective))
+    """The seed that stands for an agent: the best by the objective on validation, never by what is shown."""
+    objective, checkpoints = result.spec.metrics[0], result.policies[name].checkpoints
+    sign = 1.0 if result.higher_is_better(objective) else -1.0
+    scores = [sign * float(facts["validation"][objective]) for facts in checkpoints]  # type: ignore[index]
+    return scores.index(max(scores))

@@ -21,7 +21,7 @@ from spotweave.training.studies.bounds import Bounds
 from spotweave.training.studies.evaluations import Played
 from spotweave.training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
 from spotweave.training.studies.markdown import fragment, origin
-from spotweave.training.studies.measuring import best_on_validation
+from spotweave.training.studies.measuring import best_seed
 from spotweave.training.studies.scenario import (
     Measured,
     ScenarioResult,
@@ -249,8 +249,10 @@ def test_one_seed_has_the_interval_of_its_episodes() -> None:
 
 
 def test_the_seed_that_is_drawn_is_the_best_on_validation() -> None:
-    assert best_on_validation(result().policies["mine"], "s", True) == 1
-    assert best_on_validation(result().policies["mine"], "s", False) == 0
+    given = result()
+    assert best_seed(given, "mine") == 1
+    cost = dataclasses.replace(given.spec, higher_is_better=(False,) * 5)
+    assert best_seed(dataclasses.replace(given, spec=cost), "mine") == 0
 
 
 def test_published_episodes_without_the_delay_of_a_score_give_no_score() -> None:
