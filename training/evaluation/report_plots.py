@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from spotweave.envs.render import MAX_BANDS, draw_gantt
 from spotweave.envs.simulation.series import Floats, StepSeries
 from spotweave.envs.simulation.timeline import Timeline
-from spotweave.training.canvas import png
+from spotweave.training.canvas import panels, png
 from spotweave.training.evaluation.runs import Comparison
 
 STRONG = "#0b6e4f"
@@ -30,12 +29,9 @@ LOG_RATIO = 10.0  # ratio of the largest to a typical value from which an axis i
 
 def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure and its panels, row by row."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, panels
+    figure, grid = panels(rows, columns)
+    figure.set_size_inches(width, height)
+    return figure, [axis for row in grid for axis in row]
 
 
 def _stretch(axis: Axes, values: Floats, typical: float) -> str:

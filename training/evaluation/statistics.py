@@ -201,8 +201,6 @@ def compare_paired(reference: ArrayLike, other: ArrayLike, higher_is_better: boo
 
 
 # Intervals over training seeds x episodes, for claims about a training method: both are resampled.
-#
-# 95 %, with the fixed seed of `training.evaluation.statistics`.
 
 
 def _checked_table(values: ArrayLike, least_seeds: int) -> Floats:
@@ -218,12 +216,16 @@ def _checked_table(values: ArrayLike, least_seeds: int) -> Floats:
     return table
 
 
-def _resample_counts(n_seeds: int, n_episodes: int) -> tuple[Ints, Ints]:
-    """How often each resample holds each seed (RESAMPLES, seeds) and each episode (RESAMPLES, episodes)."""
+def _resample_counts(*sizes: int) -> list[Ints]:
+    """(RESAMPLES, n) how often each resample holds each of the n seeds, or episodes, or clusters."""
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), RESAMPLES)
-    episodes = rng.multinomial(n_episodes, np.full(n_episodes, 1 / n_episodes), RESAMPLES)
-    return seeds, episodes
+    return [rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) for n in sizes]
+
+
+def _middle(resampled: Floats) -> Interval:
+    """The middle 95 % of what resamples came to."""
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
 
 
 def hierarchical_interval(values: ArrayLike) -> Interval:
@@ -239,9 +241,7 @@ def hierarchical_interval(values: ArrayLike) -> Interval:
     """
     table = _checked_table(values, least_seeds=2)
     seed_counts, episode_counts = _resample_counts(*table.shape)
-    means = ((seed_counts @ table) * episode_counts).sum(axis=1) / table.size
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high))
+    return _middle(((seed_counts @ table) * episode_counts).sum(axis=1) / table.size)
 
 
 def clustered_interval(values: ArrayLike, clusters: Sequence[int]) -> Interval:
@@ -274,9 +274,7 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[int]) -> Interval:
         n = len(members)
         episode_counts[:, members] = rng.multinomial(n * drawn[:, k], np.full(n, 1 / n))
     sums = ((seed_counts @ table) * episode_counts).sum(axis=1)
-    means = sums / (len(table) * episode_counts.sum(axis=1))
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high))
+    return _middle(sums / (len(table) * episode_counts.sum(axis=1)))
 
 
 def hierarchical_ratio_interval(numerator: ArrayLike, denominator: ArrayLike) -> Interval | None:
@@ -303,8 +301,7 @@ def hierarchical_ratio_interval(numerator: ArrayLike, denominator: ArrayLike) ->
     below_means = episode_counts @ below / len(below)
     if below_means.min() <= 0.0:
         return None
-    low, high = np.quantile(above_means / below_means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high))
+    return _middle(above_means / below_means)
 
 
 # The comparative measures of Liu 2022 for two metrics: missed deadlines (TMDL) and delay (AJDR or AJER).

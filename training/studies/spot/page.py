@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from spotweave.agents.named import named_rule
 from spotweave.agents.policy import Policy
@@ -30,10 +29,11 @@ from spotweave.envs.spot_episodes import (
     build_spot,
 )
 from spotweave.envs.traces.bundle import load_bundle
+from spotweave.training.canvas import save, single
 from spotweave.training.checkpoint import load_policy
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.evaluation.statistics import bootstrap_interval
-from spotweave.training.files import prepare_directory, replacing, write_text
+from spotweave.training.files import prepare_directory, write_text
 
 CLAIRVOYANT = "clairvoyant"
 WORK_H = 48.0
@@ -86,8 +86,7 @@ def _table(cells: Sequence[Cell], first: str) -> str:
 def _plot(cells: Sequence[Cell], path: Path) -> None:
     """Per cent above the clairvoyant, a group of bars per cell."""
     names = ("spot_fallback", "uniform_progress", "SkyNomad", "spot_values")
-    figure = Figure(figsize=(8, 10), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = single(8, 10)
     places = np.arange(len(cells))
     for k, name in enumerate(names):
         # SkyNomad chooses among regions: with one zone it is not played.
@@ -97,8 +96,7 @@ def _plot(cells: Sequence[Cell], path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("cost above the clairvoyant, % (shorter is better)")
     axes.legend()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path, dpi=110)
 
 
 DAYS: dict[Split, str] = {
