@@ -71,6 +71,11 @@ class Outcome:
     out: str
     err: str
 
+    def printed(self) -> str:
+        """What a command printed that succeeded."""
+        assert self.code == 0, self.out + self.err
+        return self.out
+
     @property
     def mistake(self) -> str:
         """The one line that tells a user's mistake; everything else about it is checked here."""
@@ -99,6 +104,12 @@ class Command:
         code = exited.value.code
         assert isinstance(code, int)
         return Outcome(code, out, err)
+
+
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own at the root: Ray leaves files open that would fail other tests."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def start_process(directory: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -57,9 +57,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *costs: float) -> None:
 def test_what_is_worse_is_refused(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = RELEASED_POLICY.read_bytes()
     scripted(monkeypatch, 10.0, 10.0, 11.0)
-    outcome = command(*ADAPT)
-    assert outcome.code == 0, outcome.err
-    line = next(line for line in outcome.out.splitlines() if line.startswith("the adapted policy is "))
+    outcome = command(*ADAPT).printed()
+    line = next(line for line in outcome.splitlines() if line.startswith("the adapted policy is "))
     assert "on validation episodes: cost_usd_eq " in line
     assert line.endswith("(2 paired episodes): the original policy is kept")
     run = tmp_path / "run"
@@ -74,9 +73,8 @@ def test_what_is_better_is_accepted(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, 10.0, 9.0, 9.5)
-    outcome = command(*ADAPT)
-    assert outcome.code == 0, outcome.err
-    assert "(2 paired episodes): it is accepted" in outcome.out
+    outcome = command(*ADAPT).printed()
+    assert "(2 paired episodes): it is accepted" in outcome
     adapted = tmp_path / "run" / "policy.pt"
     assert load_policy_state(adapted)["training"]["episodes"] == 4
     assert not torch.equal(vectors(adapted), vectors(RELEASED_POLICY))
@@ -89,14 +87,12 @@ def test_a_policy_that_learning_ruined_is_refused(command: Command, tmp_path: Pa
     """No script: rates a thousand times too large."""
     rate = "trainer.learning_rate={start: 3.0, end: 3.0}"
     jobs = ("env.workload.jobs=20", "env.market.owned_executors=0", "trainer.validation_episodes=4")
-    outcome = command(*ADAPT, *jobs, rate)
-    assert outcome.code == 0, outcome.err
-    assert "the adapted policy is worse on validation episodes: cost_usd_eq +" in outcome.out
-    assert "the original policy is kept" in outcome.out
+    outcome = command(*ADAPT, *jobs, rate).printed()
+    assert "the adapted policy is worse on validation episodes: cost_usd_eq +" in outcome
+    assert "the original policy is kept" in outcome
     assert torch.equal(vectors(tmp_path / "run" / "policy.pt"), vectors(RELEASED_POLICY))
-    again = command("resume=run")
-    assert again.code == 0, again.err
-    assert again.out.splitlines()[-2:] == outcome.out.splitlines()[-2:]
+    again = command("resume=run").printed()
+    assert again.splitlines()[-2:] == outcome.splitlines()[-2:]
 
 
 @pytest.mark.real
@@ -112,8 +108,7 @@ def test_a_resumed_run_starts_from_its_own_copy(
     straight = vectors(tmp_path / "run" / "policy.pt")
     shutil.rmtree(mine)
     (tmp_path / "run" / "state.pt").unlink()
-    outcome = command("resume=run")
-    assert outcome.code == 0, outcome.err
+    command("resume=run").printed()
     assert torch.equal(vectors(tmp_path / "run" / "policy.pt"), straight)
 
 
@@ -146,9 +141,8 @@ def test_it_goes_on_from_the_policy_for_any_clusters(command: Command, tmp_path:
     released = RELEASED / "liu2022" / "any_clusters" / "policy.pt"
     rate = "trainer.learning_rate={start: 1.0e-5, end: 1.0e-5}"
     words = (f"+env={env}", *TINY_WORLD[env], "trainer=adapt", *TINY_TRAINER, "device=cpu", "out=run")
-    outcome = command(*words, rate)
-    assert outcome.code == 0, outcome.err
-    assert "on validation episodes: s " in outcome.out
+    outcome = command(*words, rate).printed()
+    assert "on validation episodes: s " in outcome
     run = tmp_path / "run"
     assert (run / "start.pt").read_bytes() == released.read_bytes()
     before = load_policy_state(released)["network"]["vector"]

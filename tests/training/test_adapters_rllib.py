@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,19 +21,12 @@ from spotweave.training.checkpoint import load_policy, load_state, save_state
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import TrainerSettings
 from spotweave.training.trainers.build import make_library_trainer
+from tests.training.commands import python
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = [NEEDS_EXTRA, pytest.mark.nightly]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
-    )
 
 
 def trainer() -> LibraryTrainer:
@@ -112,7 +102,7 @@ def check_trainer(directory: str) -> None:
 
 def test_it_trains_exports_repeats_and_goes_on(tmp_path: Path) -> None:
     code = "import sys; from tests.training.test_adapters_rllib import *; check_trainer(*sys.argv[1:])"
-    result = run("-c", code, str(tmp_path))
+    result = python("-c", code, str(tmp_path))
     assert result.stdout.splitlines()[-1:] == ["checked"], result.stderr[-2000:]
     assert result.stdout.count("resumed, though not bit for bit") == 1
 
@@ -120,7 +110,7 @@ def test_it_trains_exports_repeats_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_the_command_writes_a_run_whose_checkpoint_plays(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    result = run(
+    result = python(
         "training/train.py",
         "+env=multicluster",
         "agent=rllib_dqn",

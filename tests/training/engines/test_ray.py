@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +21,9 @@ from spotweave.training.config import UsageError
 from spotweave.training.engine import RETRIES, Engine, LostTaskError, RayEngine
 from spotweave.training.evaluation.episodes import EpisodeResult, Suite
 from spotweave.training.evaluation.playing import SuitePlayer
+from tests.training.commands import python
 from tests.training.engines.works import DiesFirst, refused, squared
 
-ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 80_000_000
 PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_worker_register_timeout_seconds": "300"}
 """Ray's own limits of 30 and 60 s are too short for a busy machine."""
@@ -54,14 +52,8 @@ def results(engine: Engine | None, build: Callable[[int], SliceWorld]) -> list[l
 
 
 def alone(check: str, folder: Path) -> None:
-    """Run a check of this file in a process of its own: Ray leaves files open that would fail other tests."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import tests.training.engines.test_ray as t; t.{check}({str(folder)!r})"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PATIENT},
-        capture_output=True,
-        text=True,
-    )
+    """Run a check of this file in a process of its own."""
+    done = python("-c", f"import tests.training.engines.test_ray as t; t.{check}({str(folder)!r})", **PATIENT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

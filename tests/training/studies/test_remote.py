@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from spotweave.training.run_directory import RunDirectory
 from spotweave.training.studies.processes import last_line, log_of, start_here
 from spotweave.training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by
 from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
-from tests.training.commands import ROOT, tiny
+from tests.training.commands import ROOT, python, start_process, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
 from tests.training.trainers.test_session import assert_same
 
@@ -125,24 +124,23 @@ def test_one_that_is_always_lost_has_failed(tmp_path: Path) -> None:
     assert told[-1] == f"error: its worker or node died, {RETRIES + 1} times"
 
 
-def test_a_loss_after_ctrl_c_begins_nothing_new(tmp_path: Path) -> None:
-    lost = raised(LostTaskError("its worker or node died"))
-    cluster: Any = Cluster(1, lambda: lost() if until(lambda: cluster.node.interrupts > 0) else 0)
-    there = ClusterTraining(cluster, planned(tmp_path), 1)
-    there._reached.result()
-    there.send_signal(signal.SIGINT)
-    assert finished(there) == EXIT_INTERRUPTED
-    assert cluster.placed == 1
+@pytest.mark.parametrize("lost", [False, True])
+def test_ctrl_c_is_passed_on_outside_of_its_handler_and_a_loss_after_it_begins_nothing_new(
+    lost: bool, tmp_path: Path
+) -> None:
+    def answer() -> int:
+        until(lambda: cluster.node.interrupts > 0)
+        if lost:
+            raise LostTaskError("its worker or node died")
+        return EXIT_INTERRUPTED
 
-
-def test_ctrl_c_is_passed_on_outside_of_its_handler(tmp_path: Path) -> None:
-    cluster: Any = Cluster(1, lambda: EXIT_INTERRUPTED if until(lambda: cluster.node.interrupts > 0) else 0)
+    cluster: Any = Cluster(1, answer)
     there = ClusterTraining(cluster, planned(tmp_path), 1)
     there._reached.result()
     there.send_signal(signal.SIGINT)
     assert cluster.node.interrupts == 0
     assert finished(there) == EXIT_INTERRUPTED
-    assert cluster.node.interrupts == 1
+    assert (cluster.node.interrupts, cluster.placed) == (1, 1)
 
 
 def test_ctrl_c_ends_a_training_that_waits_for_a_core(tmp_path: Path) -> None:
@@ -155,10 +153,9 @@ def test_ctrl_c_ends_a_training_that_waits_for_a_core(tmp_path: Path) -> None:
 
 def run_local(folder: Path, *more: str) -> RunDirectory:
     """The same training as a user begins it."""
-    command = [sys.executable, str(ROOT / "training" / "train.py"), *tiny("rl_fc"), *more, "out=local"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = start_process(folder, *tiny("rl_fc"), *more, "out=local")
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     return RunDirectory(folder / "local")
 
 
@@ -205,13 +202,12 @@ def test_a_training_that_was_interrupted_before_it_began_does_not_begin(tmp_path
     assert node.train(planned(tmp_path), 1, str(ROOT)) == EXIT_INTERRUPTED
 
 
-def until(true: Callable[[], bool], seconds: float = 300.0) -> bool:
+def until(true: Callable[[], bool], seconds: float = 300.0) -> None:
     """Wait; the limit is for a test that would hang."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
         time.sleep(0.05)
-    return True
 
 
 def check_cluster(folder: str) -> None:
@@ -292,13 +288,6 @@ def trainers(folder: str) -> list[psutil.Process]:
 @pytest.mark.nightly
 def test_a_training_on_a_cluster_is_the_same_through_ctrl_c_and_the_loss_of_its_node(tmp_path: Path) -> None:
     check = f"import tests.training.studies.test_remote as t; t.check_cluster({str(tmp_path)!r})"
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PATIENT}
-    done = subprocess.run(
-        [sys.executable, "-c", check],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", check, **PATIENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_run(run_local(tmp_path, *LONG), RunDirectory(tmp_path / "runs" / "a" / "seed0"))

@@ -105,10 +105,9 @@ def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, 
     words = ",".join(f"'{word}'" for word in tiny("mtdqn", "bags") if "test_episodes" not in word)
     search = f"+searches.ours={{overrides: [{words}], space: {{trainer.multi_target.taste: [0.3]}}}}"
     asked = (search, "candidates=2", "seeds=[1]", "out=runs", "try_overrides=['trainer.episodes=4']")
-    outcome = tune(*asked)
-    assert outcome.code == 0
-    assert "2 of 2 trainings are finished (0 were before), 0 failed" in outcome.out
-    assert "1 of 1 trainings are finished (0 were before), 0 failed" in outcome.out
+    outcome = tune(*asked).printed()
+    assert "2 of 2 trainings are finished (0 were before), 0 failed" in outcome
+    assert "1 of 1 trainings are finished (0 were before), 0 failed" in outcome
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("done.json")}
     assert {path.parent.relative_to(tmp_path).as_posix() for path in written} == {
         "runs/ours/tried/0/seed100",
@@ -159,9 +158,8 @@ def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "good").rglob("*.pt")}
     assert len(before) == 2
 
-    outcome = repeat(good, "out=runs")
-    assert outcome.code == 0
-    assert "1 of 1 trainings are finished (1 were before), 0 failed" in outcome.out
+    outcome = repeat(good, "out=runs").printed()
+    assert "1 of 1 trainings are finished (1 were before), 0 failed" in outcome
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
     changed = good.replace("trainer.gradient_steps=1", "trainer.gradient_steps=2")
