@@ -41,17 +41,30 @@ def test_new_files_get_ordinary_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "ours").stat().st_mode == ordinary.stat().st_mode
 
 
-def test_a_full_disk_leaves_the_old_file_and_one_clear_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ended_by", "told", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            WriteError,
+            "cannot write .*result.json: No space left on device.*free some",
+        ),
+        (KeyboardInterrupt(), KeyboardInterrupt, "^$"),
+    ],
+)
+def test_a_writer_that_is_ended_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, ended_by: BaseException, told: type[BaseException], message: str
+) -> None:
     target = tmp_path / "result.json"
     write_text(target, "old")
 
-    def fill() -> None:
+    def write() -> None:
         with replacing(target) as temporary:
             temporary.write_text("half")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise ended_by
 
-    with pytest.raises(WriteError, match=r"cannot write .*result.json: No space left on device.*free some"):
-        fill()
+    with pytest.raises(told, match=message):
+        write()
     assert target.read_text() == "old"
     assert listing(tmp_path) == ["result.json"]
 
@@ -66,21 +79,6 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     ):
         full.write("x")
     assert listing(tmp_path) == []
-
-
-def test_an_interrupt_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
-    target = tmp_path / "result.txt"
-    write_text(target, "old")
-
-    def interrupt() -> None:
-        with replacing(target) as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt()
-    assert target.read_text() == "old"
-    assert listing(tmp_path) == ["result.txt"]
 
 
 def test_a_missing_directory_is_one_clear_line(tmp_path: Path) -> None:

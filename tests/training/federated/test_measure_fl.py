@@ -233,23 +233,14 @@ def test_garbage_does_not_keep_a_listener_from_ending(monkeypatch: pytest.Monkey
 
 
 def test_the_command_listens_answers_and_stops(application: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "spotweave.cli",
-        "measure",
-        "fl",
-        "--listen",
-        "127.0.0.1:0",
-        "--idle",
-        "60",
-    ]
+    words = "-m spotweave.cli measure fl --listen 127.0.0.1:0 --idle 60"
+    command = [sys.executable, *words.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[2].rpartition(":")[2]
-        words = ("--only", "communication", "--peer", f"127.0.0.1:{port}", "--app", application)
+        options = ("--only", "communication", "--peer", f"127.0.0.1:{port}", "--app", application)
         try:
-            document = json.loads(measured(*words, "--stop-peer"))
+            document = json.loads(measured(*options, "--stop-peer"))
             output, errors = process.communicate(timeout=60)
         finally:
             process.kill()

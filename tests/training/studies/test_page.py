@@ -179,42 +179,26 @@ def make(tmp_path: Path, **codes: int) -> tuple[subprocess.CompletedProcess[str]
     return done, log.read_text().splitlines()
 
 
-def begun_experiments(calls: list[str]) -> list[str]:
-    """The experiments that were begun."""
-    return [call.rpartition("/")[2] for call in calls if "compare.py" in call]
-
-
-def test_everything_is_trained_measured_and_published(tmp_path: Path) -> None:
-    done, calls = make(tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    ("codes", "begun", "published"),
+    [
+        ({}, EXPERIMENTS, True),
+        ({"repeat": 1}, EXPERIMENTS, True),  # a failed training is no success even if everything is measured
+        ({"repeat": 1, "figure_4_4": 2, "table_4_2": 2}, EXPERIMENTS, True),
+        ({"repeat": 2}, [], False),
+        ({"repeat": 130}, [], False),
+        ({"figure_4_5": 130}, EXPERIMENTS[: EXPERIMENTS.index("figure_4_5") + 1], False),
+    ],
+    ids=["all", "no training", "no experiment", "a mistake", "Ctrl-C in training", "Ctrl-C in measuring"],
+)
+def test_make_goes_as_far_as_it_can(
+    codes: dict[str, int], begun: list[str], published: bool, tmp_path: Path
+) -> None:
+    done, calls = make(tmp_path, **codes)
+    assert (done.returncode == 0) == (not codes), done.stderr
     assert calls[0] == "training/repeat.py +experiment=liu2022/trainings workers=4"
-    assert begun_experiments(calls) == EXPERIMENTS
-    assert calls[-1] == "training/publish.py study=liu2022"
-
-
-def test_what_lacks_its_training_is_named_and_the_others_are_measured(tmp_path: Path) -> None:
-    done, calls = make(tmp_path, repeat=1, figure_4_4=2, table_4_2=2)
-    assert done.returncode != 0
-    assert begun_experiments(calls) == EXPERIMENTS
-    assert calls[-1] == "training/publish.py study=liu2022"
-    assert "error: figure_4_4\n" in done.stderr
-    assert "not measured: figure_4_4 table_4_2\n" in done.stderr
-
-
-@pytest.mark.parametrize("code", [2, 130])
-def test_a_mistake_or_ctrl_c_while_training_ends_it(code: int, tmp_path: Path) -> None:
-    done, calls = make(tmp_path, repeat=code)
-    assert done.returncode != 0
-    assert len(calls) == 1
-
-
-def test_ctrl_c_while_measuring_ends_it(tmp_path: Path) -> None:
-    done, calls = make(tmp_path, figure_4_5=130)
-    assert done.returncode != 0
-    assert begun_experiments(calls) == EXPERIMENTS[: EXPERIMENTS.index("figure_4_5") + 1]
-
-
-def test_a_failed_training_is_no_success_even_if_everything_is_measured(tmp_path: Path) -> None:
-    done, calls = make(tmp_path, repeat=1)
-    assert done.returncode != 0
-    assert begun_experiments(calls) == EXPERIMENTS
+    assert [call.rpartition("/")[2] for call in calls if "compare.py" in call] == begun
+    assert calls[1 + len(begun) :] == ["training/publish.py study=liu2022"] * published
+    missing = [name for name, code in codes.items() if name in EXPERIMENTS and code == 2]
+    assert all(f"error: {name}\n" in done.stderr for name in missing)
+    assert not missing or f"not measured: {' '.join(missing)}\n" in done.stderr

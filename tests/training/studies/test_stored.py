@@ -187,26 +187,28 @@ def summary(policy: str) -> dict[str, Any]:
     return policy_summary(result(), policy, ["tmdl", "s"], ["maf", "tuned"])
 
 
-def test_means_over_seeds_and_episodes() -> None:
-    tmdl = summary("mine")["metrics"]["tmdl"]
-    assert tmdl["mean"] == 25.0
-    assert tmdl["per_seed"] == [20.0, 30.0]
-    assert summary("mine")["seeds"] == 2
-    assert summary("mine")["trained"] is True
-    assert summary("maf")["trained"] is False
-
-
-def test_differences_are_paired_and_know_their_direction() -> None:
-    against = summary("mine")["against"]
+def test_what_a_table_says_of_a_policy_by_hand() -> None:
+    mine, maf = summary("mine"), summary("maf")
+    assert (mine["seeds"], mine["trained"], maf["trained"]) == (2, True, False)
+    assert mine["metrics"]["tmdl"]["mean"] == 25.0
+    assert mine["metrics"]["tmdl"]["per_seed"] == [20.0, 30.0]
+    against, tuned = mine["against"]["maf"], mine["against"]["tuned"]["difference"]
+    assert maf["against"].keys() == {"tuned"}
     # Episode by episode: -30 -30 0 and -20 -20 +10.
-    assert against["maf"]["difference"]["tmdl"]["mean"] == pytest.approx(-15.0)
+    assert against["difference"]["tmdl"]["mean"] == pytest.approx(-15.0)
     interval = hierarchical_interval([[-30, -30, 0], [-20, -20, 10]])
-    assert against["maf"]["difference"]["tmdl"]["interval"] == [interval.low, interval.high]
+    assert against["difference"]["tmdl"]["interval"] == [interval.low, interval.high]
     # Against the tuned rule more misses and a lower S in every episode: worse in both, whatever the sign.
-    assert against["tuned"]["difference"]["tmdl"]["mean"] == pytest.approx(20.0)
-    assert against["tuned"]["difference"]["tmdl"]["verdict"] == "worse"
-    assert against["tuned"]["difference"]["s"]["mean"] < 0
-    assert summary("maf")["against"].keys() == {"tuned"}
+    assert tuned["tmdl"]["mean"] == pytest.approx(20.0)
+    assert tuned["tmdl"]["verdict"] == "worse"
+    assert tuned["s"]["mean"] < 0
+    assert against["ratio"]["tmdl"] == pytest.approx(40.0 / 25.0)
+    assert against["ratio"]["s"] is None  # a negative mean has no such ratio
+    # Seed 0: both, misses only, delay only. Seed 1: both, misses only, delay only.
+    assert against["fsn"] == {"mean": [1.0, 2.0, 0.0], "per_seed": [[1, 2, 0]] * 2}
+    scores = against["scores"]
+    assert scores["a"] == {"mean": pytest.approx(100 / 3), "per_seed": [pytest.approx(100 / 3)] * 2}
+    assert scores["b"]["mean"] == pytest.approx(100 * (1 + 0.5 + 0.5) / 3)
 
 
 def test_agents_are_paired_seed_by_seed() -> None:
@@ -222,21 +224,7 @@ def test_agents_are_paired_seed_by_seed() -> None:
     assert "fsn" not in against
 
 
-def test_the_ratio_is_the_mean_of_the_baseline_over_the_mean_of_the_policy() -> None:
-    ratios = summary("mine")["against"]["maf"]["ratio"]
-    assert ratios["tmdl"] == pytest.approx(40.0 / 25.0)
-    assert ratios["s"] is None  # a negative mean has no such ratio
-
-
-def test_dominance_per_seed() -> None:
-    # Seed 0: both, misses only, delay only. Seed 1: both, misses only, delay only.
-    assert summary("mine")["against"]["maf"]["fsn"] == {"mean": [1.0, 2.0, 0.0], "per_seed": [[1, 2, 0]] * 2}
-
-
-def test_scores_per_seed_where_no_delay_is_negative() -> None:
-    scores = summary("mine")["against"]["maf"]["scores"]
-    assert scores["a"] == {"mean": pytest.approx(100 / 3), "per_seed": [pytest.approx(100 / 3)] * 2}
-    assert scores["b"]["mean"] == pytest.approx(100 * (1 + 0.5 + 0.5) / 3)
+def test_where_a_delay_is_negative_there_are_no_scores() -> None:
     faster = Measured("fast", (played([1, 1, 1], [99, 100, 101]),))
     base = result()
     mixed = ScenarioResult(base.spec, base.env, base.hash, {**base.policies, "fast": faster})

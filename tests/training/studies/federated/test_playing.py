@@ -32,7 +32,7 @@ from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.evaluation.episodes import Suite, find_suite, run_suite
 from spotweave.training.evaluation.statistics import estimate
-from spotweave.training.studies.evaluations import SOURCES, Keeper, code_hash
+from spotweave.training.studies.evaluations import SOURCES, code_hash
 from spotweave.training.studies.federated.brum import spot_cases
 from spotweave.training.studies.federated.cheapest import Schedule, cheapest_schedule, least_cost_usd
 from spotweave.training.studies.federated.markdown import sensitivity_body
@@ -47,30 +47,26 @@ def zone(name: str, usd_hour: float) -> Offer:
     return Offer(name, name, Market.SPOT, Tariff.constant(usd_hour))
 
 
-def test_metrics_by_hand() -> None:
-    """A client that pays a dollar a second: 10 s of spin-up, epochs of 110 and 100 s; its budget lasts."""
-    source = OneApplication(
-        Application("one", 2, (Client("c", 100, 110, 10, (0,), budget_usd=500.0),), (ON_DEMAND,))
-    )
+NONE_LOST = dict.fromkeys(("interruptions", "left", "rounds_lost", "work_lost", "budgets_exceeded"), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("budget_usd", "expected"),
+    [
+        # Its budget lasts: 10 s of spin-up, epochs of 110 and 100 s.
+        (500.0, {"cost_usd": 220.0, "time_min": 220 / 60, "cost_percent": 100.0, "delay_percent": 0.0}),
+        # 150 dollars pay for 10 + 110 s and 30 s of the second epoch: nobody is left to end that round.
+        (150.0, {"cost_usd": 150.0, "left": 1.0, "work_lost": 1.0, "rounds_lost": 1.0}),
+    ],
+)
+def test_metrics_by_hand(budget_usd: float, expected: dict[str, float]) -> None:
+    """A client that pays a dollar a second."""
+    client = Client("c", 100, 110, 10, (0,), budget_usd=budget_usd)
+    source = OneApplication(Application("one", 2, (client,), (ON_DEMAND,)))
     played = columns(play_all(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE))
     assert list(played) == list(METRICS)
-    assert played["cost_usd"] == [220.0, 220.0]
-    assert played["time_min"] == [pytest.approx(220 / 60)] * 2
-    assert played["cost_percent"] == [pytest.approx(100.0)] * 2
-    assert played["delay_percent"] == [pytest.approx(0.0)] * 2
-    for metric in ("interruptions", "left", "rounds_lost", "work_lost", "budgets_exceeded"):
-        assert played[metric] == [0.0, 0.0]
-
-
-def test_a_client_that_cannot_pay_leaves_and_its_round_is_lost() -> None:
-    """150 dollars pay for 10 + 110 s and 30 s of the second epoch: nobody is left to end that round."""
-    source = OneApplication(
-        Application("one", 2, (Client("c", 100, 110, 10, (0,), budget_usd=150.0),), (ON_DEMAND,))
-    )
-    played = columns(play_all(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE))
-    assert played["cost_usd"] == [150.0, 150.0]
-    assert played["left"] == played["work_lost"] == played["rounds_lost"] == [1.0, 1.0]
-    assert played["budgets_exceeded"] == [0.0, 0.0]
+    for metric, value in {**NONE_LOST, **expected}.items():
+        assert played[metric] == pytest.approx([value, value]), metric
 
 
 def test_observers_are_measured_as_the_environment_measures_them() -> None:
@@ -96,20 +92,6 @@ def test_estimates_by_hand() -> None:
     assert found["time"]["mean"] == 1.0
     with pytest.raises(ValueError, match="the same episodes: got 2 and 1"):
         paired(ours, {"usd": [1.0], "time": [1.0]}, {"usd": "percent"})
-
-
-def test_results_are_kept_by_code_and_identity(tmp_path: Path) -> None:
-    calls = []
-
-    def make() -> dict[str, object]:
-        calls.append(1)
-        return {"value": [0.1, len(calls)]}
-
-    keeper = Keeper(tmp_path, "code 1")
-    assert keeper.keep({"case": "a"}, make) == keeper.keep({"case": "a"}, make) == {"value": [0.1, 1]}
-    assert keeper.keep({"case": "b"}, make) == {"value": [0.1, 2]}
-    assert Keeper(tmp_path, "code 2").keep({"case": "a"}, make) == {"value": [0.1, 3]}
-    assert len(calls) == 3
 
 
 def test_the_code_hash_sees_every_source(tmp_path: Path) -> None:
