@@ -128,7 +128,7 @@ def test_comparison_after_training_goes_beside_the_run(tmp_path: Path) -> None:
     [
         ({"policies": ["maf"]}, "at least 2 policies"),
         ({"policies": ["maf", "random", "maf"]}, "'maf' is named twice"),
-        ({"episodes": 1}, "at least 2 episodes"),
+        ({"episodes": 1}, "at least 2 episodes, got episodes=1"),
         ({"lanes": 0}, "lanes is 0"),
         ({"episode": 3}, "unknown key comparison.episode: did you mean 'episodes'"),
         ({"env": {"name": "fkae"}}, "env.name is 'fkae'"),

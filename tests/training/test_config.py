@@ -192,11 +192,6 @@ class TestTyped:
             typed(RunSettings, {"seed": -1}, "")
 
 
-def test_an_unknown_environment_in_a_saved_configuration() -> None:
-    with pytest.raises(UsageError, match=r"env\.name is 'mars': expected one of"):
-        world_config({"name": "mars"})
-
-
 def test_provenance_is_plain_text() -> None:
     facts = provenance()
     assert set(facts) == {"spotweave", "commit"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from spotweave.agents.mtdqn.policy import MTDQNPolicy
 from spotweave.agents.named import RULE_NAMES, named_rule, question_rules, rules_of
 from spotweave.agents.rules import make_rule
 from spotweave.agents.settings import MTDQNSettings
-from spotweave.agents.stored import CheckpointError, policy_file, released_names
+from spotweave.agents.stored import CheckpointError
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.federated_episodes import FederatedConfig, build_federated
 from spotweave.envs.simulation import columns as col
@@ -46,8 +45,7 @@ ZONES = FederatedConfig(market="zones", **SMALL)
 @pytest.mark.real
 def test_the_command_trains_a_policy_that_serves_other_offers(command: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    outcome = command(*TINY, "trainer=quick", "trainer.guide=round_cost", f"out={out}")
-    assert outcome.code == 0, outcome.err
+    command(*TINY, "trainer=quick", "trainer.guide=round_cost", f"out={out}").printed()
     policy = load_policy(out, build_federated(ZONES).spec)
     assert isinstance(policy, MTDQNPolicy)
     for config in (ZONES, FederatedConfig(scenario="mnist"), FederatedConfig(scenario="til", measured=True)):
@@ -69,8 +67,6 @@ def test_compare_plays_the_rules_on_the_same_applications(tmp_path: Path) -> Non
         "lanes": 2,
     }
     assert compare(values, str(tmp_path / "a")) == 0
-    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
-    assert summary["reference"] == "round_cost"
     assert "cost_index" in (tmp_path / "a" / "episodes.csv").read_text().splitlines()[0]
     assert compare({**values, "lanes": 4}, str(tmp_path / "b")) == 0
     episodes = [(tmp_path / name / "episodes.csv").read_text() for name in ("a", "b")]
@@ -121,15 +117,6 @@ def test_a_scenario_file_with_a_mistake_is_one_line(command: Command, tmp_path: 
     assert "zones" in mistake or "clients" in mistake
     file.write_text("{")
     assert "is not YAML" in command("+env=federated", f"env.scenario={file}").mistake
-
-
-def test_a_checkpoint_of_another_world_is_refused() -> None:
-    spec = build_federated(ZONES).spec
-    others = [name for name in released_names() if name not in ("federated", "spotweave")]
-    assert others
-    for name in others:
-        with pytest.raises(CheckpointError, match=r"was trained for \+env=.*, not for \+env=federated"):
-            load_policy(policy_file(name), spec)
 
 
 def test_rules_of_other_worlds_do_not_crash_here() -> None:
