@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,47 +16,26 @@ from spotweave.training.config import UsageError, provenance, to_yaml
 from spotweave.training.files import file_hash, prepare_directory, write_csv, write_json, write_text
 
 
-@dataclass(frozen=True)
 class RunDirectory:
-    """Places within a run's directory.
+    """Places within a run's directory, where there also is `provenance.json`, version and commit.
 
-    `policy.pt` is the best policy on validation, `state.pt` the whole training state after the latest saved
-    round, `config.yaml` the resolved configuration, `provenance.json` version and commit, `validation.csv`
-    the metrics of each validation, `start.pt` the policy that a fine-tuning started from. `done.json`
-    exists once the run has come to its end.
+    Attributes:
+        policy: the best policy on validation.
+        start: the policy that a fine-tuning started from.
+        state: the whole training state after the latest saved round.
+        config: the resolved configuration.
+        validations: the metrics of each validation, one row each.
+        done: written last: the run has come to its end.
     """
 
-    path: Path
-
-    @property
-    def policy(self) -> Path:
-        """The best policy so far."""
-        return self.path / "policy.pt"
-
-    @property
-    def start(self) -> Path:
-        """The policy that a fine-tuning started from."""
-        return self.path / "start.pt"
-
-    @property
-    def state(self) -> Path:
-        """The training state."""
-        return self.path / "state.pt"
-
-    @property
-    def config(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def validations(self) -> Path:
-        """The metrics of each validation, one row each."""
-        return self.path / "validation.csv"
-
-    @property
-    def done(self) -> Path:
-        """Written last: the run is finished."""
-        return self.path / "done.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.policy = path / "policy.pt"
+        self.start = path / "start.pt"
+        self.state = path / "state.pt"
+        self.config = path / "config.yaml"
+        self.validations = path / "validation.csv"
+        self.done = path / "done.json"
 
     @classmethod
     def create(cls, out: str | None, env: str, agent: str, seed: int, config: dict[str, Any]) -> RunDirectory:

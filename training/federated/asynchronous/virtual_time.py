@@ -62,9 +62,12 @@ class VirtualTime:
         holdings: of each participant, the numbers of its images.
         network: the model.
         first_model: its weights before training.
+        samples: number of images of each participant.
+        updates: number of updates that end a training.
     """
 
     def __init__(self, scenario: Scenario, images: Images, seed: int) -> None:
+        self.updates = scenario.updates
         self._scenario = scenario
         self._images = images
         self._streams = Streams(seed)
@@ -72,6 +75,7 @@ class VirtualTime:
         self.holdings = holdings_of(
             scenario.partition, labels, scenario.participants, self._streams.generator("data_partition")
         )
+        self.samples = [len(own) for own in self.holdings]
         self._labels = noisy_labels(scenario.noise, labels, self.holdings)
         height, width = images.training.shape[2:]
         self.network: Network = NETWORKS[scenario.network]((images.training.shape[1], height, width))
@@ -114,11 +118,6 @@ class VirtualTime:
             case "fed_async":
                 return FedAsync(model, method.mixing)
 
-    @property
-    def samples(self) -> list[int]:
-        """Number of images of each participant."""
-        return [len(own) for own in self.holdings]
-
     def accuracy(self, model: Vector) -> float:
         """Accuracy on the test images."""
         found = self.network.classes(torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs)
@@ -142,11 +141,6 @@ class VirtualTime:
         means = self._scenario.expected_slices(self._streams.generator("response_times"))
         seeds = self._streams.sequence("response_times").spawn(len(means))
         return [_responses(float(mean), seed) for mean, seed in zip(means, seeds, strict=True)]
-
-    @property
-    def updates(self) -> int:
-        """Number of updates that end a training."""
-        return self._scenario.updates
 
 
 def _responses(mean_slices: float, seed: np.random.SeedSequence) -> Iterator[float]:
