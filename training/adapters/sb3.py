@@ -132,37 +132,32 @@ class DQNTrainer(SB3Trainer):
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task, 1)
-        layers = {"net_arch": list(task.agent.hidden_sizes), "activation_fn": nn.ReLU}
-        self.model = DQN("MlpPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
-        self.model.exploration_schedule = self._exploration
+        library, settings = task.agent, task.settings
+        self.model = DQN(
+            "MlpPolicy",
+            self.vectorised,
+            policy_kwargs={"net_arch": list(library.hidden_sizes), "activation_fn": nn.ReLU},
+            learning_rate=self.learning_rate,
+            buffer_size=settings.replay_capacity,
+            learning_starts=library.learning_starts,
+            batch_size=settings.batch_size,
+            gamma=library.discount,
+            train_freq=library.train_every,
+            target_update_interval=library.target_every,
+            # Half the memory; the next observation of a transition is the next row.
+            optimize_memory_usage=True,
+            replay_buffer_kwargs={"handle_timeout_termination": False},
+            device=task.device,
+        )
+        self.model.exploration_schedule = lambda _: self.epsilon_1
         self.model.action_space = _ValidActions(self.environments()[0], task.library_seed)
         for network in (self.model.q_net, self.model.q_net_target):
             network.register_forward_hook(_mask)
 
-    def arguments(self) -> dict[str, Any]:
-        """Constructor arguments of the algorithm."""
-        library, settings = self.task.agent, self.task.settings
-        return {
-            "learning_rate": self.learning_rate,
-            "buffer_size": settings.replay_capacity,
-            "learning_starts": library.learning_starts,
-            "batch_size": settings.batch_size,
-            "gamma": library.discount,
-            "train_freq": library.train_every,
-            "target_update_interval": library.target_every,
-            # Half the memory; the next observation of a transition is the next row.
-            "optimize_memory_usage": True,
-            "replay_buffer_kwargs": {"handle_timeout_termination": False},
-            "device": self.task.device,
-        }
-
-    def _exploration(self, _: float) -> float:
-        return self.settings.epsilon_1.at(self.progress)
-
     @property
     def epsilon_1(self) -> float:
         """Chance of a uniformly drawn action."""
-        return self._exploration(0.0)
+        return self.settings.epsilon_1.at(self.progress)
 
     def weights(self) -> dict[str, Tensor]:
         """The layers of the network of values."""
@@ -224,11 +219,6 @@ class _PPOTrainer(SB3Trainer):
             "device": self.task.device,
         }
 
-    def layers(self) -> dict[str, Any]:
-        """The layers of both networks, of the policy and of the critic."""
-        sizes = list(self.task.agent.hidden_sizes)
-        return {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": nn.ReLU}
-
     @property
     def epsilon_1(self) -> float:
         """0: actions are sampled from the policy."""
@@ -247,9 +237,9 @@ class MaskablePPOTrainer(_PPOTrainer):
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task)
-        self.model = MaskablePPO(
-            "MlpPolicy", self.vectorised, policy_kwargs=self.layers(), **self.arguments()
-        )
+        sizes = list(task.agent.hidden_sizes)
+        layers = {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": nn.ReLU}
+        self.model = MaskablePPO("MlpPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
 
 
 class _SetPolicy(MaskableActorCriticPolicy):
