@@ -5,11 +5,10 @@ The scenario's "kind" says which simulator it is for; each simulator is one entr
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
@@ -59,26 +58,18 @@ REFERENCE = "on_demand"  # savings are against this policy
 _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savings_percent"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """Arguments of `spotweave simulate fl`."""
+class Played(NamedTuple):
+    """What a simulator has played, and the table of it."""
 
-    content: Mapping[str, Any]
-    where: str
-    policies: tuple[str, ...]
-    seed: int
-    out: Path | None
-
-    def names(self, usual: Collection[str], known: Collection[str]) -> Collection[str]:
-        """The policies to play. Raises ValueError for an unknown one."""
-        for name in self.policies:
-            if name not in known:
-                raise ValueError(f"--policy is {name!r}: expected one of {', '.join(known)}")
-        return self.policies or usual
+    title: str
+    application: Application
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    outcomes: Mapping[str, Outcome]
+    reference: Outcome | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """Printed report: a heading, column names, rows, and lines below."""
 
     title: str
@@ -101,23 +92,36 @@ def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: 
         raise ScenarioError(f"{path}: kind is {kind!r}: expected one of {', '.join(SIMULATORS)}")
     if out is not None:
         prepare_directory(out)
-    return SIMULATORS[kind](Request(content, str(path), policies, seed, out))
+    played = SIMULATORS[kind](content, str(path), policies, seed)
+    notes = [note for name, outcome in played.outcomes.items() for note in _notes(name, outcome)]
+    if out is not None:
+        written = write_results(out, played.outcomes, played.reference, seed, str(path))
+        notes += [f"written: {file}" for file in written]
+    size = f"{len(played.application.clients)} clients, {played.application.rounds} rounds"
+    return Report(f"{played.title}: {size}, seed {seed}", played.headings, played.rows, notes)
 
 
-def simulate_rounds(request: Request) -> Report:
+def _chosen(policies: tuple[str, ...], usual: Collection[str], known: Collection[str]) -> Collection[str]:
+    for name in policies:
+        if name not in known:
+            raise ValueError(f"--policy is {name!r}: expected one of {', '.join(known)}")
+    return policies or usual
+
+
+def simulate_rounds(content: Mapping[str, Any], where: str, policies: tuple[str, ...], seed: int) -> Played:
     """Scenarios of kind "rounds" (Sinha 2025)."""
-    application = parse_rounds(request.content, request.where)
+    application = parse_rounds(content, where)
     rentable = all(
         any(application.offers[offer].market == Market.ON_DEMAND for offer in client.offers)
         for client in application.clients
     )
     usual = [name for name in ROUND_POLICIES if name != REFERENCE or rentable]
-    names = request.names(usual, ROUND_POLICIES)
-    outcomes = {name: play(application, ROUND_POLICIES[name](), request.seed) for name in names}
+    names = _chosen(policies, usual, ROUND_POLICIES)
+    outcomes = {name: play(application, ROUND_POLICIES[name](), seed) for name in names}
     reference = outcomes.get(REFERENCE)
     if reference is None and rentable:
-        reference = play(application, ROUND_POLICIES[REFERENCE](), request.seed)
-    published = published_table(request.content)
+        reference = play(application, ROUND_POLICIES[REFERENCE](), seed)
+    published = published_table(content)
     headings: tuple[str, ...] = ("policy", "time (min)", "cost (USD)", "savings (%)", "interruptions", "left")
     rows = []
     for name, outcome in outcomes.items():
@@ -135,16 +139,18 @@ def simulate_rounds(request: Request) -> Report:
         rows.append(row)
     if published:
         headings += tuple(_PRINTED)
-    return _report(request, application.name, application, headings, rows, outcomes, reference)
+    return Played(application.name, application, headings, rows, outcomes, reference)
 
 
-def simulate_multi_fedls(request: Request) -> Report:
+def simulate_multi_fedls(
+    content: Mapping[str, Any], where: str, policies: tuple[str, ...], seed: int
+) -> Played:
     """Scenarios of kind "multi_fedls" (Brum 2023): TIL and others on several clouds with revocations."""
-    scenario = parse_multi_fedls(request.content, request.where)
+    scenario = parse_multi_fedls(content, where)
     usual = ("multi_fedls", "multi_fedls_same_type", REFERENCE)
-    names = request.names(usual, ("fed_cost_aware", *MULTI_FEDLS_POLICIES))
-    outcomes = {name: _play_multi_fedls(scenario, name, request.seed) for name in names}
-    reference = outcomes.get(REFERENCE) or _play_multi_fedls(scenario, REFERENCE, request.seed)
+    names = _chosen(policies, usual, ("fed_cost_aware", *MULTI_FEDLS_POLICIES))
+    outcomes = {name: _play_multi_fedls(scenario, name, seed) for name in names}
+    reference = outcomes.get(REFERENCE) or _play_multi_fedls(scenario, REFERENCE, seed)
     headings = (
         *("policy", "time", "cost (USD)", "savings (%)"),
         *("revocations", "server lost", "rounds repeated"),
@@ -162,25 +168,7 @@ def simulate_multi_fedls(request: Request) -> Report:
         for name, outcome in outcomes.items()
     ]
     application = scenario.deployment.application
-    return _report(request, scenario.name, application, headings, rows, outcomes, reference)
-
-
-def _report(
-    request: Request,
-    title: str,
-    application: Application,
-    headings: tuple[str, ...],
-    rows: list[tuple[str, ...]],
-    outcomes: Mapping[str, Outcome],
-    reference: Outcome | None,
-) -> Report:
-    """The report, with notes on what was lost; files are written where they were asked for."""
-    notes = [note for name, outcome in outcomes.items() for note in _notes(name, outcome)]
-    if request.out is not None:
-        written = write_results(request.out, outcomes, reference, request.seed, request.where)
-        notes += [f"written: {path}" for path in written]
-    size = f"{len(application.clients)} clients, {application.rounds} rounds"
-    return Report(f"{title}: {size}, seed {request.seed}", headings, rows, notes)
+    return Played(scenario.name, application, headings, rows, outcomes, reference)
 
 
 def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Outcome:
@@ -217,7 +205,7 @@ def _notes(name: str, outcome: Outcome) -> list[str]:
     return notes
 
 
-SIMULATORS: dict[str, Callable[[Request], Report]] = {
+SIMULATORS: dict[str, Callable[[Mapping[str, Any], str, tuple[str, ...], int], Played]] = {
     "rounds": simulate_rounds,
     "multi_fedls": simulate_multi_fedls,
 }
