@@ -96,16 +96,6 @@ SECTIONS: dict[str, StudySection] = {
 """By name, in the order in which they are made; a name is also the block's marker and its files' name."""
 
 
-def settings_of(name: str, study: Study) -> dict[str, Any]:
-    """Settings that a section depends on besides the code."""
-    section = SECTIONS[name]
-    return {
-        "code": study.keeper.code,
-        "episodes": study.count(section.episodes) if section.episodes else 0,
-        "checkpoint": study.learned.sha256 if section.plays_learned and study.learned is not None else None,
-    }
-
-
 def page_of(path: Path, folder: Path) -> Page:
     """The page, filled with what is stored in a folder."""
     sections = {name: section for name, section in SECTIONS.items() if section.page == path.stem}
@@ -117,7 +107,11 @@ def measure(name: str, study: Study, out: Path) -> bool:
     section = SECTIONS[name]
     folder = prepare_directory(out / section.page)
     page = page_of(DOCS / f"{section.page}.md", folder)
-    made_with = settings_of(name, study)
+    made_with = {
+        "code": study.keeper.code,
+        "episodes": study.count(section.episodes) if section.episodes else 0,
+        "checkpoint": study.learned.sha256 if section.plays_learned and study.learned is not None else None,
+    }
     before = page.stored(name)
     if before is not None and before["made_with"] == made_with:
         return False

@@ -120,12 +120,6 @@ def kept_values(values: dict[str, Any], command: str) -> dict[str, Any]:
     return kept
 
 
-def new_run(values: dict[str, Any]) -> RunDirectory:
-    """The directory of a run with these values. Raises UsageError, WriteError."""
-    name, agent = values["env"]["name"], values["agent"]["name"]
-    return RunDirectory.create(values["out"], name, agent, values["seed"], values)
-
-
 def start_or_resume(values: dict[str, Any], command: str) -> tuple[int, RunDirectory]:
     """Carry out the command train; its exit code and where the run is.
 
@@ -146,5 +140,5 @@ def start_or_resume(values: dict[str, Any], command: str) -> tuple[int, RunDirec
             return train(saved, run, run.load_state(), engine), run
     kept = kept_values(values, command)
     with chosen.open() as engine:
-        run = new_run(kept)
+        run = RunDirectory.create(kept["out"], name, kept["agent"]["name"], kept["seed"], kept)
         return train(kept, run, None, engine), run
