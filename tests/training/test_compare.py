@@ -95,11 +95,8 @@ def test_evaluate_prints_and_writes_only_when_asked(
     assert list(tmp_path.iterdir()) == []
     assert "maf on suite validation of fake" in capsys.readouterr().out
     assert evaluate(values(policies=["maf"]), str(tmp_path / "out")) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "config.yaml",
-        "episodes.csv",
-        "evaluation.json",
-    ]
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["config.yaml", "episodes.csv", "evaluation.json"]
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert list(report["policies"]) == ["maf"]
     assert report["paired"] == {}
@@ -107,15 +104,8 @@ def test_evaluate_prints_and_writes_only_when_asked(
 
 def test_comparison_after_training_goes_beside_the_run(tmp_path: Path) -> None:
     (tmp_path / "policy.pt").write_bytes(b"weights")
-    measured = compare_after_training(
-        SuitePlayer([FakeWorld], 3),
-        None,
-        Clairvoyant(),
-        [make_rule("random")],
-        5,
-        tmp_path,
-        {"env": {"name": "fake"}},
-    )
+    player, rules = SuitePlayer([FakeWorld], 3), [make_rule("random")]
+    measured = compare_after_training(player, None, Clairvoyant(), rules, 5, tmp_path, values())
     assert measured.paired["random"]["score"].verdict == "better"
     summary = json.loads((tmp_path / "test" / "summary.json").read_text())
     assert summary["suite"]["name"] == "test"
@@ -152,10 +142,9 @@ def test_an_unwritable_directory_is_found_before_anything_is_run(
 def test_evaluate_wants_exactly_one_policy() -> None:
     with pytest.raises(UsageError, match="name the policy to evaluate"):
         evaluate(values(), None)
-    with pytest.raises(UsageError, match="one policy is evaluated at a time"):
-        evaluate(values(policies=["maf", "rr"]), None)
-    with pytest.raises(UsageError, match="one policy is evaluated at a time"):
-        evaluate(values(checkpoint=["a.pt", "b.pt"]), None)
+    for several in ({"policies": ["maf", "rr"]}, {"checkpoint": ["a.pt", "b.pt"]}):
+        with pytest.raises(UsageError, match="one policy is evaluated at a time"):
+            evaluate(values(**several), None)
 
 
 def test_contestants_follow_the_names() -> None:
@@ -165,11 +154,8 @@ def test_contestants_follow_the_names() -> None:
     chosen = contestants(["maf", "clairvoyant"], loaded, (), spec)
     assert [policy.name for policy in chosen] == ["maf", "clairvoyant"]
     assert chosen[1] is mine
-    assert [policy.name for policy in contestants(None, loaded, ("random", "maf"), spec)] == [
-        "clairvoyant",
-        "random",
-        "maf",
-    ]
+    every = contestants(None, loaded, ("random", "maf"), spec)
+    assert [policy.name for policy in every] == ["clairvoyant", "random", "maf"]
     with pytest.raises(UsageError, match=r"run/policy.pt holds 'clairvoyant', which policies= does not name"):
         contestants(["maf"], loaded, (), spec)
     with pytest.raises(ValueError, match="did you mean 'clairvoyant'"):

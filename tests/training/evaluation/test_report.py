@@ -1,7 +1,6 @@
 """Several policies on one suite, the files that keep them, and the report page."""
 
 import base64
-import csv
 import dataclasses
 import io
 import json
@@ -33,6 +32,7 @@ from spotweave.training.evaluation.tables import MOST_POLICIES, bounds, number, 
 from spotweave.training.files import write_json
 from spotweave.training.progress import PlayProgress
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed, Wanderer
+from tests.training.federated.commands import rows_of
 
 
 def steps(times: list[int], values: list[float]) -> StepSeries:
@@ -218,8 +218,7 @@ def test_summary_holds_every_number_and_is_json(comparison: Comparison, tmp_path
 
 def test_csv_has_a_row_per_policy_and_episode_that_reads_back(comparison: Comparison, tmp_path: Path) -> None:
     write_episodes(comparison, tmp_path / "episodes.csv")
-    with (tmp_path / "episodes.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path / "episodes.csv")
     assert len(rows) == 4 * 12
     columns = ["policy", "episode", "seed", "split", "decisions", "return", "score", "tmdl", "ajer"]
     assert list(rows[0]) == columns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from spotweave.training.studies import evaluations, measuring, trained
 from spotweave.training.studies.command import run_experiment
 from spotweave.training.studies.evaluations import EvaluationCache, Played
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
+from tests.training.federated.commands import rows_of
 from tests.training.test_compare import FakeConfig, build
 
 
@@ -79,6 +79,12 @@ def values(**changes: Any) -> dict[str, Any]:
     return {**given, "experiment": experiment, **changes}
 
 
+def written(table: str = "table_1") -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The summary and the episodes of an experiment."""
+    folder = Path("results", "toy", table)
+    return json.loads((folder / "summary.json").read_text()), rows_of(folder / "episodes.csv")
+
+
 @pytest.mark.real
 def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> None:
     assert run_experiment(values(), "the command") == 0
@@ -92,12 +98,10 @@ def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> No
         "summary.json",
         "table.md",
     ]
-    summary = json.loads((out / "summary.json").read_text())
+    summary, rows = written()
     mine = summary["scenarios"]["base"]["policies"]["mine"]
     assert [facts["seed"] for facts in mine["checkpoints"]] == [0, 1]
     assert mine["metrics"]["score"]["per_seed"][0] > mine["metrics"]["score"]["per_seed"][1]
-    with (out / "episodes.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
     assert len(rows) == (2 + 1 + 1) * 5
     scores = [float(row["score"]) for row in rows if row["policy"] == "mine"]
     assert mine["metrics"]["score"]["mean"] == pytest.approx(sum(scores) / 10)
@@ -105,35 +109,32 @@ def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> No
 
 
 @pytest.mark.real
-def test_draws_are_one_scenario_and_each_has_its_own_policy(tmp_path: Path) -> None:
+def test_draws_are_one_scenario_and_each_has_its_own_policy() -> None:
     run_experiment(values(), "the command")
     drawn = {"title": "Two", "env": ["+env=fake"], "agents": {"own": "runs/seed{draw}"}, "draws": [1, 0]}
     both = {"scenarios": {"two": drawn}, "agents": {}, "figures": {}, "name": "table_2"}
     run_experiment(values(experiment=both), "the command")
     scores: dict[tuple[str, str], list[float]] = {}
     for table in ("table_1", "table_2"):
-        with (tmp_path / "results" / "toy" / table / "episodes.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                scores.setdefault((row["policy"], row["seed"]), []).append(float(row["score"]))
+        for row in written(table)[1]:
+            scores.setdefault((row["policy"], row["seed"]), []).append(float(row["score"]))
     assert scores["own", "1"] == scores["mine", "1"] + scores["mine", "0"]
     assert scores["maf", ""] == 3 * scores["maf", ""][:5]  # once in the first table, twice in the second
-    summary = json.loads((tmp_path / "results" / "toy" / "table_2" / "summary.json").read_text())
-    own = summary["scenarios"]["two"]["policies"]["own"]
+    own = written("table_2")[0]["scenarios"]["two"]["policies"]["own"]
     assert [facts["seed"] for facts in own["checkpoints"][0]["draws"]] == [1, 0]
     interval = clustered_interval([scores["own", "1"]], [0] * 5 + [1] * 5)
     assert own["metrics"]["score"]["interval"] == [interval.low, interval.high]
 
 
 @pytest.mark.real
-def test_one_training_is_measured_under_several_weights(tmp_path: Path) -> None:
+def test_one_training_is_measured_under_several_weights() -> None:
     agents = {
         "mine": "runs/seed*",
         "first": {"runs": "runs/seed*", "weights": [1.0]},
         "second": {"runs": "runs/seed*", "weights": [2.0]},
     }
     run_experiment(values(experiment={"agents": agents}), "the command")
-    summary = json.loads((tmp_path / "results" / "toy" / "table_1" / "summary.json").read_text())
-    policies = summary["scenarios"]["base"]["policies"]
+    policies = written()[0]["scenarios"]["base"]["policies"]
     means = {name: policies[name]["metrics"]["score"]["per_seed"] for name in agents}
     # Weights decide everything in this fake: both seeds play alike, and neither as without weights.
     assert means["first"][0] == means["first"][1] != means["second"][0] == means["second"][1]

@@ -16,9 +16,7 @@ import psutil
 import pytest
 from omegaconf import OmegaConf
 
-from spotweave.agents.stored import load_policy_state
 from spotweave.mistakes import EXIT_INTERRUPTED
-from spotweave.training.checkpoint import load_state
 from spotweave.training.config import UsageError
 from spotweave.training.engine import RETRIES, LostTaskError
 from spotweave.training.run_directory import RunDirectory
@@ -27,7 +25,7 @@ from spotweave.training.studies.remote import FAILED, ClusterTraining, NodeTrain
 from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
 from tests.training.commands import ROOT, python, start_process, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
-from tests.training.trainers.test_session import assert_same
+from tests.training.trainers.test_session import assert_same_files
 
 LONG = ("trainer.episodes=400", "trainer.validation_every=150", "trainer.save_every_minutes=0.003")
 
@@ -161,12 +159,7 @@ def run_local(folder: Path, *more: str) -> RunDirectory:
 
 def assert_same_run(one: RunDirectory, other: RunDirectory) -> None:
     """Everything but what tells the time and the command."""
-    for load, path in ((load_state, "state.pt"), (load_policy_state, "policy.pt")):
-        states = [load(run.path / path) for run in (one, other)]
-        for state in states:
-            state.pop("seconds", None)
-            state.pop("training", None)
-        assert_same(states[0], states[1], path)
+    assert_same_files(one, other)
     for path in ("validation.csv", "provenance.json"):
         assert (one.path / path).read_bytes() == (other.path / path).read_bytes()
     kept = [OmegaConf.to_container(OmegaConf.load(run.config)) for run in (one, other)]

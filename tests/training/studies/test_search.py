@@ -121,7 +121,8 @@ def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, 
 # The command repeat with real, tiny trainings: resumable, and nothing is done twice.
 
 
-REPEAT_WORDS = ",".join(f"'{word}'" for word in tiny("rl_fc") if "test_episodes" not in word)
+WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
+REPEAT_WORDS = ",".join(f"'{word}'" for word in WORDS)
 
 
 @pytest.fixture
@@ -158,8 +159,8 @@ def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "good").rglob("*.pt")}
     assert len(before) == 2
 
-    outcome = repeat(good, "out=runs").printed()
-    assert "1 of 1 trainings are finished (1 were before), 0 failed" in outcome
+    again = repeat(good, "out=runs").printed()
+    assert "1 of 1 trainings are finished (1 were before), 0 failed" in again
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
     changed = good.replace("trainer.gradient_steps=1", "trainer.gradient_steps=2")
@@ -168,9 +169,6 @@ def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_
 
 
 # What a study trains: which runs, by which words, and which directories are refused.
-
-
-WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
 
 
 def repeat_settings(out: Path, **changes: object) -> RepeatSettings:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from spotweave.agents.stored import load_policy_state
 from spotweave.training.checkpoint import load_state, save_state
 from spotweave.training.evaluation.playing import SuitePlayer
 from spotweave.training.run_directory import RunDirectory
@@ -217,6 +218,16 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
         assert np.array_equal(one, other), where
     else:
         assert one == other, where
+
+
+def assert_same_files(one: RunDirectory, other: RunDirectory) -> None:
+    """The state and the policy of two runs, but for what tells the time and the command."""
+    for load, name in ((load_state, "state.pt"), (load_policy_state, "policy.pt")):
+        states = [load(run.path / name) for run in (one, other)]
+        for state in states:
+            state.pop("seconds", None)
+            state.pop("training", None)
+        assert_same(states[0], states[1], name)
 
 
 def resumed(make: Any, path: Path) -> tuple[Trainer, list[RoundReport]]:

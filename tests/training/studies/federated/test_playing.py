@@ -123,13 +123,8 @@ def test_on_zones_the_cheapest_that_was_not_revoked_and_all_again_after_the_last
         interruptions=tuple(Interruption(0, time_s) for time_s in times),
     )
     outcome = play(given, ZoneScheduler(), 0)
-    assert [offers[bill.offer].name for bill in outcome.bills] == [
-        "cheap",
-        "middle",
-        "dear",
-        "cheap",
-        "middle",
-    ]
+    rented = [offers[bill.offer].name for bill in outcome.bills]
+    assert rented == ["cheap", "middle", "dear", "cheap", "middle"]
     assert [bill.end_s for bill in outcome.bills[:-1]] == list(times)
     assert len(outcome.rounds) == 3
 
