@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks.measurement import Measurement, cpu_s
+from benchmarks.measurement import Measurement, at_most, cpu_s
 from spotweave.agents.federated.asynchronous.shards import split
 from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
 from spotweave.deploy.fl.asynchronous.updates import send_shards
@@ -36,12 +36,11 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """CPU seconds of all processes together, so that neighbours cost nothing: clients, brokers, server."""
     for size, what in WEIGHTS.items():
         seconds = _version_s(size, 2 if smallest else VERSIONS)
-        yield Measurement(
+        yield at_most(
             f"CPU of two brokers, a version of {CLIENTS} updates, {what}",
             seconds,
             "s",
             SHARE * FLOWER_ROUND_S if size == 51_390 else None,
-            higher_is_better=False,
             note=f"mean; bar: {SHARE:.0%} of the {FLOWER_ROUND_S:g} s of a Flower round without any training",
         )
 

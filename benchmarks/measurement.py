@@ -48,6 +48,11 @@ class Measurement:
         return self.value / self.bar if self.higher_is_better else self.bar / self.value
 
 
+def at_most(name: str, value: float, unit: str, bar: float | None = None, note: str = "") -> Measurement:
+    """A number that must not exceed its bar."""
+    return Measurement(name, value, unit, bar, higher_is_better=False, note=note)
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """Something that can be measured."""

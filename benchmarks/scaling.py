@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks.measurement import Measurement, cpu_s, run_alone
+from benchmarks.measurement import Measurement, at_most, cpu_s, run_alone
 from spotweave.agents.named import named_rule
 from spotweave.envs.bags_episodes import BagsConfig, build_bags
 from spotweave.training.engine import Engine, Given, LocalEngine, RayEngine, Result
@@ -93,9 +93,7 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
         yield Measurement(f"{name} engine, sending", measured["sending_ms"], "ms", note=note)
         share = 100 * measured["message_ms"] / 1000 / measured["task_s"]
         note = f"of a task of {measured['task_s']:.2f} CPU seconds"
-        yield Measurement(
-            f"{name} engine, overhead", share, "%", OVERHEAD_BAR_PERCENT, higher_is_better=False, note=note
-        )
+        yield at_most(f"{name} engine, overhead", share, "%", OVERHEAD_BAR_PERCENT, note=note)
 
 
 def alone(name: str, smallest: bool) -> dict[str, float]:

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from benchmarks.measurement import Measurement, one_core, timed
+from benchmarks.measurement import Measurement, at_most, one_core, timed
 from spotweave.agents.bags.schedulers import Hads
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
 from spotweave.agents.rules import make_rule
@@ -135,12 +135,11 @@ def measure_episodes(*, smallest: bool = False) -> Iterator[Measurement]:
         run_suite(world, policy, Suite("warm-up", "validation", 1, 2))  # compiles
         results, spent_s = timed(run_suite, world, policy, suite)
         decisions = sum(result.decisions for result in results) / len(results)
-        yield Measurement(
+        yield at_most(
             f"{policy.name}, an episode",
             1000.0 * spent_s / len(results),
             "ms",
             bar_ms,
-            higher_is_better=False,
             note=f"{decisions:.0f} decisions, draws and metrics included, per CPU second of one core",
         )
 
@@ -156,12 +155,11 @@ def measure_bags(*, smallest: bool = False) -> Iterator[Measurement]:
 
     run(range(executions, executions + 1))
     _, seconds = timed(run, range(executions))
-    yield Measurement(
+    yield at_most(
         f"{executions:,} executions of 200 tasks on 16 spot VMs",
         seconds,
         "s",
         60.0,
-        higher_is_better=False,
         note=f"HADS decides, scenario sc_4; {executions / seconds:.0f} per CPU second of one core",
     )
 
@@ -193,12 +191,11 @@ def measure_rounds(*, smallest: bool = False) -> Iterator[Measurement]:
     applications = 2 if smallest else APPLICATIONS
     play_rounds(example, policy, applications)
     _, seconds = timed(lambda: [play_rounds(example, policy, seed) for seed in range(applications)])
-    yield Measurement(
+    yield at_most(
         f"{applications:,} federated applications, 30 rounds, 8 clients",
         seconds,
         "s",
         30.0,
-        higher_is_better=False,
         note="FedCostAware decides; changing prices, interruptions and budgets; CPU seconds of one core",
     )
 
@@ -212,11 +209,10 @@ def measure_workflows(*, smallest: bool = False) -> Iterator[Measurement]:
     workflow = scaled(large, platform, 60.0, 1.0)
     plan_workflow("annealing", small, platform)
     _, seconds = timed(plan_workflow, "annealing", workflow, platform)
-    yield Measurement(
+    yield at_most(
         f"a plan of {len(workflow.steps):,} steps on {CLUSTERS} clusters",
         seconds,
         "s",
         5.0,
-        higher_is_better=False,
         note="Montage, annealing with its default settings, one core",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.measurement import Measurement, one_core
+from benchmarks.measurement import Measurement, at_most, one_core
 from spotweave.agents.named import named_rule, rules_of
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
@@ -79,5 +79,5 @@ def measure_decisions(*, smallest: bool = False) -> Iterator[Measurement]:
                 latency = measure_latency(world, policy, key, decisions=decisions)
             name = f"{policy.name} on {env}: one decision"
             note = f"batch 1, {latency.decisions} decisions"
-            yield Measurement(f"{name}, p50", latency.p50_ms, "ms", higher_is_better=False, note=note)
-            yield Measurement(f"{name}, p99", latency.p99_ms, "ms", higher_is_better=False, note=note)
+            yield at_most(f"{name}, p50", latency.p50_ms, "ms", note=note)
+            yield at_most(f"{name}, p99", latency.p99_ms, "ms", note=note)
