@@ -65,6 +65,9 @@ class ScenarioResult:
         return self.spec.higher_is_better[self.spec.metrics.index(metric)]
 
 
+Results = Mapping[str, ScenarioResult]  # by scenario
+
+
 def pooled(parts: Sequence[ScenarioResult], episodes: int) -> ScenarioResult:
     """Several worlds as one scenario: the `episodes` of one after those of the other, a group each."""
     first = parts[0]
@@ -287,7 +290,7 @@ UNHINDERED = "no waiting, no misses"
 
 
 def experiment_summary(
-    settings: ExperimentSettings, suite: Suite, results: Mapping[str, ScenarioResult], command: str
+    settings: ExperimentSettings, suite: Suite, results: Results, command: str
 ) -> dict[str, object]:
     """Everything that the page shows of an experiment, as plain values."""
     shown = list(dict.fromkeys([*settings.metrics, *settings.paired, *settings.ratios]))
@@ -333,7 +336,7 @@ def _scenario(
 
 
 def write_experiment_episodes(
-    settings: ExperimentSettings, results: Mapping[str, ScenarioResult], path: Path, every_metric: bool
+    settings: ExperimentSettings, results: Results, path: Path, every_metric: bool
 ) -> None:
     """One CSV row per scenario, policy, training seed and episode, the bounds last. Raises WriteError.
 
@@ -348,7 +351,7 @@ def write_experiment_episodes(
     write_csv(path, header, _rows(results, metrics))
 
 
-def _rows(results: Mapping[str, ScenarioResult], metrics: list[str]) -> Iterable[list[object]]:
+def _rows(results: Results, metrics: list[str]) -> Iterable[list[object]]:
     for scenario, result in results.items():
         for name, measured in result.policies.items():
             for k, played in enumerate(measured.seeds):

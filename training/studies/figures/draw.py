@@ -33,15 +33,13 @@ from spotweave.training.studies.cells import axis_label, metric_name, unit_of
 from spotweave.training.studies.evaluations import Played
 from spotweave.training.studies.experiment import ExperimentSettings, FigureSettings
 from spotweave.training.studies.measuring import Player, best_seed
-from spotweave.training.studies.scenario import Measured, ScenarioResult, mean_interval
+from spotweave.training.studies.scenario import Measured, Results, ScenarioResult, mean_interval
 from spotweave.training.studies.trained import Trained
 
 # Every test episode as a point of a line, sorted (Liu 2022, Figures 4.5 and 5.7 to 5.9).
 
 
-def draw_sorted_episodes(
-    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
-) -> Figure:
+def draw_sorted_episodes(settings: ExperimentSettings, figure: FigureSettings, results: Results) -> Figure:
     """One row of panels per scenario, one panel per metric; all panels of a row sort episodes alike.
 
     Episodes are ordered by one policy's metric, high to low (for several seeds: by the mean over them).
@@ -74,9 +72,7 @@ def episode_order(result: ScenarioResult, policy: str, metric: str) -> Ints:
 # What policies cost in each scenario, relative to the reference: one row per scenario, with intervals.
 
 
-def draw_relative(
-    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
-) -> Figure:
+def draw_relative(settings: ExperimentSettings, figure: FigureSettings, results: Results) -> Figure:
     """Paired differences to the reference in percent of its mean, of the experiment's first metric."""
     chosen, metric = figure.scenarios or list(results), settings.metrics[0]
     names = [
@@ -134,9 +130,7 @@ def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[Scen
 # What policies cost in each scenario, in the metric's own unit.
 
 
-def draw_bars(
-    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
-) -> Figure:
+def draw_bars(settings: ExperimentSettings, figure: FigureSettings, results: Results) -> Figure:
     """A group of bars per scenario, one bar per policy: means of the experiment's first metric.
 
     Narrow, with its numbers written out, so that it can be read on a telephone.
@@ -177,9 +171,7 @@ def dominance_points(measured: Measured, other: Measured) -> Floats:
     return points
 
 
-def draw_dominance(
-    settings: ExperimentSettings, figure: FigureSettings, results: Mapping[str, ScenarioResult]
-) -> Figure:
+def draw_dominance(settings: ExperimentSettings, figure: FigureSettings, results: Results) -> Figure:
     """Three panels per scenario: each policy's S_log sorted by itself, dominance area, F/S/N counts."""
     chosen = figure.scenarios or list(results)
     drawn, axes = panels(len(chosen), 3)
@@ -221,9 +213,7 @@ def draw_dominance(
 Agents = Mapping[str, Mapping[str, Sequence[Trained]]]  # trained policies by scenario, then agent
 
 
-def draw_figure(
-    player: Player, figure: FigureSettings, results: Mapping[str, ScenarioResult], agents: Agents
-) -> Figure:
+def draw_figure(player: Player, figure: FigureSettings, results: Results, agents: Agents) -> Figure:
     """One figure from measured results; timelines and rules on validation are played as they are needed.
 
     Raises:
@@ -253,9 +243,7 @@ def draw_figure(
     return draw_category_counts(settings, timelines)
 
 
-def _curves(
-    player: Player, figure: FigureSettings, results: Mapping[str, ScenarioResult], agents: Agents
-) -> Figure:
+def _curves(player: Player, figure: FigureSettings, results: Results, agents: Agents) -> Figure:
     curves = {}
     for scenario in figure.scenarios or list(results):
         drawn = [name for name in agents[scenario] if figure.policies is None or name in figure.policies]
@@ -278,7 +266,7 @@ def _curves(
 
 
 def _timelines(
-    player: Player, figure: FigureSettings, results: Mapping[str, ScenarioResult], agents: Agents
+    player: Player, figure: FigureSettings, results: Results, agents: Agents
 ) -> Mapping[str, Timeline]:
     """The first episode of the suite in the figure's first scenario, each agent by its best seed."""
     scenario = (figure.scenarios or list(results))[0]
@@ -435,7 +423,7 @@ def shown_metric(values: Mapping[str, Floats], metric: str) -> Floats:
 def draw_training_curves(
     settings: ExperimentSettings,
     figure: FigureSettings,
-    results: Mapping[str, ScenarioResult],
+    results: Results,
     curves: Mapping[str, Mapping[str, Curve]],
     rules: Mapping[str, Mapping[str, Played]],
 ) -> Figure:
