@@ -112,6 +112,8 @@ class FakeWorld(OnlyPlayed):
 
 
 class Clairvoyant(Policy):
+    """The cluster where `EXECUTION_S` of the first job is least."""
+
     name = "clairvoyant"
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import ScheduleSettings, TrainerSettings
 from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
 from tests.agents.inputs import small_network
-from tests.training.fake_world import OnlyPlayed
+from tests.training.fake_world import Clairvoyant, OnlyPlayed
 
 WINDOW = 2
 
@@ -138,14 +138,10 @@ class ToyWorld(OnlyPlayed):
         return hashlib.sha256(b"".join(array.tobytes() for array in self.draw(key))).hexdigest()
 
 
-class Myopic(Policy):
+class Myopic(Clairvoyant):
     """The rule that guides: the cheapest cluster for the first job, blind to what it costs others."""
 
     name = "myopic"
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        best: NDArray[np.int64] = observations["pairs"][:, 0, :, col.EXECUTION_S].argmin(axis=1)
-        return best
 
 
 # Small trainers on the toy world and on the real slice world, for the tests of training.

@@ -14,6 +14,20 @@ from spotweave import cli
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "federated"
 RUNNER = CliRunner()
 Scenario = dict[str, Any]
+SYN_AND_ASYN = """
+title: Small
+partition: random_groups
+bands:
+  - {participants: 10, from_slices: 1, to_slices: 2}
+round_updates: 5
+updates: 50
+local_steps: 1
+milestones: [0.05]
+reference: syn
+methods:
+  syn: {algorithm: fed_avg}
+  asyn: {algorithm: asyn_da}
+"""
 
 
 def run(*words: object) -> Result:

@@ -43,7 +43,7 @@ from spotweave.training.federated.asynchronous.virtual_time import (
     milestone_slices,
 )
 from tests.envs.federated_cases import two_offers
-from tests.training.federated.commands import mistake, printed, rows_of
+from tests.training.federated.commands import SYN_AND_ASYN, mistake, printed, rows_of
 
 SYN, ASYN = Method("fed_avg"), Method("asyn_da")
 SUDA = Method("fed_suda", staleness_bound=4)
@@ -188,21 +188,7 @@ def test_the_summary_of_two_methods_by_hand() -> None:
 
 # The command `spotweave simulate async`.
 
-SCENARIO = """
-title: Small
-partition: random_groups
-bands:
-  - {participants: 10, from_slices: 1, to_slices: 2}
-round_updates: 5
-updates: 50
-local_steps: 1
-milestones: [0.05]
-reference: syn
-methods:
-  syn: {algorithm: fed_avg}
-  asyn: {algorithm: asyn_da}
-  fed_suda: {algorithm: fed_suda, staleness_bound: 3}
-"""
+SCENARIO = f"{SYN_AND_ASYN}  fed_suda: {{algorithm: fed_suda, staleness_bound: 3}}\n"
 
 
 def test_tables_and_a_picture_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
