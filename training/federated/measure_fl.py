@@ -11,7 +11,6 @@ from spotweave.envs.documents.federations import read_application, read_clouds
 from spotweave.envs.simulation.federations.clouds import Measurement
 from spotweave.training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
 from spotweave.training.federated.measuring.exchange import (
-    NAMES,
     VGG16,
     Exchanges,
     Sizes,
@@ -186,11 +185,11 @@ def _compute(options: Options, device: str) -> tuple[Measurement, dict[str, Any]
     whole = Times.of([one.round_s for one in later])
     document: dict[str, Any] = {
         "workload": options.workload.text,
-        "round": whole.document,
-        "first_round": first.document,
-        "read": Times.of([one.read_s for one in later]).document,
-        "train": Times.of([one.train_s for one in later]).document,
-        "test": Times.of([one.test_s for one in later]).document,
+        "round": whole._asdict(),
+        "first_round": first._asdict(),
+        "read": Times.of([one.read_s for one in later])._asdict(),
+        "train": Times.of([one.train_s for one in later])._asdict(),
+        "test": Times.of([one.test_s for one in later])._asdict(),
         "first_round_slowdown": slowdown(first.median_s, whole.median_s),
         "loss": [one.loss for one in repetitions[0]],
         "accuracy": [one.accuracy for one in repetitions[0]],
@@ -214,11 +213,11 @@ def _communication_document(options: Options, sizes: Sizes, found: Exchanges) ->
     document: dict[str, Any] = {
         "workload": sizes.text,
         "peer": options.peer or "a process on this machine",
-        "round": found.rounds.document,
+        "round": found.rounds._asdict(),
         "first_round_s": found.first_round_s,
         "messages": [
-            {"message": name, "bytes": size} | times.document
-            for name, size, times in zip(NAMES, sizes.all, found.messages, strict=True)
+            {"message": name, "bytes": size} | times._asdict()
+            for name, size, times in zip(sizes._fields, sizes, found.messages, strict=True)
         ],
     }
     if options.baseline_communication_s is not None:
@@ -232,6 +231,6 @@ def _communication_lines(options: Options, sizes: Sizes, found: Exchanges) -> li
         lines.append(
             "  within this machine, no network between: for a region's own link use --listen and --peer"
         )
-    for name, size, times in zip(NAMES, sizes.all, found.messages, strict=True):
+    for name, size, times in zip(sizes._fields, sizes, found.messages, strict=True):
         lines.append(f"  {name:<16}  {size:>12} bytes  {times.text}")
     return [*lines, f"  round             {found.rounds.text}{found.rounds.warning}"]

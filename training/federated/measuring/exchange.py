@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from spotweave.envs.simulation.federations.application import Messages
 from spotweave.training.federated.measuring.link import (
@@ -30,8 +31,7 @@ from spotweave.training.federated.measuring.link import (
 VGG16 = Messages(0.537082008, 0.537082008, 0.537082008, 1.808e-06)
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Bytes of a round's four messages, in the order in which they are sent (Brum 2023, Figure 5.1)."""
 
     server_train: int
@@ -39,30 +39,21 @@ class Sizes:
     server_aggregate: int
     client_test: int
 
-    def __post_init__(self) -> None:
-        for name, size in zip(NAMES, self.all, strict=True):
+    @classmethod
+    def of(cls, messages: Messages) -> Sizes:
+        """Bytes of an application's messages. Raises MeasureError for one that is too large to be sent."""
+        sizes = cls(*(round(getattr(messages, f"{name}_gb") * 1e9) for name in cls._fields))
+        for name, size in sizes._asdict().items():
             if not 0 <= size <= MAX_MESSAGE_BYTES:
                 raise MeasureError(
                     f"message {name} has {size} bytes, expected at most {MAX_MESSAGE_BYTES / 1e9:g} GB"
                 )
-
-    @classmethod
-    def of(cls, messages: Messages) -> Sizes:
-        """Bytes of an application's messages. Raises MeasureError for one that is too large to be sent."""
-        return cls(*(round(getattr(messages, f"{name}_gb") * 1e9) for name in NAMES))
-
-    @property
-    def all(self) -> tuple[int, int, int, int]:
-        """Sizes of the four messages of a round."""
-        return self.server_train, self.client_train, self.server_aggregate, self.client_test
+        return sizes
 
     @property
     def text(self) -> str:
         """Says what was sent; equal texts are equal workloads."""
-        return f"tcp-1, {' + '.join(map(str, self.all))} bytes per round"
-
-
-NAMES = ("server_train", "client_train", "server_aggregate", "client_test")
+        return f"tcp-1, {' + '.join(map(str, self))} bytes per round"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ class MeasureError(ValueError):
     """A measurement that could not be taken; the message is one line that a user can act on."""
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """Median and spread of repeated seconds."""
 
     median_s: float
@@ -61,11 +59,6 @@ class Times:
         """Nothing, or what to do where the middle half is wider than 15 % (Brum 2023 had few above that)."""
         wide = self.q3_s - self.q1_s > 0.15 * self.median_s
         return "; they vary much: is the machine or the link busy? Try more --repetitions" if wide else ""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The times as JSON can hold them."""
-        return asdict(self)
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
