@@ -203,6 +203,8 @@ def _mask(_: nn.Module, inputs: tuple[Tensor], values: Tensor) -> Tensor:
 class _PPOTrainer(SB3Trainer):
     """Actions sampled from the policy, on several copies of the world."""
 
+    model: MaskablePPO
+
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task, task.agent.environments)
 
@@ -232,8 +234,6 @@ class _PPOTrainer(SB3Trainer):
 
 class MaskablePPOTrainer(_PPOTrainer):
     """PPO with invalid-action masks (Huang and Ontañón 2022) of sb3-contrib."""
-
-    model: MaskablePPO
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task)
@@ -284,8 +284,6 @@ class DecimaTrainer(_PPOTrainer):
 
     Decima's own REINFORCE compares episodes of the same arrivals; PPO's critic stands in for that baseline.
     """
-
-    model: MaskablePPO
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task)

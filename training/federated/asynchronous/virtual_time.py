@@ -163,7 +163,6 @@ class Learning:
 
     def __init__(self, world: VirtualTime, method: Method, until: float | None) -> None:
         self._world, self._until = world, until
-        self._samples = world.samples
         self.aggregator = world.aggregator(method)
         self.training = Training()
         self._work = world.local_work()
@@ -194,7 +193,7 @@ class Learning:
 
     def deliver(self, participant: int, version: int) -> None:
         """The update that a participant was invited to at this version arrives."""
-        values, samples = self._values(participant), self._samples[participant]
+        values, samples = self._values(participant), self._world.samples[participant]
         self.aggregator.receive(Update(participant, version, values, samples))
 
     def advance(self, now: float) -> bool:
