@@ -6,16 +6,14 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spotweave.agents.policy import Policy
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
-from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite, run_suite, suite_hash
+from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite, suite_hash
 from spotweave.training.files import prepare_directory, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,10 +64,6 @@ class Keeper:
         return result
 
 
-RunSuite = Callable[[Policy, Suite, Progress | None], list[EpisodeResult]]
-"""Plays a suite with a policy; `run_suite` without its world."""
-
-
 @dataclass(frozen=True)
 class Played:
     """One policy's episodes on a suite."""
@@ -91,25 +85,19 @@ class EvaluationCache(Keeper):
         world_facts: Mapping[str, object],
         suite: Suite,
         identity: str,
-        make_policy: Callable[[], Policy],
-        progress: Progress | None = None,
-        run: RunSuite | None = None,
+        play: Callable[[], list[EpisodeResult]],
     ) -> Played:
-        """The policy's episodes: from the cache, or played now and kept.
+        """A policy's episodes: from the cache, or those that `play` gives, which are kept.
 
-        They are played in `world`, on whose lanes no result depends, unless `run` plays elsewhere. The
-        policy's identity is a rule's name or the hash of a checkpoint; it is made only if there is something
-        to play.
+        The policy's identity is a rule's name or the hash of a checkpoint.
         """
-        run = partial(run_suite, world) if run is None else run
         key = {
             "world": world_facts,
             # The hash holds the episodes themselves; the configuration above also has what is not random.
             "suite": suite_hash(world, suite),
             "policy": identity,
         }
-        names = world.spec.metrics
-        return Played(**self.keep(key, lambda: _columns(names, run(make_policy(), suite, progress))))
+        return Played(**self.keep(key, lambda: _columns(world.spec.metrics, play())))
 
     def keep_each(
         self,

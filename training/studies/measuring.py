@@ -131,9 +131,9 @@ class Player:
         make: Callable[[], Policy],
         label: str,
     ) -> Played:
-        run = None if self.engine is None else partial(player.play_one, self.engine)
+        told = named_progress(self.progress, label)
         return self.cache.play(
-            player.world(), env, suite, identity, make, named_progress(self.progress, label), run
+            player.world(), env, suite, identity, lambda: player.play_one(self.engine, make(), suite, told)
         )
 
     def _bounds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from spotweave.agents.policy import Policy
 from spotweave.envs.environments import ENVIRONMENTS, Environment
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.config import UsageError
+from spotweave.training.evaluation import playing
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.evaluation.statistics import clustered_interval
-from spotweave.training.studies import evaluations, measuring, trained
+from spotweave.training.studies import measuring, trained
 from spotweave.training.studies.command import run_experiment
 from spotweave.training.studies.evaluations import EvaluationCache, Played
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
@@ -153,7 +155,7 @@ def test_a_killed_command_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, 
             raise KeyboardInterrupt
         return run_suite(world, policy, suite, progress)
 
-    monkeypatch.setattr(evaluations, "run_suite", killed)
+    monkeypatch.setattr(playing, "run_suite", killed)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(values(), "the command")
     run_experiment(values(), "the command")
@@ -196,9 +198,9 @@ def not_again() -> Policy:
     raise AssertionError("played again")
 
 
-def play(cache: EvaluationCache, make: object = Clairvoyant, **changes: object) -> Played:
+def play(cache: EvaluationCache, make: Callable[[], Policy] = Clairvoyant, **changes: Any) -> Played:
     given = {"world_facts": FACTS, "suite": SUITE, "identity": "clairvoyant", **changes}
-    return cache.play(FakeWorld(3), make_policy=make, **given)  # type: ignore[arg-type]
+    return cache.play(FakeWorld(3), **given, play=lambda: run_suite(FakeWorld(3), make(), given["suite"]))
 
 
 def test_what_was_played_is_the_suite_exactly_and_is_not_played_again(tmp_path: Path) -> None:

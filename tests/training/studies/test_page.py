@@ -127,21 +127,17 @@ def test_an_incomplete_result_is_refused(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_pages_of_this_repository_say_what_was_measured(page: Path) -> None:
+def test_the_pages_of_this_repository_show_every_experiment_and_say_what_was_measured(page: Path) -> None:
     assert differing(page) == []
+    folder = ROOT / "configs" / "experiment" / page.stem
+    experiments = {path.stem for path in folder.glob("*.yaml") if path.stem.startswith(("table_", "figure_"))}
+    assert set(marked_experiments(page.read_text(encoding="utf-8"))) == experiments
 
 
 @pytest.mark.parametrize("page", SECTIONED, ids=lambda page: page.path.stem)
 def test_a_page_of_sections_holds_what_is_stored(page: Page) -> None:
     assert page.text() == page.path.read_text(encoding="utf-8")
     assert all(page.file(name).is_file() for name in page.sections)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_shows_every_experiment_of_its_study(page: Path) -> None:
-    folder = ROOT / "configs" / "experiment" / page.stem
-    experiments = {path.stem for path in folder.glob("*.yaml") if path.stem.startswith(("table_", "figure_"))}
-    assert set(marked_experiments(page.read_text(encoding="utf-8"))) == experiments
 
 
 # `make results-liu2022`: one command that goes as far as it can, and says what is missing.
