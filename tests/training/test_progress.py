@@ -8,7 +8,7 @@ import pytest
 
 from spotweave.training import progress
 from spotweave.training.progress import play_progress, still_busy
-from spotweave.training.trainers.trainer import RoundReport, TrainingProgress
+from spotweave.training.trainers.trainer import TrainingProgress
 
 
 def test_episodes_that_are_played_are_told_now_and_then(
@@ -31,9 +31,8 @@ def test_a_training_tells_its_episode_and_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "SAY_EVERY_S", 0.0)
-    report = RoundReport(20, 100, {}, {}, 0.0, 0.0)
     with TrainingProgress(total=100, done=0, objective="cost") as shown:
-        shown.advance(20, 1500.4, 30.0, 0.0, report)
+        shown.advance(20, 1500.4, 30.0, 0.0)
     assert capsys.readouterr().err == "episode 20 of 100, 1,500 decisions/s, 2:00 left\n"
 
 

@@ -127,17 +127,14 @@ class Session:
                     rate = report.decisions / (time.monotonic() - round_started)
                     self._write_round(curves, report, rate)
                     seconds = self.seconds_before + time.monotonic() - started
-                    out_of_time = 0 < self.settings.max_minutes * 60 <= seconds
+                    limit_s = self.settings.max_minutes * 60
+                    out_of_time = 0 < limit_s <= seconds
                     out_of_decisions = 0 < self.settings.max_decisions <= self.decisions
                     last = self.trainer.episodes_done >= total or out_of_time or out_of_decisions
-                    if (
-                        last
-                        or self.trainer.episodes_done - self._validated_at >= self.settings.validation_every
-                    ):
+                    since = self.trainer.episodes_done - self._validated_at
+                    if last or since >= self.settings.validation_every:
                         self._validate_policy(curves, guided, seconds, progress)
-                    progress.advance(
-                        self.trainer.episodes_done, rate, seconds, self.settings.max_minutes * 60, report
-                    )
+                    progress.advance(self.trainer.episodes_done, rate, seconds, limit_s)
                     due = time.monotonic() - saved >= self.settings.save_every_minutes * 60
                     if due or last or self.interrupted:
                         self._save(self.seconds_before + time.monotonic() - started)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,9 +113,7 @@ class TrainingProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def guide(self, name: str, objective: float) -> None:
@@ -130,9 +127,7 @@ class TrainingProgress:
         self.score = f"{self.objective} {objective:,.1f}, {gain}"
         self._say(f"episode {episode}: {self.score}")
 
-    def advance(
-        self, episodes: int, rate: float, seconds: float, limit_s: float, report: RoundReport
-    ) -> None:
+    def advance(self, episodes: int, rate: float, seconds: float, limit_s: float) -> None:
         """A round has ended; `limit_s` is the time limit, 0 for none."""
         total = self._progress.tasks[0].total or 1.0
         left = seconds / max(1, episodes) * (total - episodes)
