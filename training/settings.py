@@ -99,6 +99,9 @@ class TrainerSettings:
     guide: str = "maf"  # the rule that guides and that curves are compared with
     validation_every: Count = 100  # episodes between validations
     validation_episodes: Count = 10  # episodes of the validation suite
+    # from this share of the episodes on, the best validation so far is kept, before it the untrained policy;
+    # the last one counts in any case. Of many noisy validations the best is lucky, and early ones are many
+    choose_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     # episodes of the test suite for the table at the end; 0: no table
     test_episodes: Annotated[int, Field(ge=0)] = 50
     save_every_minutes: float = 2.0  # minutes between checkpoints of the whole training state

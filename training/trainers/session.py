@@ -133,7 +133,7 @@ class Session:
                     last = self.trainer.episodes_done >= total or out_of_time or out_of_decisions
                     since = self.trainer.episodes_done - self._validated_at
                     if last or since >= self.settings.validation_every:
-                        self._validate_policy(curves, guided, seconds, progress)
+                        self._validate_policy(curves, guided, seconds, progress, last)
                     progress.advance(self.trainer.episodes_done, rate, seconds, limit_s)
                     due = time.monotonic() - saved >= self.settings.save_every_minutes * 60
                     if due or last or self.interrupted:
@@ -162,7 +162,12 @@ class Session:
         ]
 
     def _validate_policy(
-        self, curves: Curves, guided: list[dict[str, float]], seconds: float, progress: TrainingProgress
+        self,
+        curves: Curves,
+        guided: list[dict[str, float]],
+        seconds: float,
+        progress: TrainingProgress,
+        last: bool = False,
     ) -> None:
         episode = self.trainer.episodes_done
         self._validated_at = episode
@@ -180,8 +185,9 @@ class Session:
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
         # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
-        if gain_pct > self.best.gain_pct or len(self.validations) == 1:
-            self.best = Best(-math.inf if math.isnan(gain_pct) else gain_pct, episode)
+        counts = episode == 0 or last or episode >= self.settings.choose_from * self.settings.episodes
+        if (counts and gain_pct > self.best.gain_pct) or len(self.validations) == 1:
+            self.best = Best(gain_pct if counts and not math.isnan(gain_pct) else -math.inf, episode)
             self.save_policy(
                 {
                     "episodes": episode,

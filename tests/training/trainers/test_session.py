@@ -102,6 +102,23 @@ def test_of_several_worlds_each_counts_alike(tmp_path: Path) -> None:
     assert recorder.cards[1]["validation"]["objective"] == -509.5
 
 
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        pytest.param([-9.0, -2.0, -3.0, -8.0], [0, 80], id="an early one does not count"),
+        pytest.param([-9.0, -2.0, -9.5, -8.0], [0, 100], id="the last one"),
+        pytest.param([-9.0, -2.0, -9.5, -9.8], [0], id="the untrained policy, if no late one is better"),
+    ],
+)
+def test_early_validations_choose_no_policy_where_they_shall_not(
+    scores: list[float], kept: list[int], tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path, scores, choose_from=0.8)
+    recorder.session.run()
+    assert recorder.validated == [0, 40, 80, 100]
+    assert [card["episodes"] for card in recorder.cards] == kept
+
+
 def test_what_is_no_number_improves_on_nothing_but_there_is_a_policy(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [math.nan, math.nan, -30.0, math.nan])
     recorder.session.run()
