@@ -106,6 +106,8 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     assert need("two").start_usd(spot) > budgets.left_usd
     assert budgets.reason(spot).startswith("the deployment's budget leaves 0.0040 USD")
     assert not budgets.shows(spot)
+    budgets.left_usd = spot.least_usd(2 * here.settings.period_s)
+    assert budgets.shows(spot)  # what pays exactly one instance does pay it
 
 
 def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) -> None:

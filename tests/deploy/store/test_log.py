@@ -102,6 +102,10 @@ def test_a_retry_waits_for_its_time(store: Store) -> None:
     assert [intent.target for intent in store.intents.due(NOW + 10, limit=1)] == ["i1"]
     known = store.intents.get(one.intent_id)
     assert (known.error, known.attempts) == ("no capacity", 1)
+    with store.transaction():
+        store.intents.done(one.intent_id, NOW + 10)
+        store.intents.failed(two.intent_id, "refused", NOW + 10)
+    assert store.intents.due(NOW + 20) == []
     with pytest.raises(NotFoundError), store.transaction():
         store.intents.done(999, NOW)
     with pytest.raises(NotFoundError, match="there is no intent 999"):
