@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -100,6 +100,12 @@ class Need:
     round: Round = field(default_factory=Round)  # of tasks of kind "federated"
     # of a step of a workflow: the region in which its plan puts it; None: wherever it may run
     planned: str | None = None
+    # by instance type: how many times as fast as configured earlier runs of its name were there
+    faster: Mapping[str, float] = field(default_factory=dict)
+
+    def speed_on(self, offer: Offer) -> float:
+        """Speed of an offer's instances for this task."""
+        return offer.speed * self.faster.get(offer.instance_type, 1.0)
 
     def execution_s(self, speed: float) -> float:
         """Whole seconds of one execution (of all the work of a task that has only one) at a speed."""
@@ -129,7 +135,12 @@ class Need:
         moved_s = 0.0 if move is None else move.seconds
         saves_s = self.save_s if self.running else 0.0
         start_s = offer.launch_s + self.restart_s + moved_s + saves_s
-        return start_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        return start_s + self.fresh_s(offer)
+
+    def fresh_s(self, offer: Offer) -> float:
+        """Expected seconds of work left on fresh instances of an offer, once it has started."""
+        speed = self.speed_on(offer)
+        return self.left_s(speed) + self.round.cold_s / speed
 
     @property
     def allowed_s(self) -> float:
@@ -175,7 +186,7 @@ class Need:
         left_usd = self.round.budget_left_usd
         if left_usd is None or offer.offer_id == self.here:
             return None
-        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        seconds = offer.launch_s + self.restart_s + self.fresh_s(offer)
         usd = self.resources.instances * offer.least_usd(seconds)
         if usd <= left_usd:
             return None
@@ -206,6 +217,7 @@ def need_of(
     budget_left_usd: float = math.inf,
     written_in: Mapping[str, str] | None = None,
     start_s: float = 0.0,
+    faster: Mapping[str, float] | None = None,
 ) -> Need:
     """The need of a task, in physical units.
 
@@ -219,6 +231,7 @@ def need_of(
         budget_left_usd: what its job's budget, and the deployment's, still pay.
         written_in: of a workflow: by step, the region where its files are.
         start_s: of a workflow: what each of the steps that follow takes until it works.
+        faster: see `Need`.
     """
     work, profile = job.spec.work, job.spec.profile
     running = task.phase is Phase.RUNNING
@@ -236,6 +249,7 @@ def need_of(
         "misses": missed(job, task, now_s),
         "running": running,
         "here": None if here is None else here.offer_id,
+        "faster": faster or {},
     }
     if isinstance(work, Flower):
         assert member is not None
@@ -252,8 +266,8 @@ def need_of(
         need = Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
         if here is None:
             return need
-        cold_s = 0.0 if member.warm else member.cold_s / here.speed
-        return replace(need, left_here_s=need.left_s(here.speed) + cold_s)
+        cold_s = 0.0 if member.warm else member.cold_s / need.speed_on(here)
+        return replace(need, left_here_s=need.left_s(need.speed_on(here)) + cold_s)
     saved_in = here.region if running and here is not None else task.saved_region
     loaded = loads(job.spec, task.key.task, saved_in, written_in or {})
     common |= {
@@ -271,8 +285,8 @@ def need_of(
         if here is None:
             return need
         if task.last_execution_s is not None:
-            need = need.measured(task.last_execution_s, here.speed)
-        return replace(need, left_here_s=need.left_s(here.speed))
+            need = need.measured(task.last_execution_s, need.speed_on(here))
+        return replace(need, left_here_s=need.left_s(need.speed_on(here)))
     # The steps that follow must end in time too.
     later_s = work.after_s(task.key.task, start_s) if isinstance(work, Workflow) else 0.0
     need = Need(
@@ -282,7 +296,7 @@ def need_of(
         slack_s=_until_end_s(job, work, now_s, later_s),
         progress=task.progress if running else task.saved,
     )
-    return need if here is None else replace(need, left_here_s=need.left_s(here.speed))
+    return need if here is None else replace(need, left_here_s=need.left_s(need.speed_on(here)))
 
 
 def missed(job: Job, task: Task, now_s: float) -> int:
@@ -343,21 +357,24 @@ LOOK_S = 60.0  # interval of looking for jobs that have ended
 LOOK_BACK = 200  # this many of the latest jobs that succeeded are looked at
 NAMES = 10_000  # this many names are remembered: those whose jobs succeeded last
 RUNS = 20  # the median is that of this many latest runs
+RUNS_OF_TYPE = 2  # runs on an instance type from which on they say how fast it is
+MOST_FASTER = 8.0  # how many times as fast or slow as configured a type may seem
 
 
 class Learned:
-    """Standard times by the job's name, the kind of its work and the task's name, from runs that succeeded.
+    """Times by the job's name, the kind of its work and the task's name, from runs that succeeded.
 
     Of a batch job a run counts if its only attempt was not interrupted: the seconds from its ready nodes to
     its end. Of a stream and of a federated client the latest batch or epoch of each run counts. All are
-    multiplied by the speed of the instances they ran on.
+    multiplied by the configured speed of the instances they ran on. Where the results differ between instance
+    types, that speed is wrong for tasks of this name.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: deque[str] = deque(maxlen=2 * LOOK_BACK)
-        self._runs: dict[tuple[str, str, str], deque[float]] = {}
-        """The name that was heard of last comes last."""
+        self._runs: dict[tuple[str, str, str], deque[tuple[str, float]]] = {}
+        """Instance types and seconds; the name that was heard of last comes last."""
         self._next_s = 0.0
 
     def look(self, now_s: float) -> None:
@@ -372,10 +389,11 @@ class Learned:
             for instance in self._store.instances.of_job(job.job_id):
                 held.setdefault(instance.key.task, []).append(instance)
             for task in self._store.tasks.of_job(job.job_id):
-                took_s = reference_s(job, task, held.get(task.key.task, []))
+                mine = held.get(task.key.task, [])
+                took_s = reference_s(job, task, mine)
                 if took_s is not None:
                     runs = self._runs.pop(_name(job, task.key), deque(maxlen=RUNS))
-                    runs.append(took_s)
+                    runs.append((mine[-1].offer.instance_type, took_s))
                     self._runs[_name(job, task.key)] = runs
         while len(self._runs) > NAMES:
             del self._runs[next(iter(self._runs))]
@@ -394,7 +412,19 @@ class Learned:
     def standard_s(self, name: str, kind: str, task: str) -> float | None:
         """Median of the earlier runs, in seconds at speed 1; None where there is none."""
         runs = self._runs.get((name, kind, task))
-        return median(runs) if runs else None
+        return median(took_s for _, took_s in runs) if runs else None
+
+    def faster(self, job: Job, key: TaskKey) -> Mapping[str, float]:
+        """By instance type with enough runs: how many times as fast as configured it is for this task."""
+        by_type: defaultdict[str, list[float]] = defaultdict(list)
+        for instance_type, took_s in self._runs.get(_name(job, key), ()):
+            by_type[instance_type].append(took_s)
+        whole_s = self.standard_s(*_name(job, key))
+        return {
+            instance_type: min(MOST_FASTER, max(1.0 / MOST_FASTER, whole_s / median(took)))
+            for instance_type, took in by_type.items()
+            if whole_s is not None and len(by_type) > 1 and len(took) >= RUNS_OF_TYPE
+        }
 
 
 def reference_s(job: Job, task: Task, held: list[Instance]) -> float | None:

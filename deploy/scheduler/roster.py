@@ -383,8 +383,9 @@ class Roster:
         left_usd = self._budgets.pay(job.job_id)
         member = self.memberships.member(task.key)
         written_in = regions_of(self._store, job.job_id, job.spec)
+        faster = self._learned.faster(job, task.key)
         need = need_of(
-            job, shown, entry.held, now_s, self._settings, member, left_usd, written_in, self._start_s
+            job, shown, entry.held, now_s, self._settings, member, left_usd, written_in, self._start_s, faster
         )
         cooling = self._cooldowns.of_task(task.key, now_s)
         need = replace(need, cooling_s=cooling) if cooling else need

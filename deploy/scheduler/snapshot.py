@@ -194,8 +194,7 @@ def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> 
     moved_s, row[col.EGRESS_USD] = (0.0, 0.0) if move is None else move
     row[col.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
     row[col.HERE] = float(here)
-    fresh_s = need.left_s(offer.speed) + need.round.cold_s / offer.speed
-    row[col.EXECUTION_S] = need.left_here_s if here else fresh_s
+    row[col.EXECUTION_S] = need.left_here_s if here else need.fresh_s(offer)
 
 
 # What a policy is shown of live tasks: a snapshot without lost deadlines, encoded.

@@ -11,11 +11,11 @@ import pytest
 
 from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from spotweave.deploy.scheduler.needs import Learned, Need
+from spotweave.deploy.scheduler.needs import Learned, Need, need_of
 from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from spotweave.deploy.store.decisions import Mode
 from spotweave.envs.simulation.guards.rules import GuardsConfig
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure, need, offer, rentable
+from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer, rentable
 
 
 def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> None:
@@ -61,6 +61,43 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     said = replace(record, spec=batch("etl", work_s=77.0))
     assert learned.told(said, key) is said
     assert learned.standard_s("other", "spark-batch", "main") is None
+
+
+def test_an_instance_type_is_as_fast_for_a_job_as_its_earlier_runs_were(tmp_path: Path) -> None:
+    """600 s of work at speed 1. A GPU costs four times as much; it is configured with speed 2 and has 6."""
+    up = {"plain": False, "gpu": False}
+    plain = rentable("plain", "on_demand", lambda _: up["plain"], price_usd_hour=1.0)
+    gpu = rentable("gpu", "on_demand", lambda _: up["gpu"], price_usd_hour=4.0, speed=2.0, instance_type="g")
+    world = World(tmp_path, [plain, gpu], policy="expected_cost")
+    learned = Learned(world.store)
+
+    def run(*places: str) -> str:
+        up.update({name: name in places for name in up})
+        job = world.submit(UNSAID, 1 + len(world.cloud.machines))
+        world.go(20.0)
+        for machine in world.cloud.machines.values():
+            machine.speed = 6.0 if machine.report.offer_id == "gpu" else 1.0
+        world.until_all_end()
+        world.go(60.0)
+        learned.look(world.clock.now())
+        return job
+
+    first = run("plain")
+    record, key = world.store.jobs.get(first), TaskKey(first, "main")
+    run("plain")
+    run("gpu")
+    assert learned.faster(record, key) == {"small": pytest.approx(1.0)}, "one run says too little"
+    assert world.offers_taken() == ["plain", "plain", "gpu"]
+    run("gpu")
+    run("plain", "gpu")
+    assert world.offers_taken()[-1] == "gpu"
+    again = replace(world.store.tasks.get(key), phase=None, saved=0.0)
+    expected = need_of(
+        learned.told(record, key), again, [], 0.0, SETTINGS, faster=learned.faster(record, key)
+    )
+    # Seen every 10 s, from ready instances to the end.
+    assert 600 <= expected.fresh_s(plain.offer) <= 660
+    assert 100 <= expected.fresh_s(gpu.offer) <= 160
 
 
 @pytest.mark.real

@@ -135,8 +135,8 @@ class World:
         assert value is not None, name
         return value
 
-    def submit(self, spec: JobSpec) -> str:
-        job_id = f"{spec.name}-1"
+    def submit(self, spec: JobSpec, number: int = 1) -> str:
+        job_id = f"{spec.name}-{number}"
         with self.store.transaction():
             self.store.jobs.add(
                 Job(job_id, spec, JobState.PENDING, self.clock.now(), str(self.folder), "tester")
