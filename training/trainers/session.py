@@ -182,7 +182,8 @@ class Session:
             },
             episode,
         )
-        self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
+        row = {name: value for name, value in metrics.items() if name != "decisions"}  # those of an episode
+        self.validations.append({"episode": episode, "decisions": self.decisions, **row})
         self.run_directory.write_validations(self.validations)
         # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
         counts = episode == 0 or last or episode >= self.settings.choose_from * self.settings.episodes

@@ -102,6 +102,16 @@ def test_of_several_worlds_each_counts_alike(tmp_path: Path) -> None:
     assert recorder.cards[1]["validation"]["objective"] == -509.5
 
 
+def test_decisions_in_the_table_are_those_learned_from(tmp_path: Path) -> None:
+    """Some worlds count those of an episode among their metrics."""
+    recorder = Recorder(tmp_path)
+    recorder.session._validate = lambda policy: [{"objective": -9.0, "decisions": 7.0}]  # type: ignore[method-assign]
+    recorder.session.run()
+    rows = [row.split(",") for row in recorder.run.validations.read_text().splitlines()]
+    assert rows[0] == ["episode", "decisions", "objective"]
+    assert [row[1] for row in rows[1:]] == ["0", "320", "640", "800"]
+
+
 @pytest.mark.parametrize(
     ("scores", "kept"),
     [
