@@ -25,7 +25,7 @@ from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.streams import Split
 from spotweave.envs.simulation.timeline import constant
 from spotweave.envs.simulation.world import require
-from spotweave.envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle, load_fitted
+from spotweave.envs.traces.bundle import SPLIT_DAYS, load_bundle, load_fitted
 from spotweave.envs.traces.format import MarketTrace, load_jobs, load_traces
 from spotweave.envs.traces.storage import TraceError
 
@@ -93,11 +93,11 @@ Row = tuple[OfferConfig, StepSeries, StepSeries | None, StepSeries]
 """An offer, its price, its availability (None: drawn in each episode) and the on-demand price next to it."""
 
 
-def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> list[OfferConfig]:
+def recorded_offers(market: MarketConfig) -> list[OfferConfig]:
     """The recorded offers of the chosen clouds, spot before on demand."""
     offers = []
     if "aws" in market.providers:
-        zones = bundle.spot_zones("aws", _AWS_TYPE)
+        zones = load_bundle().spot_zones("aws", _AWS_TYPE)
         offers += [cloud_offer(market, "aws", zone[:-1], zone, _AWS_TYPE, "spot") for zone in zones]
         regions = list(dict.fromkeys(zone[:-1] for zone in zones))
         offers += [cloud_offer(market, "aws", region, "", _AWS_TYPE, "on_demand") for region in regions]
@@ -109,9 +109,7 @@ def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> list[OfferConf
     return offers
 
 
-def _joined(
-    market: MarketConfig, rows: list[Row], splits: dict[Split, tuple[int, int]], bundle: TraceBundle
-) -> MarketData:
+def _joined(market: MarketConfig, rows: list[Row], splits: dict[Split, tuple[int, int]]) -> MarketData:
     """Owned clusters and these offers, without those that `market.offers`, if it names any, leaves out."""
     names = [offer.name for offer, *_ in rows]
     for name in market.offers:
@@ -123,7 +121,7 @@ def _joined(
     kept += [row for row in rows if not market.offers or row[0].name in market.offers]
     offers = tuple(offer for offer, *_ in kept)
     regions = tuple(dict.fromkeys(offer.region for offer in offers))
-    egress = [[bundle.egress_usd_per_gb(here, there) for there in regions] for here in regions]
+    egress = [[load_bundle().egress_usd_per_gb(here, there) for there in regions] for here in regions]
     return MarketData(
         offers=offers,
         price_usd_hour=tuple(price for _, price, _, _ in kept),
@@ -148,26 +146,25 @@ def job_law() -> JobLaw:
     )
 
 
-def market_data(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
+def market_data(market: MarketConfig) -> MarketData:
     """The offers and their recordings: those of `market.traces`, else the bundle's.
 
     Raises:
         WorldError: if `market.offers` names an offer that there is not.
         TraceError: for traces that cannot be used.
     """
-    return user_market(market, bundle) if market.traces else recorded_market(market, bundle)
+    return user_market(market) if market.traces else recorded_market(market)
 
 
-def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
-    """The market that ships with the package (or another bundle's).
+def recorded_market(market: MarketConfig) -> MarketData:
+    """The market that ships with the package.
 
     Raises:
-        TraceError: for a bundle that lacks an offer.
         WorldError: if `market.offers` names an offer that there is not.
     """
-    bundle = bundle if bundle is not None else load_bundle()
+    bundle = load_bundle()
     rows: list[Row] = []
-    for offer in recorded_offers(market, bundle):
+    for offer in recorded_offers(market):
         place = (offer.provider, offer.region, offer.zone, offer.instance_type)
         recorded = offer.provider == "aws" or offer.market == "on_demand"
         # The bundle wants to know what stands in for availability that nobody recorded; here every episode
@@ -176,10 +173,10 @@ def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> 
         listed = bundle.price(offer.provider, offer.region, "", offer.instance_type, "on_demand")
         rows.append((offer, trace.price_usd_hour, trace.availability if recorded else None, listed))
     splits = {cast(Split, name): (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()}
-    return _joined(market, rows, splits, bundle)
+    return _joined(market, rows, splits)
 
 
-def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
+def user_market(market: MarketConfig) -> MarketData:
     """The owned cluster and one offer per trace of a user (docs/traces.md).
 
     Spot traces without availability draw a synthetic one in every episode. The recorded time is cut into
@@ -190,7 +187,6 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
         TraceError: for traces that cannot be read or used, in one line.
         WorldError: if `market.offers` names an offer that there is not.
     """
-    bundle = bundle if bundle is not None else load_bundle()
     traces = load_traces(market.traces)
     rows: list[Row] = []
     for trace in traces:
@@ -203,12 +199,12 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
         found = trace.offer_trace(availability=ALWAYS)
         synthetic = meta.market == "spot" and trace.available is None
         availability = None if synthetic else found.availability
-        beside = _on_demand_price(trace, traces, bundle)
+        beside = _on_demand_price(trace, traces)
         rows.append((cloud_offer(market, *place, meta.market), found.price_usd_hour, availability, beside))
-    return _joined(market, rows, _splits(traces), bundle)
+    return _joined(market, rows, _splits(traces))
 
 
-def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle: TraceBundle) -> StepSeries:
+def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...]) -> StepSeries:
     """The on-demand price next to a trace: the user's own if given, else the price list's."""
     meta = trace.meta
     for other in traces:
@@ -220,7 +216,7 @@ def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle
         if same and other.meta.market == "on_demand" and other.price_usd_hour is not None:
             return other.offer_trace(availability=ALWAYS).price_usd_hour
     try:
-        return bundle.price(meta.provider, meta.region, "", meta.instance_type, "on_demand")
+        return load_bundle().price(meta.provider, meta.region, "", meta.instance_type, "on_demand")
     except TraceError as error:
         raise TraceError(
             f"no on-demand price of {meta.provider} {meta.instance_type} in {meta.region}: "
@@ -289,10 +285,7 @@ __all__ = ["MarketWorldConfig", "build_market"]
 
 
 def build_market(
-    config: MarketWorldConfig | None = None,
-    n_lanes: int = 1,
-    bundle: TraceBundle | None = None,
-    record: bool = False,
+    config: MarketWorldConfig | None = None, n_lanes: int = 1, record: bool = False
 ) -> MarketWorld:
     """The market world on recorded traces: those of `config.market.traces`, else the bundle's.
 
@@ -301,7 +294,6 @@ def build_market(
     Args:
         config: what to simulate; None: the defaults.
         n_lanes: copies.
-        bundle: recorded markets; None: the bundle that ships with the package.
         record: remember who ran where, for `timeline`.
 
     Raises:
@@ -310,7 +302,7 @@ def build_market(
     """
     config = config if config is not None else MarketWorldConfig()
     config.validate()
-    data = market_data(config.market, bundle)
+    data = market_data(config.market)
     if config.workload.trace:
         largest = max(offer.quota for offer in data.offers)
         log = job_log(config.workload.trace, largest)
