@@ -45,16 +45,6 @@ from spotweave.envs.simulation.federations.rounds.deployment import Conditions, 
 DIRECTORY = Path(__file__).parent
 
 
-def clouds_names() -> tuple[str, ...]:
-    """Names that `load_clouds` knows."""
-    return _names("clouds_")
-
-
-def application_names() -> tuple[str, ...]:
-    """Names that `load_application` knows."""
-    return _names("app_")
-
-
 @cache
 def load_clouds(name: str) -> Clouds:
     """Published clouds: "aws_gcp" (13 types, Table 7.1) or "cloudlab" (23 types, Table 7.2).
@@ -81,18 +71,8 @@ def published_placements() -> dict[str, Any]:
     return document
 
 
-def measured_times() -> dict[str, Any]:
-    """The seconds that the published slowdowns were computed from: parsed measured_times.json."""
-    document: dict[str, Any] = json.loads((DIRECTORY / "measured_times.json").read_text("utf-8"))
-    return document
-
-
-def _names(prefix: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem.removeprefix(prefix) for path in DIRECTORY.glob(f"{prefix}*.json")))
-
-
 def _path(prefix: str, name: str) -> Path:
-    names = _names(prefix)
+    names = sorted(path.stem.removeprefix(prefix) for path in DIRECTORY.glob(f"{prefix}*.json"))
     if name not in names:
         raise FederationError(f"no published data are named {name!r}: use one of {', '.join(names)}")
     return DIRECTORY / f"{prefix}{name}.json"
