@@ -181,7 +181,7 @@ def check_metrics(metrics: dict[str, float], oracle: MarketOracle) -> None:
     }
     for name, value in expected.items():
         assert metrics[name] == value, name
-    ratios = [1 + job.delay * 3600 / job.standard for job in oracle.jobs]
+    ratios = [1 + job.delay * 3600 / job.standard_s for job in oracle.jobs]
     assert metrics["response_p95"] == pytest.approx(np.percentile(ratios, 95))
     assert metrics["money_usd"] == pytest.approx(
         (totals.on_demand + totals.spot + totals.egress + totals.disk) / PER_USD

@@ -42,19 +42,19 @@ class Job:
     number: int
     category: snapshot.Category
     executors: int
-    arrival: int
-    standard: int
-    hetero: int
+    arrival_s: int
+    standard_s: int
+    expected_hetero: int
     sensitivity: int
     executions: int
-    period: int
-    allowance: int
+    period_s: int
+    allowance_s: int
     data_gb: float
     checkpoint_gb: float
-    interval: int
-    dump: int
+    interval_s: int
+    dump_s: int
     home: int
-    execution: list[int]
+    execution_s: list[int]
 
     state: str = "buffered"
     offer: int | None = None
@@ -106,10 +106,10 @@ class Job:
             or self.judged >= self.executions
         ):
             return None
-        return self.arrival + (self.judged + 1) * self.period + self.allowance
+        return self.arrival_s + (self.judged + 1) * self.period_s + self.allowance_s
 
     def due_of_batch(self, batch: int) -> int:
-        return self.arrival + (batch + 1) * self.period
+        return self.arrival_s + (batch + 1) * self.period_s
 
 
 @dataclass
@@ -133,6 +133,7 @@ class Totals:
 class Pool:
     """Executors of one offer."""
 
+    number: int
     offer: OfferConfig
     region: int
     used: int = 0
@@ -153,28 +154,11 @@ class MarketOracle:
         self.market = config.market
         self.data = data
         self.episode = episode
-        self.pools = [Pool(offer, data.regions.index(offer.region)) for offer in data.offers]
-        jobs = episode.jobs
+        self.pools = [Pool(c, offer, data.regions.index(offer.region)) for c, offer in enumerate(data.offers)]
+        drawn = {name: column.tolist() for name, column in vars(episode.jobs).items() if column is not None}
         self.jobs = [
-            Job(
-                number=j,
-                category=snapshot.Category(int(jobs.category[j])),
-                executors=int(jobs.executors[j]),
-                arrival=int(jobs.arrival_s[j]),
-                standard=int(jobs.standard_s[j]),
-                hetero=int(jobs.expected_hetero[j]),
-                sensitivity=int(jobs.sensitivity[j]),
-                executions=int(jobs.executions[j]),
-                period=int(jobs.period_s[j]),
-                allowance=int(jobs.allowance_s[j]),
-                data_gb=float(jobs.data_gb[j]),
-                checkpoint_gb=float(jobs.checkpoint_gb[j]),
-                interval=int(jobs.interval_s[j]),
-                dump=int(jobs.dump_s[j]),
-                home=int(jobs.home[j]),
-                execution=[int(s) for s in jobs.execution_s[j]],
-            )
-            for j in range(len(jobs.arrival_s))
+            Job(j, **dict(zip(drawn, row, strict=True)))
+            for j, row in enumerate(zip(*drawn.values(), strict=True))
         ]
         self.present: list[Job] = []  # arrived, by number
         self.queue: list[Job] = []
@@ -189,6 +173,11 @@ class MarketOracle:
         self.mark: list[float] = [0.0] * 4
         self._advance()
         self.last_objective = self.objective()
+
+    def pool_of(self, job: Job) -> Pool:
+        """Where it is."""
+        assert job.offer is not None
+        return self.pools[job.offer]
 
     # -- decisions ---------------------------------------------------------------------------------------
 
@@ -218,10 +207,9 @@ class MarketOracle:
                 job.due = self.now + self.market.decision_interval_s
         elif job.running:
             job.due = None
-            assert job.offer is not None
             job.saved = self.progress(job)
-            job.checkpoint = self.pools[job.offer].region
-            job.state, job.target, job.until = "moving", offer, self.now + job.dump
+            job.checkpoint = self.pool_of(job).region
+            job.state, job.target, job.until = "moving", offer, self.now + job.dump_s
             job.reserved = not self.pools[offer].owned or self._has_room(job, offer)
             if job.reserved:
                 self.pools[offer].used += job.executors
@@ -252,12 +240,11 @@ class MarketOracle:
                 return
             if self.window:
                 return
-            moments = [job.arrival for job in self.jobs[len(self.present) :]][:1]
+            moments = [job.arrival_s for job in self.jobs[len(self.present) :]][:1]
             for job in self.present:
                 moments += [m for m in (job.until, job.due, job.deadline) if m is not None]
                 if job.state == "hibernated" or (job.offer is not None and self._spot(job.offer)):
-                    assert job.offer is not None
-                    series = self.episode.availability[job.offer]
+                    series = self.episode.availability[self.pool_of(job).number]
                     moments += [int(t) for t in _flips(series) if t > self.now][:1]
             t = min(moments)
             self._sample(min(t, self.market.max_s))
@@ -287,7 +274,7 @@ class MarketOracle:
         for job in self.present:
             if job.deadline is not None and job.deadline <= self.now:
                 self._miss(job)
-        while len(self.present) < len(self.jobs) and self.jobs[len(self.present)].arrival <= self.now:
+        while len(self.present) < len(self.jobs) and self.jobs[len(self.present)].arrival_s <= self.now:
             job = self.jobs[len(self.present)]
             self.present.append(job)
             job.due = job.entered = self.now
@@ -300,8 +287,7 @@ class MarketOracle:
                 self._set_up(job)
         elif job.state == "setup":
             self._work(job)
-            assert job.offer is not None
-            market = self.data.offers[job.offer].market
+            market = self.pool_of(job).offer.market
             job.movable = None
             asked = market == "on_demand" or (market == "spot" and job.streaming)
             if asked and self.market.reconsider_interval_s > 0:
@@ -347,8 +333,7 @@ class MarketOracle:
         job.due = job.entered = self.now
 
     def _leave(self, job: Job) -> None:
-        assert job.offer is not None
-        self.pools[job.offer].used -= job.executors
+        self.pool_of(job).used -= job.executors
 
     def _has_room(self, job: Job, c: int) -> bool:
         if self.market.strict_fifo and any(other.offer == c for other in self.queue):
@@ -390,8 +375,7 @@ class MarketOracle:
     def _serve(self) -> None:
         waiting: list[Job] = []
         for job in self.queue:
-            assert job.offer is not None
-            pool = self.pools[job.offer]
+            pool = self.pool_of(job)
             blocked = self.market.strict_fifo and any(other.offer == job.offer for other in waiting)
             if blocked or pool.used + job.executors > pool.offer.quota:
                 waiting.append(job)
@@ -404,8 +388,7 @@ class MarketOracle:
         self.queue = waiting
 
     def _set_up(self, job: Job) -> None:
-        assert job.offer is not None
-        region = self.pools[job.offer].region
+        region = self.pool_of(job).region
         egress = self.egress(job, region, job.checkpoint)
         job.charge += egress
         self.totals.egress += egress
@@ -413,31 +396,29 @@ class MarketOracle:
         job.state, job.until = "setup", self.now + self.set_up_s(job, region, job.checkpoint)
 
     def _work(self, job: Job) -> None:
-        assert job.offer is not None
         if job.streaming and self.now < job.due_of_batch(job.finished):
             job.state, job.until = "idle", job.due_of_batch(job.finished)
             return
         job.base = job.saved
-        job.work = left_s(job.execution[job.offer], job.saved)
+        job.work = left_s(job.execution_s[self.pool_of(job).number], job.saved)
         job.work_from = self.now
-        job.state, job.until = "working", self.now + wall_s(job.work, job.interval, job.dump)
+        job.state, job.until = "working", self.now + wall_s(job.work, job.interval_s, job.dump_s)
 
     def _execution_ends(self, job: Job) -> None:
-        assert job.offer is not None
         if job.streaming:
-            late = self.now - job.due_of_batch(job.finished) - job.standard
+            late = self.now - job.due_of_batch(job.finished) - job.standard_s
             job.delay += late / (3600.0 * job.executions)
         job.finished += 1
         job.saved = 0.0
         job.judged = max(job.judged, job.finished)
         if job.finished < job.executions:
-            job.checkpoint = self.pools[job.offer].region
+            job.checkpoint = self.pool_of(job).region
             self._work(job)
             if job.movable is not None and job.movable <= self.now:
                 job.due = self.now
             return
         if not job.streaming:
-            job.delay = (self.now - job.arrival - job.standard) / 3600.0
+            job.delay = (self.now - job.arrival_s - job.standard_s) / 3600.0
         self._pay(job, by_provider=False)
         self._leave(job)
         job.state, job.offer, job.until, job.due = "done", None, None, None
@@ -455,15 +436,14 @@ class MarketOracle:
             self._interrupt(job)
 
     def _interrupt(self, job: Job) -> None:
-        assert job.offer is not None
-        pool = self.pools[job.offer]
+        pool = self.pool_of(job)
         hibernates = pool.offer.interruption == "hibernate"
         job.interruptions += 1
         self.totals.interruptions += 1
         self._pay(job, by_provider=True)
         if job.state == "working":
             luck = draw(self.episode.revocation_key, job.number, job.attempt, NOTICE)
-            noticed = luck >= pool.offer.notice_missed and job.dump <= pool.offer.notice_s
+            noticed = luck >= pool.offer.notice_missed and job.dump_s <= pool.offer.notice_s
             if noticed and not hibernates:
                 job.saved = self.progress(job)
                 job.checkpoint = pool.region
@@ -487,9 +467,8 @@ class MarketOracle:
         job.due = job.entered = self.now
 
     def _resume(self, job: Job) -> None:
-        assert job.offer is not None
         self._pay_disk(job)
-        self.pools[job.offer].used += job.executors
+        self.pool_of(job).used += job.executors
         pause = self.now - job.frozen_at
         job.work_from += pause
         job.state, job.due, job.billed_from = job.frozen_state, None, self.now
@@ -513,7 +492,7 @@ class MarketOracle:
             pool.missed += 1
             waited = job.state == "queued" or job.waited
             if job.streaming and job.state != "queued":
-                waited = waited and deadline - job.allowance < job.left_queue
+                waited = waited and deadline - job.allowance_s < job.left_queue
             if pool.owned and waited:
                 for other in self.present:
                     if other is not job and other.offer == job.offer:
@@ -530,16 +509,16 @@ class MarketOracle:
         return sum((b - a) * round(series.at(a) * 1e6) for a, b in pairwise(edges))
 
     def _pay(self, job: Job, by_provider: bool) -> None:
-        assert job.offer is not None
-        offer = self.data.offers[job.offer]
-        uptime = self.now - job.billed_from
+        pool = self.pool_of(job)
+        offer, uptime = pool.offer, self.now - job.billed_from
         if offer.market == "owned":
             self.totals.owned_s += job.executors * uptime
             job.owned_s += job.executors * uptime
             return
         if by_provider and uptime < offer.free_first_s:
             return
-        charge = job.executors * self.integral(job.offer, job.billed_from, job.billed_from + max(uptime, 60))
+        end = job.billed_from + max(uptime, 60)
+        charge = job.executors * self.integral(pool.number, job.billed_from, end)
         job.charge += charge
         if offer.market == "spot":
             self.totals.spot += charge
@@ -565,17 +544,15 @@ class MarketOracle:
         if job.state == "hibernated":
             return self._disk(job)
         if job.state in ("setup", "working", "idle", "moving"):
-            assert job.offer is not None
-            if self.data.offers[job.offer].market != "owned":
-                return job.executors * self.integral(job.offer, job.billed_from, self.now)
+            pool = self.pool_of(job)
+            if not pool.owned:
+                return job.executors * self.integral(pool.number, job.billed_from, self.now)
         return 0
 
     def owned_s(self, job: Job) -> int:
         """Executor-seconds on the owned cluster so far."""
-        if job.state in ("setup", "working", "idle", "moving"):
-            assert job.offer is not None
-            if self.data.offers[job.offer].market == "owned":
-                return job.owned_s + job.executors * (self.now - job.billed_from)
+        if job.state in ("setup", "working", "idle", "moving") and self.pool_of(job).owned:
+            return job.owned_s + job.executors * (self.now - job.billed_from)
         return job.owned_s
 
     # -- totals ------------------------------------------------------------------------------------------
@@ -593,12 +570,12 @@ class MarketOracle:
         if job.state == "done":
             return job.delay
         if not job.streaming:
-            return (self.now - job.arrival - job.standard * self.progress(job)) / 3600.0
+            return (self.now - job.arrival_s - job.standard_s * self.progress(job)) / 3600.0
         waits = [self.now - job.due_of_batch(b) for b in range(job.finished, job.executions)]
         waits = [wait for wait in waits if wait >= 0]
         if not waits:
             return job.delay
-        work = job.standard * self.progress(job)
+        work = job.standard_s * self.progress(job)
         return job.delay + (sum(waits) - work) / (3600.0 * job.executions)
 
     def objective(self) -> float:
@@ -698,22 +675,22 @@ class MarketOracle:
         running = job.running
         row[col.PRESENT] = 1
         row[col.CATEGORY] = job.category
-        row[col.EXPECTED_HETERO] = job.hetero
+        row[col.EXPECTED_HETERO] = job.expected_hetero
         row[col.SENSITIVITY] = job.sensitivity
-        row[col.STANDARD_S] = job.standard
+        row[col.STANDARD_S] = job.standard_s
         row[col.EXECUTIONS] = left
-        row[col.PERIOD_S] = job.period
+        row[col.PERIOD_S] = job.period_s
         row[col.DURATION_S] = (
-            left * job.period if job.streaming else job.standard * (1.0 - self.progress(job))
+            left * job.period_s if job.streaming else job.standard_s * (1.0 - self.progress(job))
         )
         row[col.WAITED_S] = 0 if running else self.now - job.entered
-        row[col.AGE_S] = self.now - job.arrival
+        row[col.AGE_S] = self.now - job.arrival_s
         if job.category != snapshot.Category.GENERAL:
             row[col.SLACK_S] = self.slack(job)
             row[col.HAS_DEADLINE] = 1
         row[col.PROGRESS] = job.finished / job.executions if job.streaming else self.progress(job)
         row[col.RESTART_S] = self.market.restart_s
-        row[col.CHECKPOINT_INTERVAL_S] = job.period if job.streaming else job.interval
+        row[col.CHECKPOINT_INTERVAL_S] = job.period_s if job.streaming else job.interval_s
         row[col.DATA_GB] = job.data_gb
         row[col.CHECKPOINT_GB] = job.checkpoint_gb
         row[col.INTERRUPTIONS] = job.interruptions
@@ -725,17 +702,14 @@ class MarketOracle:
 
     def slack(self, job: Job) -> int:
         """Seconds to the deadline of the execution that is next to finish."""
-        return job.arrival + (job.finished + 1) * job.period + job.allowance - self.now
+        return job.arrival_s + (job.finished + 1) * job.period_s + job.allowance_s - self.now
 
     def _show_pair(self, job: Job, c: int, row: np.ndarray) -> None:
         running = job.running
         here = job.offer == c and (running or job.state == "hibernated")
-        checkpoint = job.checkpoint
-        if running:
-            assert job.offer is not None
-            checkpoint = self.pools[job.offer].region
+        checkpoint = self.pool_of(job).region if running else job.checkpoint
         region = self.pools[c].region
-        work = wall_s(left_s(job.execution[c], self.progress(job)), job.interval, job.dump)
+        work = wall_s(left_s(job.execution_s[c], self.progress(job)), job.interval_s, job.dump_s)
         if here:
             if job.state == "working":
                 assert job.until is not None
@@ -748,7 +722,7 @@ class MarketOracle:
         row[col.EXECUTION_S] = work
         row[col.DEADLINE_S] = self.slack(job) if job.category != snapshot.Category.GENERAL else 0
         row[col.EGRESS_USD] = self.egress(job, region, checkpoint) / PER_USD
-        row[col.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump if running else 0)
+        row[col.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump_s if running else 0)
         row[col.HERE] = here
 
 
@@ -766,15 +740,15 @@ def wall_s(work: int, interval: int, dump: int) -> int:
 
 def worked_s(elapsed: int, job: Job) -> int:
     """Seconds of `elapsed` that were work, not checkpoints: second by second would give the same."""
-    if job.interval == 0:
+    if job.interval_s == 0:
         return elapsed
-    cycles, rest = divmod(elapsed, job.interval + job.dump)
-    return cycles * job.interval + min(rest, job.interval)
+    cycles, rest = divmod(elapsed, job.interval_s + job.dump_s)
+    return cycles * job.interval_s + min(rest, job.interval_s)
 
 
 def checkpointed_s(elapsed: int, job: Job) -> int:
     """Work that complete checkpoints hold."""
-    return 0 if job.interval == 0 else elapsed // (job.interval + job.dump) * job.interval
+    return 0 if job.interval_s == 0 else elapsed // (job.interval_s + job.dump_s) * job.interval_s
 
 
 def _flips(series: StepSeries) -> list[int]:
