@@ -1,12 +1,28 @@
-"""Random federations for tests: small enough to enumerate, with ties, quotas and dead ends."""
+"""Federations: those of the published tables, and random ones, small enough to try every placement."""
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+from typing import Any
+
 import numpy as np
 
+from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem
+from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds
 from spotweave.envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
 from spotweave.envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
 from spotweave.envs.simulation.federations.model import Federation
+from spotweave.envs.simulation.series import Bools, Ints
+
+
+def published_federation(setup: dict[str, Any]) -> Federation:
+    """A row of Tables 7.8 to 7.10."""
+    clouds = load_clouds("aws_gcp")
+    if "slowdown_of_vm213" in setup:
+        clouds = clouds.with_compute_slowdown("us-central1", "vm213", setup["slowdown_of_vm213"])
+    if setup["table"] == "7.8":
+        clouds = clouds.without_quotas()
+    return Federation(load_application(setup["application"]), clouds)
 
 
 def quotas_kept(clouds: Clouds, used: list[VmType]) -> bool:
@@ -33,7 +49,7 @@ def random_federation(
     distinct: bool = False,
     tight: bool = False,
 ) -> Federation:
-    """A federation of one or two providers and up to three regions.
+    """A federation of one or two providers and up to three regions, with ties and dead ends.
 
     Some clients are equal, unless all are `distinct`; where it is `tight`, every provider has a quota that is
     hardly enough.
@@ -112,3 +128,57 @@ def random_federation(
         },
     )
     return Federation(application, Clouds(providers, regions, vm_types, slowdowns, between))
+
+
+def enumerate_placements(problem: MappingProblem, best: int | None = None) -> list[Candidate]:
+    """The `best` placements, or all, that keep every limit, best first; of equals the cheaper one."""
+    federation = problem.federation
+    # [choices, V] counts of each group on each type; `index` combines the choices of all groups
+    per_group = [
+        _choices(size, np.isfinite(row))
+        for size, row in zip(problem.sizes.tolist(), problem.exec_s, strict=False)
+    ]
+    grid = np.meshgrid(*[np.arange(len(choices)) for choices in per_group], indexing="ij")
+    index = [axis.ravel() for axis in grid]
+    total = sum((choices[rows] for choices, rows in zip(per_group, index, strict=True)), np.array(0))
+    rate = total @ np.where(np.isfinite(federation.client_usd_s), federation.client_usd_s, 0.0)
+    used = total @ problem.amounts.T
+    found: list[tuple[float, float, int, int]] = []
+    for server in np.flatnonzero(problem.servers).tolist():
+        along = federation.comm_s[federation.region, federation.region[server]]
+        seconds = np.zeros(len(total))
+        for g, (choices, rows) in enumerate(zip(per_group, index, strict=True)):
+            reach = np.where(
+                choices > 0, problem.exec_s[g] + (along + federation.aggregation_s[server]), -np.inf
+            )
+            np.maximum(seconds, reach.max(axis=1)[rows], out=seconds)
+        messages = total @ federation.message_usd[federation.provider, federation.provider[server]]
+        usd = (rate + federation.server_usd_s[server]) * seconds + messages
+        limits = problem.round_limits
+        good = (seconds <= limits.seconds * (1 + 1e-12)) & (usd <= limits.usd * (1 + 1e-12))
+        good &= (used + problem.amounts[:, server] <= problem.limits).all(axis=1)
+        objective = (
+            problem.alpha * usd / federation.cost_max + (1 - problem.alpha) * seconds / federation.t_max
+        )
+        where = np.flatnonzero(good)
+        order = where[np.lexsort((usd[where], objective[where]))[:best]]
+        found += [(float(objective[k]), float(usd[k]), int(server), int(k)) for k in order]
+    candidates = []
+    for _, _, server, k in sorted(found)[:best]:
+        counts = np.array([choices[rows[k]] for choices, rows in zip(per_group, index, strict=True)])
+        row = np.zeros((1, counts.shape[1]), np.int64)
+        row[0, server] = 1
+        counts = np.concatenate([counts, row])
+        placement = problem.placement(counts)
+        candidates.append(Candidate(counts, placement, federation.outcome(placement, problem.alpha)))
+    return candidates
+
+
+def _choices(size: int, usable: Bools) -> Ints:
+    """[choices, V] every way to put `size` equal clients on the usable types."""
+    types = np.flatnonzero(usable)
+    ways = list(combinations_with_replacement(range(len(types)), size))
+    counts = np.zeros((len(ways), len(usable)), np.int64)
+    for row, way in enumerate(ways):
+        np.add.at(counts[row], types[list(way)], 1)
+    return counts

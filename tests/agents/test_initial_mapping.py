@@ -17,10 +17,13 @@ from spotweave.agents.federated.mapping.quotas import QuotaProgram
 from spotweave.agents.federated.mapping.search import Search
 from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
 from spotweave.envs.simulation.federations.application import FederationError
-from spotweave.envs.simulation.federations.clouds import Clouds
 from spotweave.envs.simulation.federations.model import Federation, Outcome, Placement
-from tests.federation_cases import quotas_kept, random_federation
-from tests.oracles.mapping import enumerate_placements
+from tests.federation_cases import (
+    enumerate_placements,
+    published_federation,
+    quotas_kept,
+    random_federation,
+)
 
 ALPHAS = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -128,19 +131,12 @@ def test_those_cases_reach_the_integer_program(monkeypatch: pytest.MonkeyPatch) 
 OPTIMA = [setup for setup in published_placements()["tables_7_8_to_7_10"] if setup["setup"] == "optimal"]
 
 
-def clouds_of(setup: dict[str, Any]) -> Clouds:
-    clouds = load_clouds("aws_gcp")
-    if "slowdown_of_vm213" in setup:
-        clouds = clouds.with_compute_slowdown("us-central1", "vm213", setup["slowdown_of_vm213"])
-    return clouds.without_quotas() if setup["table"] == "7.8" else clouds
-
-
 @pytest.mark.parametrize("setup", OPTIMA, ids=lambda setup: setup["application"])
 def test_the_published_optima(setup: dict[str, Any]) -> None:
-    application = load_application(setup["application"])
-    federation = Federation(application, clouds_of(setup))
+    federation = published_federation(setup)
     # Table 7.8: 10,000 s and 30,000 USD per round, far from binding
-    found = map_initially(federation, 0.5, 10_000 * application.rounds, 30_000 * application.rounds)
+    rounds = federation.application.rounds
+    found = map_initially(federation, 0.5, 10_000 * rounds, 30_000 * rounds)
     printed = federation.placement(setup["server"], setup["clients"])
     assert found.proved
     assert found.best.outcome.objective == pytest.approx(federation.outcome(printed).objective, abs=1e-12)
@@ -151,7 +147,7 @@ def test_the_published_optima(setup: dict[str, Any]) -> None:
 
 def test_the_printed_map_that_is_one_of_several_optima_is_among_the_runners_up() -> None:
     setup = next(item for item in OPTIMA if item["application"] == "til_aws2_gcp2")
-    federation = Federation(load_application("til_aws2_gcp2"), clouds_of(setup))
+    federation = published_federation(setup)
     found = map_initially(federation, runners_up=4)
     printed = federation.placement(setup["server"], setup["clients"])
     problem = MappingProblem(federation, 0.5)

@@ -32,15 +32,9 @@ from spotweave.envs.simulation.federations.application import (
 from spotweave.envs.simulation.federations.clouds import Market, Region, VmType
 from spotweave.envs.simulation.federations.model import Federation, Outcome
 from tests.envs.checks import put, refused
+from tests.federation_cases import published_federation
 
 SETUPS: list[dict[str, Any]] = published_placements()["tables_7_8_to_7_10"]
-
-
-def published_federation(setup: dict[str, Any]) -> Federation:
-    clouds = load_clouds("aws_gcp")
-    if "slowdown_of_vm213" in setup:
-        clouds = clouds.with_compute_slowdown("us-central1", "vm213", setup["slowdown_of_vm213"])
-    return Federation(load_application(setup["application"]), clouds)
 
 
 def published_outcome(setup: dict[str, Any]) -> Outcome:
