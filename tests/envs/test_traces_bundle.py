@@ -25,7 +25,7 @@ from spotweave.envs.traces.format import MarketTrace
 from spotweave.envs.traces.images import load_digits, load_images
 from spotweave.envs.traces.storage import TraceError
 from spotweave.training.evaluation.episodes import find_suite, run_suite
-from tests.envs.traces_cases import entry, imported, importing, refusal, write
+from tests.envs.traces_cases import entry, imported, importing, refusal, series_of, write
 
 BUNDLE = load_bundle()
 # Published with the recording: share of the 20,158 probes at which a launch could have succeeded, and the
@@ -233,10 +233,8 @@ def test_on_demand_offers_have_the_prices_of_the_list(tmp_path: Path) -> None:
     for region in ("us-west-2", "us-east-1"):
         trace = found[region]
         assert trace.meta.offer == ("aws", region, "", "p3.2xlarge", "on_demand")
-        assert trace.price_usd_hour is not None
-        assert trace.available is None
         # The list price of a p3.2xlarge in the United States.
-        assert trace.price_usd_hour.tolist() == [3.06]
+        assert series_of(trace)[1:] == (None, [3.06])
         assert load_bundle().on_demand_usd_hour("aws", region, "p3.2xlarge") == 3.06
         assert "karpenter" in trace.meta.source
         assert trace.meta.licence == "Apache-2.0"
@@ -360,9 +358,7 @@ def test_pages_of_one_price_history_are_one_trace(tmp_path: Path, capsys: pytest
     )
     found = by_place(imported("ec2-price-history", first, second, options="--on-demand none"))
     assert "availability of spot capacity from spells" in capsys.readouterr().out
-    assert found["us-east-1a"].times_s.tolist() == [0, 7200, 18_000]
-    assert found["us-east-1a"].price_usd_hour is not None
-    assert found["us-east-1a"].price_usd_hour.tolist() == [0.1550, 0.1560, 0.1578]
+    assert series_of(found["us-east-1a"]) == ([0, 7200, 18_000], None, [0.1550, 0.1560, 0.1578])
     assert found["us-east-1b"].times_s.tolist() == [3600, 21_600]
     other = history(tmp_path / "page3.json", ("us-east-1a", "01T12", "0.2"))
     command = importing("ec2-price-history", first, other)

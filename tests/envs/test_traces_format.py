@@ -16,7 +16,7 @@ from spotweave.envs.traces.command import main
 from spotweave.envs.traces.format import load_jobs, load_trace, load_traces
 from spotweave.envs.traces.importers import region_of
 from spotweave.envs.traces.storage import TraceError
-from tests.envs.traces_cases import entry, imported, importing, refusal, write, write_trace
+from tests.envs.traces_cases import entry, imported, importing, refusal, series_of, write, write_trace
 
 
 def test_a_trace_by_hand(tmp_path: Path) -> None:
@@ -33,8 +33,7 @@ def test_a_trace_by_hand(tmp_path: Path) -> None:
 
 def test_unavailable_polarity_flips(tmp_path: Path) -> None:
     trace = load_trace(write_trace(tmp_path / "t", polarity="unavailable"))
-    assert trace.available is not None
-    assert trace.available.tolist() == [False, False, True]
+    assert series_of(trace)[1] == [False, False, True]
 
 
 def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
@@ -161,11 +160,7 @@ def test_csv_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     central, east = imported("csv", write(tmp_path / "m.csv", rows), options=options)
     assert (central.meta.zone, central.meta.region) == ("us-central1-a", "us-central1")
     assert (east.meta.zone, east.meta.region) == ("us-east-1a", "us-east-1")
-    assert east.times_s.tolist() == [0, 600]
-    assert east.available is not None
-    assert east.available.tolist() == [True, False]
-    assert east.price_usd_hour is not None
-    assert east.price_usd_hour.tolist() == [1.0, 1.5]
+    assert series_of(east) == ([0, 600], [True, False], [1.0, 1.5])
     capsys.readouterr()
     assert main(["show", str(tmp_path / "market")]) == 0
     table = capsys.readouterr().out.splitlines()
@@ -185,18 +180,15 @@ def test_csv_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_imported_is_what_is_read(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, bool, float]], polarity: Polarity
 ) -> None:
-    times_s = np.cumsum([gap_s for gap_s, _, _ in rows])
+    gaps_s, states, prices = map(list, zip(*rows, strict=True))
+    times_s = np.cumsum(gaps_s)
     lines = ["time,zone,available,price"] + [
         f"{time_s},z,{int(state == (polarity is Polarity.AVAILABLE))},{price!r}"
-        for time_s, (_, state, price) in zip(times_s, rows, strict=True)
+        for time_s, state, price in zip(times_s, states, prices, strict=True)
     ]
     source = write(tmp_path_factory.mktemp("import") / "m.csv", "\n".join(lines))
     (trace,) = imported("csv", source, options=f"--polarity {polarity.value} --on-demand none")
-    assert trace.times_s.tolist() == (times_s - times_s[0]).tolist()
-    assert trace.available is not None
-    assert trace.available.tolist() == [state for _, state, _ in rows]
-    assert trace.price_usd_hour is not None
-    assert trace.price_usd_hour.tolist() == [price for _, _, price in rows]
+    assert series_of(trace) == ((times_s - times_s[0]).tolist(), states, prices)
 
 
 def probes(data: Any, gap_s: Any = 600) -> dict[str, Any]:
@@ -208,9 +200,7 @@ def test_skypilot_import_where_one_means_preempted(tmp_path: Path) -> None:
     source = write(tmp_path / "us-west-2a.json", probes([0, 1, 1, 0]))
     options = "--polarity unavailable --on-demand none --start-utc 2026-05-01"
     (trace,) = imported("skypilot", source, options=options)
-    assert trace.available is not None
-    assert trace.available.tolist() == [True, False, False, True]
-    assert trace.times_s.tolist() == [0, 600, 1200, 1800]
+    assert series_of(trace)[:2] == ([0, 600, 1200, 1800], [True, False, False, True])
     assert (trace.meta.tick_s, trace.meta.zone, trace.meta.region) == (600, "us-west-2a", "us-west-2")
 
 
@@ -232,10 +222,7 @@ def test_ec2_price_history_import(tmp_path: Path) -> None:
     source = write(tmp_path / "h.json", history)
     first, second = imported("ec2-price-history", source, options="--on-demand none")
     assert first.meta.offer == ("aws", "us-east-1", "us-east-1a", "g5.xlarge", "spot")
-    assert first.available is None
-    assert first.price_usd_hour is not None
-    assert first.times_s.tolist() == [0, 3600]
-    assert first.price_usd_hour.tolist() == [0.45, 0.5]
+    assert series_of(first) == ([0, 3600], None, [0.45, 0.5])
     assert second.times_s.tolist() == [1800]
 
 

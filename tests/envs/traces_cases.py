@@ -61,6 +61,16 @@ def imported(source_format: str, *sources: Path, options: str = "") -> tuple[Mar
     return load_traces(sources[0].parent / "market")
 
 
+def series_of(trace: MarketTrace) -> tuple[list[int], list[bool] | None, list[float] | None]:
+    """Its times, whether it was available, and its prices."""
+    up, price = trace.available, trace.price_usd_hour
+    return (
+        trace.times_s.tolist(),
+        up if up is None else up.tolist(),
+        price if price is None else price.tolist(),
+    )
+
+
 def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     """The one line of a command that has to fail."""
     with pytest.raises(SystemExit) as ended:
