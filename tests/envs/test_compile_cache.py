@@ -39,8 +39,7 @@ print(len(compiled))
 
 
 def test_folders_with_compiled_code_count_for_the_cache_and_no_others() -> None:
-    names = "njit|inner|linked|entry"
-    uses = re.compile(rf"^from (?:numba|[\w.]+\.compiled) import .*\b(?:{names})\b", re.MULTILINE)
+    uses = re.compile(rf"^from (?:numba|[\w.]+\.compiled) import .*\b(?:{COMPILED.pattern})\b", re.MULTILINE)
     found = {
         path.parent.relative_to(ROOT).as_posix()
         for top in ("envs", "agents", "training", "deploy", "spotweave")

@@ -298,41 +298,35 @@ class TestTheGuarantee:
 
 
 @pytest.mark.parametrize(
-    ("asked", "ran", "interrupted", "up", "rem_s", "left_s", "ticks_left", "expected"),
+    ("given", "expected"),
+    # Given: asked, ran, interrupted, up, rem_s, left_s, ticks_left.
     [
         # In the last 6 ticks for 500 s of work the guarantee decides: an idle job goes on demand,
-        (NONE, NONE, False, True, 0, 500, 6, (ON_DEMAND, D)),
-        (SPOT, NONE, False, True, 0, 500, 6, (ON_DEMAND, D)),
+        ((NONE, NONE, False, True, 0, 500, 6), (ON_DEMAND, D)),
+        ((SPOT, NONE, False, True, 0, 500, 6), (ON_DEMAND, D)),
         # spot whose overhead is paid stays, and with 10 s of it left is given up, not adding them to the 30;
-        (ON_DEMAND, SPOT, False, True, 0, 500, 6, (SPOT, 0)),
-        (SPOT, SPOT, False, True, 10, 500, 6, (ON_DEMAND, D)),
+        ((ON_DEMAND, SPOT, False, True, 0, 500, 6), (SPOT, 0)),
+        ((SPOT, SPOT, False, True, 10, 500, 6), (ON_DEMAND, D)),
         # on demand stays and pays nothing again,
-        (SPOT, ON_DEMAND, False, True, 0, 500, 6, (ON_DEMAND, 0)),
+        ((SPOT, ON_DEMAND, False, True, 0, 500, 6), (ON_DEMAND, 0)),
         # and where the zone was changed to one with spot nothing runs, so the request sets the overhead.
-        (SPOT, SPOT, True, True, 0, 500, 6, (SPOT, D)),
+        ((SPOT, SPOT, True, True, 0, 500, 6), (SPOT, D)),
         # Before them a start sets the overhead and does not add it to the 20 s,
-        (ON_DEMAND, SPOT, False, True, 20, 100, 20, (ON_DEMAND, D)),
+        ((ON_DEMAND, SPOT, False, True, 20, 100, 20), (ON_DEMAND, D)),
         # with which spot goes on that moves to another zone;
-        (SPOT, SPOT, False, True, 20, 100, 20, (SPOT, 20)),
+        ((SPOT, SPOT, False, True, 20, 100, 20), (SPOT, 20)),
         # spot without spot is nothing, whatever ran;
-        (SPOT, NONE, False, False, 0, 100, 20, (NONE, 0)),
-        (SPOT, ON_DEMAND, False, False, 0, 100, 20, (NONE, 0)),
+        ((SPOT, NONE, False, False, 0, 100, 20), (NONE, 0)),
+        ((SPOT, ON_DEMAND, False, False, 0, 100, 20), (NONE, 0)),
         # and a start after a preemption or a pause pays.
-        (SPOT, SPOT, True, True, 0, 100, 20, (SPOT, D)),
-        (ON_DEMAND, NONE, False, False, 0, 100, 20, (ON_DEMAND, D)),
+        ((SPOT, SPOT, True, True, 0, 100, 20), (SPOT, D)),
+        ((ON_DEMAND, NONE, False, False, 0, 100, 20), (ON_DEMAND, D)),
     ],
 )
 def test_what_a_tick_runs_and_the_overhead_that_is_due(
-    asked: int,
-    ran: int,
-    interrupted: bool,
-    up: bool,
-    rem_s: int,
-    left_s: int,
-    ticks_left: int,
-    expected: tuple[int, int],
+    given: tuple[int, int, bool, bool, int, int, int], expected: tuple[int, int]
 ) -> None:
-    assert decide(asked, ran, interrupted, up, rem_s, left_s, ticks_left, G, D) == expected
+    assert decide(*given, G, D) == expected
 
 
 def can_be_late(state: tuple[int, bool, int, int, int], tick_s: int, restart_s: int) -> bool:
