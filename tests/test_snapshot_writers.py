@@ -19,11 +19,11 @@ from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.market.config import OfferConfig
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation
+from tests.agents.inputs import CLUSTERS, JOBS, PAIRS
 from tests.deploy.scheduler.worlds import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story
 from tests.envs.slice_cases import Job, small_config, start
-from tests.snapshot_columns import CLUSTERS, JOBS, PAIRS
 
 
 class Seen(NamedTuple):

@@ -16,8 +16,24 @@ from spotweave.agents.policy import Policy
 from spotweave.agents.registry import Shape, agent_named
 from spotweave.agents.settings import AgentSettings
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.snapshot import Observation, empty_observation, take_rows
+from spotweave.envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Observation,
+    empty_observation,
+    take_rows,
+)
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
+
+# Names of the columns, in the order of each array.
+_NAMES = [name for name in vars(col) if name.isupper()]
+CLUSTERS = _NAMES[:N_CLUSTER_FIELDS]
+JOBS = _NAMES[N_CLUSTER_FIELDS:-N_PAIR_FIELDS]
+PAIRS = _NAMES[-N_PAIR_FIELDS:]
+assert len(JOBS) == N_JOB_FIELDS
+for _names in (CLUSTERS, JOBS, PAIRS):
+    assert [getattr(col, name) for name in _names] == list(range(len(_names)))
 
 
 def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observation:
@@ -74,8 +90,8 @@ def as_input(batch: Observation) -> NetworkInput:
     )
 
 
-def random_input(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> NetworkInput:
-    return as_input(random_batch(n, n_jobs, n_clusters, seed))
+def random_input(n: int, n_jobs: int, n_clusters: int) -> NetworkInput:
+    return as_input(random_batch(n, n_jobs, n_clusters))
 
 
 def on_disk(state: dict[str, Any]) -> dict[str, Any]:

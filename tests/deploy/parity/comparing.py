@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.world import EpisodeKey
+from tests.agents.inputs import CLUSTERS, JOBS, PAIRS
 from tests.deploy.parity.playing import Played, by_environment, by_live_loop, config_of, policy_named
-from tests.snapshot_columns import CLUSTERS, JOBS, PAIRS
 
 CHECKPOINT_S = 25.0
 """The largest checkpoint of the default workload takes 22 s."""
