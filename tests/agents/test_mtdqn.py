@@ -386,10 +386,10 @@ def observations(world_name: str) -> tuple[Observation, np.ndarray]:
     return shown, np.arange(len(shown["jobs"]))
 
 
-def policy_of(name: str, seed: int | None = None, size: float = 1.0) -> MTDQNPolicy:
+def policy_of(name: str, seed: int | None = None) -> MTDQNPolicy:
     policy = MTDQNPolicy(QuestionView(CASES[name].rule, 0, 0, HIDDEN), (1.0, 1.0), "random")
     if seed is not None:
-        weights = np.random.default_rng(seed).normal(0.0, size, policy.network.size)
+        weights = np.random.default_rng(seed).normal(0.0, 1.0, policy.network.size)
         policy.network.set_vector(weights.astype(np.float32))
     return policy
 

@@ -35,11 +35,11 @@ from spotweave.envs.simulation.federations.rounds.application import (
 from spotweave.envs.simulation.federations.rounds.decisions import State
 from spotweave.envs.simulation.federations.rounds.history import Exclusion, Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
-from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Observation
 from tests.agents.inputs import copied, played
+from tests.envs.checks import by_policy
 from tests.envs.federated_cases import FAST, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients
 from tests.envs.market_cases import HOUR, OWNED, federated_story
 from tests.envs.test_market_federated import NONE as NO_OFFER
@@ -168,9 +168,9 @@ def test_features_mean_the_same_at_another_price(seen: Observation) -> None:
 # Tasks of federated applications among the jobs of a market.
 
 
-def waiting_client(slow_s: int, cold_s: int = 100, restart_s: int = 0) -> MarketWorld:
+def waiting_client(slow_s: int, restart_s: int = 0) -> MarketWorld:
     """A client that has delivered after 600 s and more, while the other trains for `slow_s`."""
-    world = federated_story([600, slow_s], [POOL], cold_s=cold_s, restart_s=restart_s)
+    world = federated_story([600, slow_s], [POOL], cold_s=100, restart_s=restart_s)
     start(world, 0, 0, 0)
     assert shown(world) == [1]
     assert world.observation["jobs"][0, 0, col.IDLE] == 1
@@ -232,9 +232,8 @@ def test_expected_cost_releases_where_the_wait_is_long(slow_s: int, released: bo
 
 
 def test_expected_cost_is_back_before_it_is_needed() -> None:
-    rule, world = make_rule("expected_cost"), waiting_client(5000, restart_s=300)
-    while shown(world):
-        world.step(rule.act_batch(world.observation, LANE))
+    world = waiting_client(5000, restart_s=300)
+    by_policy(world, make_rule("expected_cost"))
     metrics = world.metrics(0)
     assert metrics["application_hours"] == pytest.approx((300 + 100 + 5000 + 10 + 5000 + 10) / HOUR)
     assert metrics["idle_usd"] < 600 / HOUR
@@ -267,9 +266,7 @@ def test_clients_do_not_wait_for_each_other_for_ever() -> None:
         [600, 600], [replace(POOL, launch_s=90), OWNED], rounds=2, restart_s=120, max_decisions=200
     )
     decide(world, 0, 1)
-    rule = make_rule("expected_cost")
-    while not world.truncated(0) and world.lanes.lane[0, at.STATUS] == at.RUNNING:
-        world.step(rule.act_batch(world.observation, LANE))
+    by_policy(world, make_rule("expected_cost"))
     assert world.metrics(0)["rounds_per_application"] == 2
     assert world.metrics(0)["application_hours"] < 1
 

@@ -20,6 +20,7 @@ from spotweave.agents.spot.policy import SpotPolicy
 from spotweave.agents.spot.ranked import VARIANTS, RankedUniformProgress
 from spotweave.agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
 from spotweave.envs.simulation.spot.lanes import Habits, SpotJob
+from tests.envs.checks import by_policy
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 LANE = np.zeros(1, np.int64)
@@ -37,8 +38,8 @@ def choices(policy: Policy, job: SpotJob, ticks: int) -> list[int]:
     return taken
 
 
-def learned(seed: int = 0, tick_s: int = 100, restart_s: int = 30) -> SpotPolicy:
-    return SpotPolicy(random_model(np.random.default_rng(seed), tick_s, restart_s), "spot_values")
+def learned(seed: int = 0, tick_s: int = 100) -> SpotPolicy:
+    return SpotPolicy(random_model(np.random.default_rng(seed), tick_s, 30), "spot_values")
 
 
 # The learned spot policy: never late whatever it learned and whatever spot does, and what it remembers.
@@ -75,10 +76,7 @@ def test_it_is_never_late_where_on_demand_could_avoid_it(
     habits = Habits(rng.integers(0, launch_s + 1, (n, n_zones + 1)), fails, rng.random(fails.shape) < failing)
     world = world_of(job_of(has_spot, work_s, restart_s, tick_s, habits=habits))
     world.reset([KEY])
-    policy.begin(0, 0)
-    done = False
-    while not done:
-        done = bool(world.step(policy.act_batch(world.observation, LANE))[1][0])
+    by_policy(world, policy)
     assert world.metrics(0)["late"] == 0.0
 
 

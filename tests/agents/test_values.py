@@ -29,9 +29,9 @@ SCALES = (5.0, 20.0, 0.25)
 SIZES = {"lstm_size": 6, "shared_size": 16, "head_size": 8, "hidden_sizes": [16, 8]}
 
 
-def network(kind: str, features: str = "table_5_1", n_clusters: int = C) -> ValueNetwork:
+def network(kind: str, features: str = "table_5_1") -> ValueNetwork:
     torch.manual_seed(1)
-    return small_network(kind, n_clusters, SCALES, (1.0, 0.05, 5.0), features=features, **SIZES)
+    return small_network(kind, C, SCALES, (1.0, 0.05, 5.0), features=features, **SIZES)
 
 
 def lstm_input(model: RLLSFC, batch: NetworkInput) -> Tensor:

@@ -53,7 +53,7 @@ from spotweave.envs.simulation.workflows.model import (
 )
 from spotweave.envs.simulation.workflows.plan import violations, work_space
 from spotweave.envs.simulation.workflows.problem import Problem, problem_of
-from tests.envs.checks import answer
+from tests.envs.checks import answer, by_policy
 from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case
 from tests.workflow_cases import drawn, topcuoglu
@@ -339,9 +339,7 @@ def acted(world: WorkflowWorld, rule: str) -> int:
 
 def played(world: WorkflowWorld, policy: Policy) -> dict[str, float]:
     """Metrics of the episode that a policy ends."""
-    done = False
-    while not done:
-        _, done = answer(world, int(policy.act_batch(world.observation, LANE)[0]))
+    by_policy(world, policy)
     return dict(world.metrics(0))
 
 

@@ -58,9 +58,9 @@ def spot(vm_type: VmType, number: int = 1) -> Vm:
     return Vm(vm_type, Market.SPOT, number)
 
 
-def on_demand(vm_type: VmType, number: int = 1) -> Vm:
-    """An on-demand VM."""
-    return Vm(vm_type, Market.ON_DEMAND, number)
+def on_demand(vm_type: VmType) -> Vm:
+    """The first on-demand VM of a type."""
+    return Vm(vm_type, Market.ON_DEMAND, 1)
 
 
 def at(**times_s: Sequence[float]) -> Changes:
@@ -126,7 +126,7 @@ def bag_of(*tasks: tuple[float, float], speeds: dict[str, float] | None = None) 
 
 
 @st.composite
-def environments(draw: st.DrawFn, most_vms: int = 3) -> Environment:
+def environments(draw: st.DrawFn) -> Environment:
     """One to three types: spot and on-demand, of which one may be burstable; memory is often scarce."""
     types = [
         VmType(
@@ -142,7 +142,7 @@ def environments(draw: st.DrawFn, most_vms: int = 3) -> Environment:
         types.append(SMALL_BURST)
     return Environment(
         tuple(types),
-        max_per_type_and_market=draw(st.integers(1, most_vms)),
+        max_per_type_and_market=draw(st.integers(1, 3)),
         max_on_demand=draw(st.integers(1, 4)),
         migration_overhead_s=draw(st.sampled_from((0.0, 30.0))),
         checkpoint_overhead=draw(st.sampled_from((0.1, 0.25))),

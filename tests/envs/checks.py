@@ -1,15 +1,16 @@
-"""Metrics up to rounding, refusals in one line, documents with one mistake, and steps of one lane."""
+"""Metrics up to rounding, refusals in one line, documents with one mistake, and episodes of one lane."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
+from spotweave.agents.policy import Policy
 from spotweave.envs.simulation.world import BatchWorld
 
 
@@ -58,3 +59,23 @@ def answer(world: BatchWorld, *actions: int) -> tuple[float, bool]:
         rewards, ended = world.step(np.array([action]))
         total, done = total + float(rewards[0]), bool(ended[0])
     return total, done
+
+
+def to_the_end(world: BatchWorld, choose: Callable[[], int]) -> float:
+    """Answers until the episode of a world of one lane has ended: the sum of their rewards."""
+    total = 0.0
+    while valid(world):
+        total += answer(world, choose())[0]
+    return total
+
+
+def at_random(world: BatchWorld, seed: int) -> float:
+    """Any valid answers to the end."""
+    rng = np.random.default_rng(seed)
+    return to_the_end(world, lambda: int(rng.choice(valid(world))))
+
+
+def by_policy(world: BatchWorld, policy: Policy) -> float:
+    """A policy's answers to the end."""
+    policy.begin(0, 0)
+    return to_the_end(world, lambda: int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0]))

@@ -29,6 +29,7 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
 )
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 from spotweave.envs.simulation.world import EpisodeKey
+from tests.envs.checks import by_policy, to_the_end, valid
 
 KEY = EpisodeKey(0, "test", 0)
 SPOT, ON_DEMAND, NONE = 0, 1, 2
@@ -88,23 +89,22 @@ class Story:
 
 
 def play_policy(world: FederatedWorld, policy: Policy, key: EpisodeKey = KEY) -> float:
-    """The whole episode in lane 0 of a world of one lane: the sum of its rewards."""
+    """The whole episode in a world of one lane: the sum of its rewards."""
     world.reset([key])
-    policy.begin(0, 0)
-    total, lanes = 0.0, np.zeros(1, np.int64)
-    while True:
-        rewards, done = world.step(policy.act_batch(world.observation, lanes))
-        total += float(rewards[0])
-        if done[0]:
-            return total
+    return by_policy(world, policy)
 
 
-def random_action(mask: np.ndarray[tuple[int, ...], np.dtype[np.int8]], rng: np.random.Generator) -> int:
-    """A valid action; waiting not too often, so that episodes end soon."""
-    valid = np.flatnonzero(mask)
-    if valid[-1] == len(mask) - 1 and len(valid) > 1 and rng.random() < 0.5:
-        valid = valid[:-1]
-    return int(rng.choice(valid))
+def play_at_random(world: FederatedWorld, seed: int) -> float:
+    """Any valid answers to the end; waiting not too often, so that it comes soon."""
+    rng = np.random.default_rng(seed)
+
+    def choose() -> int:
+        actions = valid(world)
+        if actions[-1] == world.spec.n_clusters and len(actions) > 1 and rng.random() < 0.5:
+            actions.pop()
+        return int(rng.choice(actions))
+
+    return to_the_end(world, choose)
 
 
 # Small applications of synchronous rounds whose times and money can be computed by hand.

@@ -135,13 +135,12 @@ def small_config(
 def federated_config(
     applications: dict[str, Any] | None = None,
     workload: dict[str, Any] | None = None,
-    market: dict[str, Any] | None = None,
 ) -> MarketWorldConfig:
     """A dense day of which a fifth are applications, half of whose clients have budgets, often short ones."""
     facts: dict[str, Any] = {"share": 0.2, "clients": [1, 4], "rounds": [1, 6], "epoch_s": [60, 900]}
     more = {"budget": 0.5, "budget_usd_hour": [0.3, 4.0], "checkpoint_interval_s": 120, "epoch_spread": 0.3}
     config = ApplicationsConfig(**{**facts, **more, **(applications or {})})
-    return small_config({"federated": True, "applications": config, **(workload or {})}, market)
+    return small_config({"federated": True, "applications": config, **(workload or {})})
 
 
 # -- one story at a time ---------------------------------------------------------------------------------
@@ -161,8 +160,6 @@ def story(
     availability: Mapping[int, StepSeries] | None = None,
     prices: Mapping[int, StepSeries] | None = None,
     egress: float = 0.0,
-    launch_key: int = 1,
-    revocation_key: int = 1,
     tasks: Tasks | None = None,
     steps: Steps | None = None,
     guards: GuardsConfig | None = None,
@@ -206,8 +203,8 @@ def story(
             price_usd_hour=data.price_usd_hour,
             on_demand_usd_hour=np.array([3.0] * len(offers)),
             history_s=0,
-            launch_key=launch_key,
-            revocation_key=revocation_key,
+            launch_key=1,
+            revocation_key=1,
             origin_s=0,
         )
     )

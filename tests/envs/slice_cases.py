@@ -12,6 +12,7 @@ from spotweave.envs.simulation.slices.config import SliceWorldConfig, ValueConfi
 from spotweave.envs.simulation.slices.workload import Workload
 from spotweave.envs.simulation.slices.world import SliceWorld
 from spotweave.envs.simulation.snapshot import Category
+from tests.envs.checks import answer, valid
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,11 @@ def start(config: SliceWorldConfig, jobs: Sequence[Job]) -> SliceWorld:
     return world
 
 
-def play_first(world: SliceWorld, cluster: int = 0) -> list[float]:
-    """Put the oldest job on one cluster until the end: the rewards."""
+def play_first(world: SliceWorld) -> list[float]:
+    """Put the oldest job on the first cluster until the end: the rewards."""
     rewards = []
-    done = False
-    while not done:
-        reward, ended = world.step(np.array([cluster]))
-        rewards.append(float(reward[0]))
-        done = bool(ended[0])
+    while valid(world):
+        rewards.append(answer(world, 0)[0])
     return rewards
 
 

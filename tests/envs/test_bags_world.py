@@ -39,7 +39,7 @@ from tests.envs.bag_cases import (
     spot,
     tasks_of,
 )
-from tests.envs.checks import answer, check, valid
+from tests.envs.checks import answer, at_random, check, to_the_end, valid
 
 KEY = EpisodeKey(0, "test", 0)
 
@@ -67,21 +67,14 @@ def begun(source: Given) -> BagWorld:
     return world
 
 
-def at_random(world: BagWorld, seed: int) -> Outcome:
-    """Any answers that are valid."""
-    rng, done = np.random.default_rng(seed), not valid(world)
-    while not done:
-        _, done = answer(world, int(rng.choice(valid(world))))
-    return world.outcome(0)
-
-
 def by_scheduler(world: BagWorld, scheduler: decisions.BagScheduler) -> Outcome:
     """The answers of a scheduler that knows the fleet."""
-    done = not valid(world)
-    while not done:
+
+    def choose() -> int:
         question, options = world.question(0)
-        told = scheduler.decide(question, world.execution(0).fleet)
-        _, done = answer(world, options.place(told))
+        return options.place(scheduler.decide(question, world.execution(0).fleet))
+
+    to_the_end(world, choose)
     return world.outcome(0)
 
 
@@ -126,7 +119,8 @@ def test_rewards_add_up_to_the_objective_of_equation_8_1() -> None:
     assert -total == pytest.approx(100 * (0.5 * 0.001 / 0.1 + 0.5 * 130 / 500))
     assert world.metrics(0)["objective"] == pytest.approx(-total)
     late = begun(Given(replace(plan, deadline_s=120.0, d_spot_s=500.0), environment(), at(one=(50,))))
-    assert at_random(late, 0).missed
+    at_random(late, 0)
+    assert late.outcome(0).missed
     assert late.metrics(0)["objective"] > 100
 
 
@@ -186,8 +180,9 @@ def test_no_valid_answers_miss_the_deadline(
     except ImpossibleDeadlineError:
         assume(False)
     assume(has_twins(plan, given_))
-    world = drawn(Scenario("drawn", *rates, over_s=deadline_s), seed)
-    assert not at_random(begun(Given(plan, given_, world)), seed).missed
+    world = begun(Given(plan, given_, drawn(Scenario("drawn", *rates, over_s=deadline_s), seed)))
+    at_random(world, seed)
+    assert not world.outcome(0).missed
 
 
 NEVER = at()

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from spotweave.agents.federated.cost import RoundCost, RoundParameters
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.named import named_rule, question_rules
-from spotweave.agents.policy import Policy
 from spotweave.envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.federations.episodes import picture
@@ -24,16 +22,16 @@ from spotweave.envs.simulation.federations.rounds.application import SERVER, App
 from spotweave.envs.simulation.federations.rounds.history import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.series import StepSeries
-from spotweave.envs.simulation.snapshot import Observation
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.envs.simulation.world import EpisodeKey
+from tests.envs.checks import by_policy
 from tests.envs.federated_cases import (
     FAST,
     KEY,
     NONE,
     SPOT,
+    play_at_random,
     play_policy,
-    random_action,
     two_clients,
     world_of,
 )
@@ -46,21 +44,10 @@ LANES = 100
 """As deep as decisions are tried out."""
 
 
-class Random(Policy):
-    """Any valid action."""
-
-    name = "random"
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.array([random_action(mask, self._rng) for mask in observations["action_mask"]])
-
-
 def laws(world: FederatedWorld, rule: str, seed: int) -> tuple[Outcome, Mapping[str, float]]:
     """Plays the episode by a rule, or at random, and checks what holds in all of them."""
-    reward = play_policy(world, Random(seed) if rule == "random" else named_rule(rule))
+    world.reset([KEY])
+    reward = play_at_random(world, seed) if rule == "random" else by_policy(world, named_rule(rule))
     outcome, metrics = world.outcome(0, rule), world.metrics(0)
     check_states(outcome)
     assert metrics["cost_usd"] == pytest.approx(outcome.cost_usd, abs=1e-9)

@@ -16,6 +16,7 @@ from spotweave.envs.simulation.market.source import draw_episode
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from tests.envs.checks import at_random
 from tests.envs.market_cases import HOUR, federated_config, one_job, random_market, small_config, story
 from tests.envs.test_market_stories import POOL, decide, now, pair, play, seen, shown
 
@@ -120,11 +121,7 @@ def test_all_other_jobs_stay_as_they_were_drawn(federated: bool) -> None:
 def test_a_mixed_episode_ends_and_no_step_begins_too_early(seed: int) -> None:
     world = MarketWorld(federated_config(workload=MIXED), random_market(seed), 1, record=True)
     world.reset([EpisodeKey(seed, "train", 0)])
-    rng = np.random.default_rng(seed)
-    ended = False
-    while not ended:
-        valid = np.flatnonzero(world.observation["action_mask"][0])
-        ended = bool(world.step(rng.choice(valid, 1))[1][0])
+    at_random(world, seed)
     assert not world.truncated(0)
     steps = world.episodes.job[0]
     ends_s = world.lanes.job[0, :, at.FINISH_S]

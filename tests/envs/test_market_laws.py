@@ -20,6 +20,7 @@ from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.timeline import Timeline
 from spotweave.envs.simulation.world import EpisodeKey
+from tests.envs.checks import by_policy
 from tests.envs.market_cases import federated_config, random_market, small_config
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -161,12 +162,7 @@ def test_every_rule_finishes_every_application(name: str) -> None:
     for index in range(2):
         world = MarketWorld(config, random_market(index))
         world.reset([EpisodeKey(index, "train", 1)])
-        rule = make_rule(name)
-        rule.begin(0, 1)
-        done = False
-        while not done:
-            _, dones = world.step(rule.act_batch(world.observation, np.zeros(1, np.int64)))
-            done = bool(dones[0])
+        by_policy(world, make_rule(name))
         metrics = world.metrics(0)
         assert metrics["unfinished"] == 0
         assert metrics["decisions"] < 5000

@@ -19,8 +19,8 @@ from spotweave.envs.simulation.timeline import Segment, Timeline
 from tests.envs.market_cases import series
 
 
-def segment(start: int, end: int, executors: int, job: int = 0, cluster: int = 0) -> Segment:
-    return Segment(job, cluster, start, end, executors, Category.GENERAL, False)
+def segment(start: int, end: int, executors: int, job: int = 0) -> Segment:
+    return Segment(job, 0, start, end, executors, Category.GENERAL, False)
 
 
 def small_timeline() -> Timeline:

@@ -11,7 +11,7 @@ from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.slices.config import ValueConfig
 from spotweave.envs.simulation.slices.observe import RESERVE, SOON
 from spotweave.envs.simulation.slices.world import SliceWorld
-from tests.envs.checks import check
+from tests.envs.checks import answer, check
 from tests.envs.slice_cases import Job, executions, make_workload, play_first, played, small_config, start
 
 
@@ -65,8 +65,7 @@ def test_chapter_4_values_count_misses_anywhere() -> None:
     jobs = [Job(100, 20), Job(50, 5, deadline=10), Job(10, 5), Job(10, 40)]
     value = ValueConfig(kind="chapter4", lam=1.0, gamma=0.02, eta=0.1)
     world = start(small_config(4, capacities=(100, 100), value=value), jobs)
-    for cluster in (0, 0, 0, 1):
-        world.step(np.array([cluster]))
+    answer(world, 0, 0, 0, 1)
     # Eq. 4.1: the one miss is A's own and also one after its deployment; AR / OR = 24 / 5.
     assert values(world, 1) == pytest.approx([-1.0, -0.02, -0.48])
     # Eq. 4.2: B ended in the slice of the miss, D on the other cluster later; X before it.

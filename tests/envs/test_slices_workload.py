@@ -32,14 +32,14 @@ from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.timeline import Timeline
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from spotweave.training.evaluation.episodes import Suite, run_suite
-from tests.envs.checks import check
+from tests.envs.checks import answer, check
 from tests.envs.slice_cases import Job, make_workload, small_config, start
 
 KEY = EpisodeKey(11, "train", 0)
 
 
-def intervals(config: ArrivalConfig, n: int = 20_000) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return draw_intervals(config, n, np.random.default_rng(1))
+def intervals(config: ArrivalConfig) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return draw_intervals(config, 20_000, np.random.default_rng(1))
 
 
 def bounds(values: NDArray[Any]) -> tuple[float, float]:
@@ -383,11 +383,8 @@ def test_the_rewards_are_the_weights_of_eq_4_9() -> None:
     # B waits 19 slices for A and misses; the ratios of the three jobs are 1, 24 / 5 and 1.
     jobs = [Job(100, 20), Job(50, 5, deadline=10), Job(10, 5)]
     world = start(small_config(3, capacities=(100, 100), value=ValueConfig(kind="chapter4")), jobs)
-    total = 0.0
-    for cluster in (0, 0, 1):
-        rewards, dones = world.step(np.array([cluster]))
-        total += float(rewards[0])
-    assert dones[0]
+    total, done = answer(world, 0, 0, 1)
+    assert done
     delay = (24 / 5 - 1) * 100 / 3
     cost = 0.02 + delay
     check(world.metrics(0), tmdl=1, ajdr=delay, weighted_cost=cost, eval_app=1 / cost)

@@ -19,13 +19,14 @@ from spotweave.envs.simulation.workflows import model
 from spotweave.envs.simulation.workflows.episodes.case import Habits, Quotes
 from spotweave.envs.simulation.workflows.episodes.execution import Execution
 from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_demand_usd
+from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
 from spotweave.envs.simulation.workflows.families import FAMILIES
 from spotweave.envs.simulation.workflows.model import Stays, WorkflowError
 from spotweave.envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
 from spotweave.envs.simulation.workflows.problem import problem_of
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
-from tests.envs.checks import answer, check, valid
+from tests.envs.checks import answer, check, to_the_end, valid
 from tests.envs.offers_cases import (
     DEMAND_A,
     DEMAND_B,
@@ -222,20 +223,21 @@ def _check(execution: Execution) -> None:
         assert most <= offer.quota
 
 
+def waiting_often(world: WorkflowWorld, seed: int) -> float:
+    """Any valid answers; with some seeds mostly waiting, which comes close to the deadline."""
+    rng = np.random.default_rng(seed)
+    waits = rng.random()
+    return to_the_end(
+        world, lambda: valid(world)[-1] if rng.random() < waits else int(rng.choice(valid(world)))
+    )
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_valid_answers_miss_the_deadline_and_the_laws_hold(family: str) -> None:
     world = build_workflows(WorkflowsConfig(family=family, steps=30))
     for index in range(4):
-        rng = np.random.default_rng(index)
         world.reset([EpisodeKey(3, "test", index)])
-        total, done = 0.0, False
-        waits = rng.random()
-        while not done:
-            actions = np.array(valid(world))
-            # Some policies mostly wait: those are the ones that come close to the deadline.
-            action = actions[-1] if rng.random() < waits else rng.choice(actions)
-            reward, done = answer(world, int(action))
-            total += reward
+        total = waiting_often(world, index)
         metrics = world.metrics(0)
         assert metrics["missed"] == 0
         assert -total == pytest.approx(metrics["cost_index"])
@@ -273,9 +275,7 @@ def test_other_clouds_and_recorded_workflows_play(tmp_path: Path) -> None:
     world = build_workflows(WorkflowsConfig(instance=str(file), providers=["aws", "gcp"]))
     assert world.spec.n_clusters == 21
     world.reset([EpisodeKey(0, "test", 0)])
-    done = False
-    while not done:
-        _, done = answer(world, valid(world)[0])
+    to_the_end(world, lambda: valid(world)[0])
     assert len(world.execution(0).attempts) == 2
 
 
