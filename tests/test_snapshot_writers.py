@@ -23,7 +23,7 @@ from tests.agents.inputs import CLUSTERS, JOBS, PAIRS
 from tests.deploy.scheduler.worlds import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story
-from tests.envs.slice_cases import Job, small_config, start
+from tests.envs.test_slices_episodes import Job, small_config, start
 
 
 class Seen(NamedTuple):

@@ -33,7 +33,7 @@ from spotweave.envs.simulation.timeline import Timeline
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.checks import answer, check
-from tests.envs.slice_cases import Job, make_workload, small_config, start
+from tests.envs.test_slices_episodes import Job, make_workload, small_config, start
 
 KEY = EpisodeKey(11, "train", 0)
 
