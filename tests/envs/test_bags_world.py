@@ -12,9 +12,18 @@ from hypothesis import assume, given, settings
 from spotweave.agents.bags.heuristics import plan_primarily
 from spotweave.agents.bags.schedulers import BurstHads, Hads
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.bags import execution as decisions
 from spotweave.envs.simulation.bags.cases import Case, uniform_job
-from spotweave.envs.simulation.bags.execution import Execution
+from spotweave.envs.simulation.bags.execution import (
+    Answer,
+    BagScheduler,
+    Cause,
+    Execution,
+    InvalidAnswerError,
+    Move,
+    Question,
+    Rent,
+    Wait,
+)
 from spotweave.envs.simulation.bags.fleet import Fleet, Outcome
 from spotweave.envs.simulation.bags.model import TABLE_9_1, Environment, Market, Mode, Task, VmType
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
@@ -67,7 +76,7 @@ def begun(source: Given) -> BagWorld:
     return world
 
 
-def by_scheduler(world: BagWorld, scheduler: decisions.BagScheduler) -> Outcome:
+def by_scheduler(world: BagWorld, scheduler: BagScheduler) -> Outcome:
     """The answers of a scheduler that knows the fleet."""
 
     def choose() -> int:
@@ -86,7 +95,7 @@ def test_a_task_that_nothing_has_placed_begins_where_it_is_told_and_an_empty_vm_
     plan = Plan(plan_of(tasks_of(100, 200), {}).bag, (), 2000.0, 1000.0, 1000.0)
     world = begun(Given(plan, environment(), at(), launch_s=50.0))
     question, _ = world.question(0)
-    assert (question.cause, question.task) == (decisions.Cause.START, 1)  # the longer one first
+    assert (question.cause, question.task) == (Cause.START, 1)  # the longer one first
     assert valid(world) == [0, 5, 10, 15]  # one of each; no burstable VM, and none for now is no start
     shown = world.observation
     assert shown["clusters"][0, ONE_SPOT, col.LAUNCH_S] == 50
@@ -100,7 +109,7 @@ def test_a_task_that_nothing_has_placed_begins_where_it_is_told_and_an_empty_vm_
     answer(world, ONE_DEMAND + 1)
     # At 150 s the second VM has ended its task and takes nothing; its cycle would end at 1,000 s.
     question, _ = world.question(0)
-    assert question.cause == decisions.Cause.EMPTY
+    assert question.cause == Cause.EMPTY
     assert valid(world) == [11, NONE]
     assert world.observation["pairs"][0, 0, 11, col.EXECUTION_S] == 850
     _, done = answer(world, NONE)
@@ -235,7 +244,7 @@ def test_a_checkpoint_stops_its_task_and_is_what_another_vm_starts_from() -> Non
     plan = plan_of(tasks_of(100), {spot(ONE_CORE): (0,)}, interval_s=30)
     assert outcome_of(plan).makespan_s == 115
     # At 104 s two of them are done: 60 s are saved. A new VM is ready at 204 s and works 40 s more.
-    moving = Told(lambda question, fleet: decisions.Rent(ONE_CORE, Market.ON_DEMAND))
+    moving = Told(lambda question, fleet: Rent(ONE_CORE, Market.ON_DEMAND))
     outcome = outcome_of(plan, at(one=(104,)), moving)
     assert outcome.makespan_s == 244
     assert (outcome.counts.checkpoints, outcome.counts.recoveries, outcome.counts.on_demand) == (2, 1, 1)
@@ -284,35 +293,21 @@ def test_cycles_count_from_when_a_vm_was_rented_and_a_busy_vm_passes_them() -> N
 
 
 def test_a_limit_asks_again_once_for_each_task() -> None:
-    def answer(question: decisions.Question, fleet: Fleet) -> decisions.Answer:
-        return (
-            decisions.Wait(300 + question.task)
-            if question.cause == decisions.Cause.HIBERNATED
-            else decisions.Wait()
-        )
-
-    told = Told(answer)
+    told = Told(lambda asked, fleet: Wait(300 + asked.task) if asked.cause == Cause.HIBERNATED else Wait())
     plan = plan_of(tasks_of(100, 100), {spot(ONE_CORE): (0, 1)})
     outcome = outcome_of(plan, at(one=(50,)), told)
     assert [(time_s, question.cause, question.task) for time_s, question in told.asked] == [
-        (50, decisions.Cause.HIBERNATED, 0),
-        (50, decisions.Cause.HIBERNATED, 1),
-        (300, decisions.Cause.LIMIT, 0),
-        (300, decisions.Cause.LIMIT, 1),
+        (50, Cause.HIBERNATED, 0),
+        (50, Cause.HIBERNATED, 1),
+        (300, Cause.LIMIT, 0),
+        (300, Cause.LIMIT, 1),
     ]
     # It waits for ever and never resumes.
     assert (outcome.missed, outcome.makespan_s) == (True, float("inf"))
 
 
 def test_an_idle_vm_is_offered_what_others_have_waiting_on_demand_first() -> None:
-    def answer(question: decisions.Question, fleet: Fleet) -> decisions.Answer:
-        return (
-            decisions.Move(question.idle)
-            if question.idle is not None and question.task == 3
-            else decisions.Wait()
-        )
-
-    told = Told(answer)
+    told = Told(lambda asked, fleet: Move(asked.idle) if asked.idle and asked.task == 3 else Wait())
     vms = {spot(ONE_CORE, 1): (0,), spot(ONE_CORE, 2): (1, 2), on_demand(ONE_CORE): (4, 3)}
     outcome = outcome_of(plan_of(tasks_of(10, 100, 100, 100, 100), vms), told=told)
     assert [question.task for time_s, question in told.asked if time_s == 10] == [3, 2]
@@ -322,13 +317,9 @@ def test_an_idle_vm_is_offered_what_others_have_waiting_on_demand_first() -> Non
 
 def to_burstable(mode: Mode) -> Told:
     """Moves what hibernates to VM 1, at 900 s."""
-
-    def answer(question: decisions.Question, fleet: Fleet) -> decisions.Answer:
-        if question.cause == decisions.Cause.HIBERNATED:
-            return decisions.Wait(900)
-        return decisions.Move(fleet.vms[1], mode)
-
-    return Told(answer)
+    return Told(
+        lambda asked, fleet: Wait(900) if asked.cause == Cause.HIBERNATED else Move(fleet.vms[1], mode)
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,10 +344,10 @@ def test_a_planned_baseline_task_leaves_credits() -> None:
     # 100 s of work at 20 % take 500 s. 0.2 / 60 credit per second is half of the 1/150 earned.
     held: list[float] = []
 
-    def answer(question: decisions.Question, fleet: Fleet) -> decisions.Answer:
-        if question.cause == decisions.Cause.HIBERNATED:
+    def answer(question: Question, fleet: Fleet) -> Answer:
+        if question.cause == Cause.HIBERNATED:
             held.append(fleet.credits(fleet.vms[0]))
-        return decisions.Wait()
+        return Wait()
 
     plan = plan_of(tasks_of(100, 700), {on_demand(BURST): (0,), spot(ONE_CORE): (1,)})
     outcome = outcome_of(plan, at(one=(600, 601)), Told(answer))
@@ -364,40 +355,40 @@ def test_a_planned_baseline_task_leaves_credits() -> None:
     assert held == [pytest.approx(500 / 300 + 100 / 150)]
 
 
-def refused(answer: decisions.Answer) -> str:
+def refused(answer: Answer) -> str:
     """What is said of an answer about a task of 1 MB on VM 0 that has hibernated."""
     plan = plan_of(tasks_of(100, 300), {spot(ONE_CORE): (0,), on_demand(ONE_CORE): (1,)})
     told = Told(lambda question, fleet: answer)
-    with pytest.raises(decisions.InvalidAnswerError) as raised:
+    with pytest.raises(InvalidAnswerError) as raised:
         outcome_of(plan, at(one=(50,)), told, max_per_type_and_market=1)
     return str(raised.value)
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    assert "no more may run" in refused(decisions.Rent(ONE_CORE, Market.ON_DEMAND))
-    assert "there is none" in refused(decisions.Rent(ONE_CORE, Market.SPOT))
-    assert "there is none" in refused(decisions.Rent(BURST, Market.SPOT))
+    assert "no more may run" in refused(Rent(ONE_CORE, Market.ON_DEMAND))
+    assert "there is none" in refused(Rent(ONE_CORE, Market.SPOT))
+    assert "there is none" in refused(Rent(BURST, Market.SPOT))
 
 
 def test_a_task_cannot_go_to_a_hibernated_vm_nor_to_where_it_is() -> None:
-    def stay(question: decisions.Question, fleet: Fleet) -> decisions.Answer:
+    def stay(question: Question, fleet: Fleet) -> Answer:
         assert question.vm is not None
-        return decisions.Move(question.vm)
+        return Move(question.vm)
 
     there = Told(stay)
     plan = plan_of(tasks_of(100), {spot(ONE_CORE): (0,)})
-    with pytest.raises(decisions.InvalidAnswerError, match="to a VM that is hibernated"):
+    with pytest.raises(InvalidAnswerError, match="to a VM that is hibernated"):
         outcome_of(plan, at(one=(50,)), there)
     plan = plan_of(tasks_of(10, 100, 100), {spot(TWO_CORES): (0,), spot(ONE_CORE): (1, 2)})
-    with pytest.raises(decisions.InvalidAnswerError, match="where it is: answer Wait"):
+    with pytest.raises(InvalidAnswerError, match="where it is: answer Wait"):
         outcome_of(plan, told=there)
 
 
 def test_a_task_cannot_go_where_memory_lacks() -> None:
     large = Task("0", "run", 20.0, {"one": 100.0, "big": 100.0})
     plan = plan_of([large], {spot(VmType("big", 1, 1.0, 0.36, 0.036)): (0,)})
-    told = Told(lambda question, fleet: decisions.Rent(ONE_CORE, Market.ON_DEMAND))
-    with pytest.raises(decisions.InvalidAnswerError, match="one, which lacks the memory"):
+    told = Told(lambda question, fleet: Rent(ONE_CORE, Market.ON_DEMAND))
+    with pytest.raises(InvalidAnswerError, match="one, which lacks the memory"):
         outcome_of(plan, at(big=(50,)), told)
 
 
