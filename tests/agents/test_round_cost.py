@@ -66,8 +66,7 @@ def costs(story: Story) -> list[float]:
 @pytest.mark.real
 def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
     story = Story(two_clients(3))
-    story.answer(SPOT)
-    story.answer(SPOT)
+    story.answers(SPOT, SPOT)
     # At 250: the round lasts 550 s more, the next one 600; a start takes 100 s, its epoch 50 s more.
     choices = weigh(story.world.observation, PARAMETERS)
     assert choices.begin_s[0].tolist() == [550, 550]
@@ -87,8 +86,7 @@ def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
 
 def test_a_late_start_costs_what_the_others_wait_for() -> None:
     story = Story(two_clients(1))
-    story.answer(SPOT)
-    story.answer(NONE)
+    story.answers(SPOT, NONE)
     while story.now_s < 556:
         story.answer(NONE)
     # 244 s are left and 250 s needed: 6 s late, at four times what both instances cost.
@@ -104,13 +102,10 @@ def test_a_late_start_costs_what_the_others_wait_for() -> None:
 
 def test_what_is_not_valid_or_over() -> None:
     story = Story(two_clients(1, ((SLOW, 300),)))
-    story.answer(SPOT)
-    story.answer(NONE)
-    story.answer(NONE)
+    story.answers(SPOT, NONE, NONE)
     assert story.mask == [1, 1, 0]
     assert costs(story)[NONE] == LARGE
-    story.answer(ON_DEMAND)
-    story.answer(SPOT)
+    story.answers(ON_DEMAND, SPOT)
     # Its last round is delivered: nothing is worth keeping.
     assert story.job(col.EXECUTIONS) == 0
     assert costs(story)[NONE] == 0

@@ -80,6 +80,10 @@ class Story:
         self.over = bool(done[0])
         return now_s, int(self.world.decided_jobs()[0])
 
+    def answers(self, *actions: int) -> list[tuple[float, int]]:
+        """Take some: what was asked."""
+        return [self.answer(action) for action in actions]
+
     def until_end(self, choose: Callable[[Story], int]) -> list[tuple[float, int]]:
         """Answer the rest; what was asked."""
         asked = []

@@ -69,16 +69,12 @@ def test_late_early_late_one_decision_after_the_other() -> None:
     assert story.answer(SPOT) == (806, FAST)
     # The next round: both are asked, stay, and train.
     assert story.told(col.EXECUTIONS, col.ROUND_LEFT_S) == [2, 0]
-    assert story.answer(SPOT) == (806, SLOW)
-    assert story.answer(SPOT) == (806, FAST)
+    assert story.answers(SPOT, SPOT) == [(806, SLOW), (806, FAST)]
     assert story.told(col.AGE_S, col.ROUND_LEFT_S) == [906, 500]
     # Released after the early epoch: it need not train before 500 + 600 - 100 - 100 s, so half of that.
-    assert story.answer(NONE) == (906, FAST)
-    assert story.answer(NONE) == (1356, FAST)
-    assert story.answer(SPOT) == (1406, SLOW)
+    assert story.answers(NONE, NONE, SPOT) == [(906, FAST), (1356, FAST), (1406, SLOW)]
     # A plan that is older than the round is void: both are asked at its beginning.
-    assert story.answer(SPOT) == (1406, SLOW)
-    assert story.answer(NONE) == (1406, FAST)
+    assert story.answers(SPOT, NONE) == [(1406, SLOW), (1406, FAST)]
     assert story.now_s == 1406 + 175
     while story.job(col.ROUND_LEFT_S) - 250 > 15:
         story.answer(NONE)
@@ -87,8 +83,7 @@ def test_late_early_late_one_decision_after_the_other() -> None:
     assert story.answer(SPOT) == (start_s, FAST)
     # Ready at 1849, done at 1999; the round's end is 2006.
     assert story.job(col.EXECUTIONS) == 0
-    assert story.answer(NONE) == (1999, FAST)
-    assert story.answer(NONE) == (2006, SLOW)
+    assert story.answers(NONE, NONE) == [(1999, FAST), (2006, SLOW)]
     assert story.over
     fast_s = (906 - 556) + (1999 - 1749)
     # Reference: 100 + 700 + 2 * 600 s, two instances on demand.
@@ -108,8 +103,7 @@ def test_without_measured_times_only_what_was_seen_is_known() -> None:
     story = Story(two_clients(2, aggregation_s=7), measured=False)
     assert story.told(col.STANDARD_S, col.COLD_S, col.ROUND_S) == [0, 0, 7]
     assert story.clusters(col.LAUNCH_S) == [100, 100]
-    story.answer(SPOT)
-    story.answer(SPOT)
+    story.answers(SPOT, SPOT)
     # The fast one has delivered at 250 after 150 s, cold; the slow one has trained as long.
     warm_s = WARM_SHARE * 150
     told = story.told(col.AGE_S, col.STANDARD_S, col.ROUND_S, col.ROUND_LEFT_S)
@@ -124,8 +118,7 @@ def test_without_measured_times_only_what_was_seen_is_known() -> None:
 
 def test_an_interrupted_client_is_asked_about_with_what_its_checkpoint_saved() -> None:
     story = Story(two_clients(1, ((FAST, 230),)))
-    story.answer(SPOT)
-    story.answer(SPOT)
+    story.answers(SPOT, SPOT)
     # Ready at 100, 50 s cold start, 80 s trained, 60 of 100 s saved.
     assert story.told(col.AGE_S, col.OWES, col.IDLE, col.PROGRESS) == pytest.approx([230, 1, 0, 0.6])
     assert story.pairs(col.EXECUTION_S) == pytest.approx([90, 90])
@@ -133,17 +126,14 @@ def test_an_interrupted_client_is_asked_about_with_what_its_checkpoint_saved() -
     assert story.answer(ON_DEMAND) == (230, FAST)
     assert story.now_s == 230 + 100 + 90
     assert story.pairs(col.HERE) == [0, 1]
-    assert story.answer(NONE) == (420, FAST)
-    assert story.answer(NONE) == (800, SLOW)
+    assert story.answers(NONE, NONE) == [(420, FAST), (800, SLOW)]
     assert story.over
     check(story.world.metrics(0), interruptions=1, cost_usd=(800 + 230 + 3 * 190) * USD_S)
 
 
 def test_who_is_waited_for_may_not_wait_and_others_are_asked_again() -> None:
     story = Story(two_clients(1, ((SLOW, 300),)))
-    story.answer(SPOT)
-    story.answer(NONE)
-    assert story.answer(NONE) == (175, FAST)
+    assert story.answers(SPOT, NONE, NONE)[2] == (175, FAST)
     # 60 of 600 s are saved. Nobody else trains, and the fast one needs 250 s only: the slow one must go on.
     assert story.told(col.AGE_S, col.ROUND_LEFT_S) == [300, 250]
     assert (story.pairs(col.EXECUTION_S), story.mask) == ([640, 640], [1, 1, 0])
@@ -157,11 +147,7 @@ def test_who_is_waited_for_may_not_wait_and_others_are_asked_again() -> None:
 
 def test_a_client_moves_to_another_offer() -> None:
     story = Story(two_clients(2))
-    story.answer(SPOT)
-    story.answer(SPOT)
-    assert story.answer(ON_DEMAND) == (250, FAST)
-    assert story.answer(SPOT) == (800, SLOW)
-    story.answer(SPOT)
+    assert story.answers(SPOT, SPOT, ON_DEMAND, SPOT, SPOT)[2:4] == [(250, FAST), (800, SLOW)]
     # Ready on demand since 350, idle until the round of 800 s.
     assert (story.pairs(col.HERE), story.pairs(col.EXECUTION_S)) == ([0, 1], [150, 150])
     story.answer(ON_DEMAND)
@@ -228,8 +214,7 @@ def test_a_server_is_a_task_and_messages_are_paid() -> None:
 
 def test_a_server_that_is_interrupted_loses_its_round_and_must_be_replaced_at_once() -> None:
     story = Story(federated(((SERVER, 100),)))
-    for _ in range(3):
-        story.answer(NEAR)
+    story.answers(NEAR, NEAR, NEAR)
     assert story.told(col.AGE_S, col.IS_SERVER, col.IDLE) == [100, 1, 0]
     assert story.mask == [1, 1, 0]
     assert story.answer(FAR) == (100, SERVER)

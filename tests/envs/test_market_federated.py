@@ -19,7 +19,7 @@ from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
 from tests.envs.checks import check
 from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, federated_story, one_job, series, story
-from tests.envs.test_market_stories import decide, now, pair, seen, shown, told, until
+from tests.envs.test_market_stories import decide, now, pair, seen, shown, take, told, until
 
 POOL = replace(ON_DEMAND, launch_s=0, quota=8)
 ZONE = replace(SPOT, launch_s=0)
@@ -33,8 +33,7 @@ def state(world: MarketWorld, job: int, column: int) -> int:
 
 def start(world: MarketWorld, *offers: int) -> None:
     """Everybody goes somewhere at 0 s."""
-    for job, offer in enumerate(offers):
-        decide(world, job, offer)
+    take(world, *enumerate(offers))
 
 
 def finish(world: MarketWorld, offer: int) -> dict[str, float]:
@@ -74,8 +73,7 @@ def test_a_fast_client_is_released_and_started_again() -> None:
     decide(world, 1, NONE)
     assert (now(world), shown(world)) == (1900, [1, 2])
     assert seen(world, 2, col.ROUND_LEFT_S) == 0  # it is the last
-    decide(world, 1, NONE)
-    decide(world, 2, 0)
+    take(world, (1, NONE), (2, 0))
     assert (now(world), shown(world)) == (1910, [1])  # asked at once: the second round has begun
     assert told(world, 1, col.OWES, col.ROUND_LEFT_S) == [1, 1800]
     decide(world, 1, NONE)
@@ -113,8 +111,7 @@ def test_an_idle_client_may_move() -> None:
 def test_nobody_trains_without_a_server() -> None:
     """The server comes after 300 s; the client's instance is idle until then."""
     world = federated_story([600], [POOL], rounds=1)
-    decide(world, 0, NONE)
-    decide(world, 1, 0)
+    take(world, (0, NONE), (1, 0))
     assert now(world) == 300
     check(finish(world, 0), idle_usd=300 / HOUR, application_hours=(300 + 600 + 10) / HOUR)
 
@@ -136,22 +133,18 @@ def test_a_server_that_is_interrupted_loses_what_nobody_holds(noticed: bool) -> 
     zone = ZONE if noticed else BLUNT
     world = federated_story([600, 700, 1800], [POOL, zone], gone_at(1000), task={"dump_s": 1})
     start(world, 1, 0, 0, 0)
-    decide(world, 1, 0)
-    decide(world, 2, NONE)
+    take(world, (1, 0), (2, NONE))
     assert (now(world), shown(world)) == (1000, [0, 1, 2])  # all that wait are asked
     assert seen(world, 0, col.IS_SERVER) == 1
     assert [seen(world, job, col.OWES) for job in (1, 2)] == [1 - noticed, 1 - noticed]
     assert state(world, 3, at.PHASE) == at.WORKING
-    decide(world, 0, 0)
-    decide(world, 1, 0)
-    decide(world, 2, NONE)
+    take(world, (0, 0), (1, 0), (2, NONE))
     if noticed:
         assert seen(world, 1, col.OWES) == 0
     else:
         # The server is back, client 1 delivers again and is asked again.
         assert (now(world), shown(world)) == (1000, [1, 2])
-        decide(world, 1, 0)
-        decide(world, 2, 0)
+        take(world, (1, 0), (2, 0))
         assert now(world) == 1600
     metrics = finish(world, 0)
     check(metrics, interruptions=1, wasted_hours=0 if noticed else 700 / HOUR)
@@ -180,8 +173,7 @@ def test_a_hibernated_client_resumes_its_epoch() -> None:
     start(world, 0, 1)
     assert (now(world), pair(world, 1, 1, col.HERE), pair(world, 1, 1, col.EXECUTION_S)) == (400, 1, 200)
     assert world.observation["action_mask"][0, :3].tolist() == [1, 0, 1]
-    decide(world, 1, NONE)
-    decide(world, 1, NONE)
+    take(world, (1, NONE), (1, NONE))
     assert not shown(world)
     check(world.metrics(0), application_hours=(1000 + 200 + 10) / HOUR)
 
@@ -195,8 +187,7 @@ def test_a_budget_is_spent_to_the_last_second_and_not_exceeded() -> None:
     for t in (600, 1210):
         assert now(world) == t
         assert seen(world, 1, col.BUDGET_LEFT_USD) == pytest.approx((1500 - t) / HOUR)
-        decide(world, 1, 0)
-        decide(world, 2, 0)
+        take(world, (1, 0), (2, 0))
     metrics = finish(world, 0)
     assert paid_s(world, 1) == 1500
     assert (state(world, 1, at.FINISH_S), state(world, 1, at.EXECUTED)) == (1500, 2)
@@ -244,9 +235,7 @@ def test_an_application_that_is_over_makes_room_in_the_owned_cluster() -> None:
     far = replace(OWNED, region="far", quota=3)
     prices = {1: series((0, 1.0), (100, 2.0))}
     world = story(jobs, [far, POOL], prices=prices, tasks=tasks, egress=1.0, decision_interval_s=100)
-    decide(world, 0, 0)
-    decide(world, 2, 0)
-    decide(world, 1, NONE)
+    take(world, (0, 0), (2, 0), (1, NONE))
     assert now(world) == 0  # asked again: the server runs
     while now(world) < 100 and shown(world):
         decide(world, 1, NONE)
@@ -270,8 +259,7 @@ def test_an_application_misses_its_deadline_once(allowance_s: int, late: int) ->
 def test_a_task_does_not_wait_inside_an_owned_cluster() -> None:
     """Two executors: the third task cannot go there, others could queue."""
     world = federated_story([600, 600], [replace(OWNED, quota=2), POOL])
-    decide(world, 0, 0)
-    decide(world, 1, 0)
+    take(world, (0, 0), (1, 0))
     assert shown(world) == [2]
     assert world.observation["action_mask"][0, :3].tolist() == [0, 1, 1]
 

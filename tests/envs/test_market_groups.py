@@ -18,7 +18,7 @@ from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.checks import at_random
 from tests.envs.market_cases import HOUR, federated_config, one_job, random_market, small_config, story
-from tests.envs.test_market_stories import POOL, decide, now, pair, play, seen, shown
+from tests.envs.test_market_stories import POOL, decide, now, pair, play, seen, shown, take
 
 RNG = np.random.default_rng(5)
 MIXED: dict[str, Any] = {
@@ -38,8 +38,7 @@ def in_order(**changes: Any) -> MarketWorld:
 def test_a_step_is_decided_once_all_that_it_waits_for_have_ended() -> None:
     world = in_order(category=Category.TIME_CRITICAL, allowance_s=4 * HOUR)
     assert shown(world) == [0, 1, 3]
-    for job in (0, 1, 3):
-        decide(world, job, 0)
+    take(world, (0, 0), (1, 0), (3, 0))
     assert now(world) == 2 * HOUR
     assert shown(world) == [2]
     assert seen(world, 2, col.SLACK_S) == 2 * HOUR
@@ -53,8 +52,7 @@ def test_a_step_is_decided_once_all_that_it_waits_for_have_ended() -> None:
 
 def test_the_time_of_a_step_that_waits_is_delay_only_from_when_it_could_begin() -> None:
     world = in_order()
-    for job in (0, 1, 3):
-        decide(world, job, 0)
+    take(world, (0, 0), (1, 0), (3, 0))
     assert decide(world, 2, None) == pytest.approx(-0.25 * 300 / HOUR)  # none for now: asked again in 300 s
     assert now(world) == 2 * HOUR + 300
     assert play(world, (2, 0))["delay_hours"] == pytest.approx(300 / HOUR)

@@ -43,9 +43,13 @@ def decide(world: MarketWorld, job: int, offer: int | None) -> float:
     return float(rewards[0])
 
 
-def play(world: MarketWorld, *script: tuple[int, int | None]) -> dict[str, float]:
+def take(world: MarketWorld, *script: tuple[int, int | None]) -> None:
     for job, offer in script:
         decide(world, job, offer)
+
+
+def play(world: MarketWorld, *script: tuple[int, int | None]) -> dict[str, float]:
+    take(world, *script)
     return dict(world.metrics(0))
 
 

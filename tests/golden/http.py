@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import tempfile
@@ -18,6 +17,7 @@ from spotweave.deploy.server.deciding import Deciders
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 from tests.deploy.server.service import Service, job_request, make_service
 from tests.golden.stories import PASSES
+from tests.golden.worlds import digest
 
 VIEWER, SUBMITTER, ADMIN = Role.VIEWER, Role.SUBMITTER, Role.ADMIN
 JSON = {"Content-Type": "application/json"}
@@ -55,7 +55,7 @@ def _described(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+    return digest(json.dumps(value, sort_keys=True))
 
 
 def _decision(**changes: Any) -> dict[str, Any]:
