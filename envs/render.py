@@ -80,7 +80,6 @@ def draw_gantt(
     timeline: Timeline,
     *,
     window: tuple[float, float] | None = None,
-    title: str = "",
     size_px: tuple[int, int] = (1200, 800),
 ) -> NDArray[np.uint8]:
     """Draw what happened on every cluster.
@@ -92,7 +91,6 @@ def draw_gantt(
     Args:
         timeline: the events of one episode, finished or not.
         window: (from, to) in the timeline's unit; all of it if None.
-        title: a line above the picture.
         size_px: width and height in pixels.
 
     Returns:
@@ -126,8 +124,8 @@ def draw_gantt(
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     hidden = len(timeline.cluster_names) - len(shown)
-    notes = [title, f"{hidden} unused clusters not shown" if hidden else ""]
-    figure.suptitle(" · ".join(note for note in notes if note), fontsize=11, y=0.985)
+    if hidden:
+        figure.suptitle(f"{hidden} unused clusters not shown", fontsize=11, y=0.985)
     priced = any(price.values.any() for price in timeline.price_usd_hour)
     figure.legend(
         handles=_legend(priced, {Category(segment.category) for segment in timeline.segments}),
