@@ -22,7 +22,13 @@ from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_dem
 from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
 from spotweave.envs.simulation.workflows.families import FAMILIES
 from spotweave.envs.simulation.workflows.model import Stays, WorkflowError
-from spotweave.envs.simulation.workflows.plan import plan_document, plan_of, require_possible, violations
+from spotweave.envs.simulation.workflows.plan import (
+    Plan,
+    plan_document,
+    plan_of,
+    require_possible,
+    violations,
+)
 from spotweave.envs.simulation.workflows.problem import problem_of
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
@@ -282,11 +288,14 @@ def test_other_clouds_and_recorded_workflows_play(tmp_path: Path) -> None:
 # Simulated running: by hand, against checks that use no arrays, and attempts to move private data.
 
 
+def planned(case: tuple[model.Workflow, model.Platform], *clusters: int) -> Plan:
+    """The steps, as they are given, on these clusters."""
+    return plan_of(*case, problem_of(*case), np.array(clusters, np.int64), np.arange(len(clusters)))
+
+
 def test_a_schedule_by_hand() -> None:
-    workflow, platform = workflow_of(GIS)
-    problem = problem_of(workflow, platform)
     # sum-1 on first, sum-2 on second, mean at the centre
-    plan = plan_of(workflow, platform, problem, np.array([0, 1, 2]), np.array([0, 1, 2]))
+    plan = planned(workflow_of(GIS), 0, 1, 2)
     placed = {one.step: one for one in plan.placements}
     # 34 s as computed from equation 3.1; sum-2 reads where it lies: 6 * 8 / 4 / speed 2 = 6 s
     assert (placed["sum-1"].start_s, placed["sum-1"].end_s) == (0, 34)
@@ -298,7 +307,7 @@ def test_a_schedule_by_hand() -> None:
         ("sums-2", "second", 6, 31),
     ]
     assert plan.late_s == 0
-    assert replace(plan, workflow=replace(workflow, deadline_s=60.0)).late_s == 3
+    assert replace(plan, workflow=replace(plan.workflow, deadline_s=60.0)).late_s == 3
     assert plan.cost_usd == pytest.approx(4 * 8 * 0.5 / 3600)  # 4 s of all 8 executors; the rest is owned
     assert plan_document(plan, "by hand")["finish_s"] == 63
 
@@ -324,12 +333,9 @@ def executors_case(executors: tuple[int | None, ...]) -> tuple[model.Workflow, m
     ],
 )
 def test_steps_share_executors(executors: tuple[int | None, ...], starts_s: list[float]) -> None:
-    workflow, platform = executors_case(executors)
-    problem = problem_of(workflow, platform)
-    n = len(executors)
-    plan = plan_of(workflow, platform, problem, np.zeros(n, np.int64), np.arange(n))
+    plan = planned(executors_case(executors), *[0] * len(executors))
     placed = {one.step: one.start_s for one in plan.placements}
-    assert [placed[f"s{k}"] for k in range(n)] == starts_s
+    assert [placed[f"s{k}"] for k in range(len(executors))] == starts_s
     assert violations(plan) == []
 
 
@@ -360,9 +366,7 @@ def private_case() -> tuple[model.Workflow, model.Platform]:
 
 
 def test_a_plan_that_takes_private_data_elsewhere_is_refused() -> None:
-    workflow, platform = private_case()
-    problem = problem_of(workflow, platform)
-    at_home = plan_of(workflow, platform, problem, np.array([3, 3]), np.array([0, 1]))
+    at_home = planned(private_case(), 3, 3)
     assert require_possible(at_home).moves() == ()
     for k, placed in enumerate(at_home.placements):
         placements = list(at_home.placements)
@@ -386,18 +390,14 @@ def test_data_that_stay_in_a_region_move_within_it_only() -> None:
         model.Cluster("c", 1, region="us"),
     )
     platform = model.Platform(clusters, model.Link(1.0))
-    problem = problem_of(workflow, platform)
-    assert np.isfinite(problem.run_s).tolist() == [[True, True, False]]
-    moved = plan_of(workflow, platform, problem, np.array([1]), np.array([0]))
+    assert np.isfinite(problem_of(workflow, platform).run_s).tolist() == [[True, True, False]]
+    moved = planned((workflow, platform), 1)
     assert [(move.target, move.end_s) for move in require_possible(moved).moves()] == [("b", 2.0)]
 
 
 def tampered(field: str) -> list[str]:
     """What is found where one field of the GIS plan is wrong."""
-    workflow, platform = workflow_of(GIS)
-    plan = plan_of(
-        workflow, platform, problem_of(workflow, platform), np.array([0, 1, 2]), np.array([0, 1, 2])
-    )
+    plan = planned(workflow_of(GIS), 0, 1, 2)
     changes = {
         "early": lambda one: replace(one, start_s=one.start_s - 1, end_s=one.end_s - 1),
         "short": lambda one: replace(one, end_s=one.end_s - 1),
@@ -411,8 +411,7 @@ def test_what_is_wrong_with_a_plan_is_found() -> None:
     assert tampered("early") == ["step mean starts before the file sums-1 is at centre"]
     assert tampered("short") == ["step mean runs 3 s, expected 4 s"]
     assert "step mean starts before the file sums-2 is written" in tampered("before")
-    workflow, platform = executors_case((3, 2))
-    plan = plan_of(workflow, platform, problem_of(workflow, platform), np.zeros(2, np.int64), np.arange(2))
+    plan = planned(executors_case((3, 2)), 0, 0)
     first, second = plan.placements
     together = replace(plan, placements=(first, replace(second, start_s=0.0, end_s=10.0)))
     assert "5 executors in use on only, it has 4" in violations(together)
