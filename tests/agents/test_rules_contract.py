@@ -247,9 +247,6 @@ def test_a_rule_plays_where_the_world_is_set_so_that_it_can() -> None:
     assert named_rule("round_cost", spec_of("multicloud", "env.workload.federated=true")).name == "round_cost"
 
 
-# The rules in the world of slices and in the market, against figures and against each other.
-
-
 # The rules in the chapter 5 world against the figures of the prototype that the tuned rule was found on.
 
 EPISODES = 50

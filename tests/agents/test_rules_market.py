@@ -141,8 +141,11 @@ def test_uniform_progress_buys_on_demand_only_when_behind() -> None:
     assert pick("uniform_progress", market({**late, "PROGRESS": 0.21}, spot=DOWN)) == (0, NONE)
     # Taking risks: spot whenever there is some, even when behind.
     assert pick("uniform_progress", market({**late, "PROGRESS": 0.0})) == (0, 0)
-    # Without a deadline a job is never behind.
+    # Without a deadline a job is never behind; a stream with a backlog is.
     assert pick("uniform_progress", market({**late, "HAS_DEADLINE": 0}, spot=DOWN)) == (0, NONE)
+    stream = {**STREAM, "SLACK_S": 8000, "PERIOD_S": 9000, "EXECUTIONS": 5}
+    assert pick("uniform_progress", market({**stream, "BACKLOG": 1}, spot=DOWN)) == (0, 1)
+    assert pick("uniform_progress", market({**stream, "BACKLOG": 0}, spot=DOWN)) == (0, NONE)
 
 
 def test_uniform_progress_stays_on_spot_and_leaves_on_demand_with_hysteresis() -> None:
@@ -153,12 +156,6 @@ def test_uniform_progress_stays_on_spot_and_leaves_on_demand_with_hysteresis() -
         assert pick("uniform_progress", shown(clusters, job, ASK, HERE)) == (0, chosen)
     late = {"RUNNING": 1, "AGE_S": 9000, "SLACK_S": 3900}
     assert pick("uniform_progress", shown(clusters, late, HERE, ASK)) == (0, 2)
-
-
-def test_uniform_progress_treats_a_backlog_as_behind() -> None:
-    stream = {**STREAM, "SLACK_S": 8000, "PERIOD_S": 9000, "EXECUTIONS": 5}
-    assert pick("uniform_progress", market({**stream, "BACKLOG": 1}, spot=DOWN)) == (0, 1)
-    assert pick("uniform_progress", market({**stream, "BACKLOG": 0}, spot=DOWN)) == (0, NONE)
 
 
 @pytest.mark.parametrize("name", ["cheapest", "on_demand", *SPOT_RULES, "expected_cost"])

@@ -61,6 +61,8 @@ def test_instances_that_stay_are_paid_from_request_to_end() -> None:
     assert outcome.time_s == 2000
     assert [(bill.start_s, bill.end_s) for bill in outcome.bills] == [(0, 2000), (0, 2000)]
     assert outcome.cost_usd == pytest.approx(0.40, abs=1e-12)
+    # A server costs its price from beginning to end.
+    assert played(3, server_usd_hour=0.18).cost_usd == pytest.approx(0.40 + 0.10, abs=1e-12)
     assert outcome.spans[FAST] == [
         Span(0, 100, State.SPIN_UP, 0),
         Span(100, 250, State.TRAINING, 0),
@@ -110,12 +112,8 @@ def test_an_interrupted_epoch_goes_on_from_its_checkpoint() -> None:
 def test_work_after_the_last_checkpoint_is_lost_and_all_of_it_without_checkpoints() -> None:
     assert played(1, ((SLOW, 559),)).rounds == [(100, 559 + 100 + 100 + 300)]
     assert played(1, ((SLOW, 559),), checkpoint_s=None).rounds == [(100, 559 + 100 + 700)]
-
-
-def test_a_second_interruption_loses_no_checkpoint() -> None:
-    outcome = played(1, ((SLOW, 500), (SLOW, 650)))
-    # The second instance had just loaded its data (600 to 700) when it was taken.
-    assert outcome.rounds == [(100, 650 + 100 + 100 + 300)]
+    # A second interruption loses no checkpoint: the instance had just loaded its data (600 to 700).
+    assert played(1, ((SLOW, 500), (SLOW, 650))).rounds == [(100, 650 + 100 + 100 + 300)]
 
 
 def test_a_result_delivered_in_the_second_of_an_interruption_counts() -> None:
@@ -153,11 +151,6 @@ def test_a_short_instance_costs_the_minimum_and_an_early_interruption_nothing() 
     assert short.bills[0].usd == pytest.approx(0.006, abs=1e-12)
     free = played(1, ((FAST, 40),), free_first_s=3600)
     assert free.bills[0] == Bill(FAST, 0, 0, 40, 0.0, True)
-
-
-def test_the_server_is_paid_from_beginning_to_end() -> None:
-    outcome = played(3, server_usd_hour=0.18)
-    assert outcome.cost_usd == pytest.approx(0.40 + 0.10, abs=1e-12)
 
 
 def test_a_budget_ends_an_instance_in_the_last_second_it_pays() -> None:

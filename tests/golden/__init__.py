@@ -31,12 +31,9 @@ def lines_of(section: str) -> list[str]:
     return made
 
 
-def committed(section: str) -> list[str]:
-    path = golden_file(section)
-    return path.read_text("utf-8").splitlines() if path.is_file() else []
-
-
 def differences(section: str, now: list[str]) -> list[str]:
     """The lines that the file has and the program no longer says (-), and the other way round (+)."""
-    compared = difflib.unified_diff(committed(section), now, n=0, lineterm="")
+    path = golden_file(section)
+    committed = path.read_text("utf-8").splitlines() if path.is_file() else []
+    compared = difflib.unified_diff(committed, now, n=0, lineterm="")
     return [line for line in compared if not line.startswith(("---", "+++"))]
