@@ -415,7 +415,12 @@ class Learned:
         return median(took_s for _, took_s in runs) if runs else None
 
     def faster(self, job: Job, key: TaskKey) -> Mapping[str, float]:
-        """By instance type with enough runs: how many times as fast as configured it is for this task."""
+        """By instance type with enough runs: how many times as fast as configured it is for this task.
+
+        Nothing for a federated client, whose training measures its epochs while it runs.
+        """
+        if isinstance(job.spec.work, Flower):
+            return {}
         by_type: defaultdict[str, list[float]] = defaultdict(list)
         for instance_type, took_s in self._runs.get(_name(job, key), ()):
             by_type[instance_type].append(took_s)

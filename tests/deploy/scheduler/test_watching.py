@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from spotweave.deploy.scheduler.needs import Learned, Need, need_of
 from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from spotweave.deploy.store.decisions import Mode
 from spotweave.envs.simulation.guards.rules import GuardsConfig
+from tests.deploy.scheduler.training import A, B, TrainingWorld, federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer, rentable
 
 
@@ -98,6 +100,18 @@ def test_an_instance_type_is_as_fast_for_a_job_as_its_earlier_runs_were(tmp_path
     # Seen every 10 s, from ready instances to the end.
     assert 600 <= expected.fresh_s(plain.offer) <= 660
     assert 100 <= expected.fresh_s(gpu.offer) <= 160
+
+
+def test_a_training_measures_the_speed_of_its_clients_itself(tmp_path: Path) -> None:
+    world = TrainingWorld(
+        tmp_path, [rentable("a", "on_demand"), rentable("b", "on_demand", instance_type="g")]
+    )
+    job_id = world.submit(federated(2, A, B))
+    job, key = world.store.jobs.get(job_id), TaskKey(job_id, "client-a")
+    learned = Learned(world.store)
+    runs = [("small", 600.0), ("small", 600.0), ("g", 200.0), ("g", 200.0)]
+    learned._runs[job.spec.name, "flower", "client-a"] = deque(runs)
+    assert learned.faster(job, key) == {}
 
 
 @pytest.mark.real
