@@ -121,9 +121,9 @@ class TrainingProgress:
         self.guide_line = f"{name} {objective:,.1f}"
         self._say(f"guiding rule on validation: {self.objective} {objective:,.1f} ({name})")
 
-    def validated(self, objective: float, gain_pct: float, best_pct: float, episode: int) -> None:
-        """A validation of the policy has ended; gains are over the guide, the best one so far with them."""
-        gain = f"gain {gain_pct:+.1f} % (best {best_pct:+.1f} %; {self.guide_line})"
+    def validated(self, objective: float, gain_pct: float, kept_pct: float, episode: int) -> None:
+        """A validation of the policy has ended; gains are over the guide, that of the policy kept with them."""
+        gain = f"gain {gain_pct:+.1f} % (kept {kept_pct:+.1f} %; {self.guide_line})"
         self.score = f"{self.objective} {objective:,.1f}, {gain}"
         self._say(f"episode {episode}: {self.score}")
 
