@@ -203,11 +203,11 @@ class QuietHandler(BaseHTTPRequestHandler):
             self._linger()
 
     def answer(self, message: BaseModel) -> None:
-        """A whole answer in JSON."""
+        """Send a message as JSON with status 200."""
         self.send(200, message.model_dump_json().encode(), "application/json")
 
     def length(self, most: int) -> int:
-        """Bytes of the request's body. Raises RefusalError where it does not say, or they are too many."""
+        """Length of the request body in bytes. Raises RefusalError if it is missing or above `most`."""
         given = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,15}", given):
             raise RefusalError(411, "expected a Content-Length")
@@ -216,14 +216,14 @@ class QuietHandler(BaseHTTPRequestHandler):
         return int(given)
 
     def body(self, length: int) -> bytes:
-        """So many bytes of the request's body. Raises EOFError if it ends before."""
+        """Read the request body. Raises EOFError if it is shorter than `length` bytes."""
         content = self.rfile.read(length)
         if len(content) != length:
             raise EOFError("the request ended early")
         return content
 
     def message(self, kind: type[_Message]) -> _Message:
-        """The request's body in JSON. Raises RefusalError, EOFError."""
+        """Parse the request body, which is JSON. Raises RefusalError, EOFError."""
         try:
             return kind.model_validate_json(self.body(self.length(self.json_most_bytes)))
         except ValidationError as error:

@@ -19,7 +19,7 @@ from spotweave.agents.federated.asynchronous.aggregator import Aggregator, Updat
 from spotweave.agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
 from spotweave.agents.federated.asynchronous.brokers import Broker, HaleFed, confirm
 from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
-from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
 from spotweave.agents.federated.asynchronous.shards import (
     FRACTION_BITS,
     LARGEST_VALUE,
@@ -435,8 +435,57 @@ PART, RNG = encode(np.ones(2)), np.random.default_rng(0)
         (lambda: ring_sum([]), "at least one shard"),
         (lambda: Broker(0, SIZE, -1), "T = -1"),
         (lambda: a_broker(version=3).settle(2, []), "expected a newer one"),
+        (lambda: largest_step(1.0, -1), "T is -1"),
+        (lambda: largest_step(0.0, 1), "L is 0"),
+        (lambda: allowed([0.1, 0.0], 1.0, 1), "smallest step is 0"),
     ],
 )
 def test_what_is_out_of_range_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UpdateError, match=message):
         make()
+
+
+# Theorem 7.0.1 and its corollary: the values worked by hand.
+
+
+def test_the_largest_step_is_the_root_of_the_condition() -> None:
+    # T = 0: gamma L = 1. T = 1, L = 2: 2 gamma + 8 gamma^2 = 1, gamma = (-2 + sqrt(4 + 32)) / 16 = 1/4.
+    assert largest_step(2.0, 0) == pytest.approx(0.5)
+    assert largest_step(2.0, 1) == pytest.approx(0.25)
+
+
+@given(st.floats(0.01, 100), st.integers(0, 60))
+def test_a_little_more_than_the_largest_step_is_too_much(lipschitz: float, bound: int) -> None:
+    step = largest_step(lipschitz, bound)
+    rounds = bound + 2
+    assert allowed([step] * rounds, lipschitz, bound)
+    assert not allowed([step * 1.001] * rounds, lipschitz, bound)
+
+
+def test_steps_that_shrink_are_allowed_where_a_constant_one_is_not() -> None:
+    # L = 1, T = 1: 0.6 + 2 x 0.6 x 0.3 = 0.96, but 0.6 + 2 x 0.6 x 0.6 = 1.32.
+    assert allowed([0.6, 0.3, 0.3], 1.0, 1)
+    assert not allowed([0.6, 0.6, 0.3], 1.0, 1)
+
+
+def test_the_corollarys_range_and_bound() -> None:
+    # gap = 4, L = 1, variance = 4, T = 0: K >= 4 x 1 x 4 x 1 / 4 = 4. With K = 100:
+    # gamma <= sqrt(4 / (1 x 100 x 4)) = 0.1, from 0.05 for C = 2;
+    # bound = (4 x 2 + 1) x 4 / 2 x sqrt(4 x 4 x 1 / 100) = 18 x 0.4 = 7.2.
+    found = guarantee(
+        lipschitz=1, staleness_bound=0, gap=4, variance=4, rounds=100, round_updates=2, spread=2
+    )
+    assert found == pytest.approx((0.05, 0.1, 7.2))
+    with pytest.raises(UpdateError, match="at least 4"):
+        guarantee(lipschitz=1, staleness_bound=0, gap=4, variance=4, rounds=3, round_updates=2)
+
+
+@given(st.floats(0.1, 10), st.integers(0, 20), st.floats(0.1, 10), st.floats(0.1, 10))
+def test_the_corollarys_steps_satisfy_the_theorem(
+    lipschitz: float, bound: int, gap: float, variance: float
+) -> None:
+    rounds = int(4 * lipschitz * gap * (bound + 1) ** 2 / variance) + 1
+    found = guarantee(
+        lipschitz=lipschitz, staleness_bound=bound, gap=gap, variance=variance, rounds=rounds, round_updates=5
+    )
+    assert found.largest_step <= largest_step(lipschitz, bound)

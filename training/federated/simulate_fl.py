@@ -59,7 +59,7 @@ _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savin
 
 
 class Played(NamedTuple):
-    """What a simulator has played, and the table of it."""
+    """Episodes of a simulator and the table that shows them."""
 
     title: str
     application: Application

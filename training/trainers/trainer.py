@@ -122,7 +122,7 @@ class TrainingProgress:
         self._say(f"guiding rule on validation: {self.objective} {objective:,.1f} ({name})")
 
     def validated(self, objective: float, gain_pct: float, kept_pct: float, episode: int) -> None:
-        """A validation of the policy has ended; gains are over the guide, that of the policy kept with them."""
+        """Say what a validation came to: the gain over the guide, and that of the policy kept so far."""
         gain = f"gain {gain_pct:+.1f} % (kept {kept_pct:+.1f} %; {self.guide_line})"
         self.score = f"{self.objective} {objective:,.1f}, {gain}"
         self._say(f"episode {episode}: {self.score}")

@@ -83,5 +83,5 @@ class Identity:
         return (self._folder / CONTROL).read_text()
 
     def runtime_token(self) -> str:
-        """The one of `shown_runtime`. Never logged."""
+        """Token of a SuperExec on another machine. Never logged."""
         return (self._folder / RUNTIME).read_text()

@@ -76,7 +76,7 @@ class PlacedServer:
         return {_AUTHORITY: identity.authority.read_bytes(), _TOKEN: identity.runtime_token().encode()}
 
     def words(self, home: str, superlink: str) -> tuple[str, ...]:
-        """Flower's SuperExec, which starts the ServerApp of each run: a module with its arguments."""
+        """Module and arguments of Flower's SuperExec, which starts the ServerApp of each run."""
         return (
             "spotweave.deploy.runners.flower.superexec",
             *("--runtime-api-address", superlink),
@@ -84,7 +84,7 @@ class PlacedServer:
         )
 
     def variables(self, home: str) -> dict[str, str]:
-        """What it has to know beside that."""
+        """Environment variables of the SuperExec."""
         return {SETUP_VARIABLE: f"{home}/{_SETUP}", TOKEN_FILE_VARIABLE: f"{home}/{_TOKEN}"}
 
     def sync(self) -> bool:

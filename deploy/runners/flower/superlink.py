@@ -320,9 +320,9 @@ class SuperLink:
         """
         certificate = self._identity.authority.read_text()
         transport = _Transport(self._host, self._port, certificate, within_s)
-        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unused = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # of the HTTP client that is replaced
         try:
-            with kind(f"https://{self.address}", interceptors=interceptors, verify=nobody) as client:
+            with kind(f"https://{self.address}", interceptors=interceptors, verify=unused) as client:
                 client._client.close()
                 plain = {"Accept-Encoding": "identity"}
                 client._client = httpx.Client(transport=transport, headers={**plain, **headers})
@@ -337,7 +337,7 @@ def box_name(job_id: str) -> str:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports of the range on which nobody listens now. Raises OSError if there are not so many."""
+    """Find different free ports in the range. Raises OSError if there are too few."""
     found: list[int] = []
     offset = time.time_ns() // 1000 % len(_PORTS)
     for step in range(len(_PORTS)):

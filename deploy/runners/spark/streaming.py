@@ -14,6 +14,7 @@ import logging
 import os
 import re
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -149,9 +150,11 @@ class BatchLog:
             with suppress(OSError):
                 unlink_beneath(self._folder, log)
         newest = int(logs[-1].partition("/")[0]) if logs else 0
-        for attempt in list(self._folder.glob("*")):
-            if attempt.name.isdecimal() and int(attempt.name) < newest:
-                remove_tree(attempt)
+        with suppress(FileNotFoundError), os.scandir(self._folder) as found:
+            attempts = [entry.name for entry in islice(found, _MOST_NAMES) if entry.name.isdecimal()]
+            for attempt in attempts:
+                if int(attempt) < newest:
+                    remove_tree(self._folder / attempt)
         gone = [log for log in batches.read if not (self._folder / log).exists()]
         if gone:
             for log in gone:

@@ -55,7 +55,7 @@ NONE_LOST = dict.fromkeys(("interruptions", "left", "rounds_lost", "work_lost", 
     [
         # Its budget lasts: 10 s of spin-up, epochs of 110 and 100 s.
         (500.0, {"cost_usd": 220.0, "time_min": 220 / 60, "cost_percent": 100.0, "delay_percent": 0.0}),
-        # 150 dollars pay for 10 + 110 s and 30 s of the second epoch: nobody is left to end that round.
+        # 150 dollars pay for 10 + 110 s and 30 s of the second epoch; then the only client leaves.
         (150.0, {"cost_usd": 150.0, "left": 1.0, "work_lost": 1.0, "rounds_lost": 1.0}),
     ],
 )
