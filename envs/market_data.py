@@ -57,11 +57,11 @@ FREE, ALWAYS = constant(0.0), constant(1.0)
 
 
 def owned_offers(
-    executors: int, region: str = OWNED_REGION, hetero: int = HETERO_FACTORS[_AWS_TYPE]
+    executors: int, region: str = OWNED_REGION, hetero: int = HETERO_FACTORS[_AWS_TYPE], elastic: int = 0
 ) -> list[OfferConfig]:
     """The owned cluster of a region, if it has executors."""
     owned = OfferConfig(
-        "owned", region, "", "", "owned", hetero, executors or 1, launch_s=0, launch_failure=0.0
+        "owned", region, "", "", "owned", hetero, executors or 1, 0, launch_failure=0.0, elastic=elastic
     )
     return [owned] if executors else []
 
@@ -114,9 +114,9 @@ def _joined(market: MarketConfig, rows: list[Row], splits: dict[Split, tuple[int
     names = [offer.name for offer, *_ in rows]
     for name in market.offers:
         require(name in names, f"market.offers has {name!r}", f"names among {', '.join(names)}")
-    owned = owned_offers(market.owned_executors)
+    owned = owned_offers(market.owned_executors, elastic=market.owned_elastic)
     for more in market.more_owned if market.owned_executors > 0 else []:
-        owned += owned_offers(more.executors, more.region, more.hetero_factor)
+        owned += owned_offers(more.executors, more.region, more.hetero_factor, more.elastic)
     kept: list[Row] = [(offer, FREE, ALWAYS, FREE) for offer in owned]
     kept += [row for row in rows if not market.offers or row[0].name in market.offers]
     offers = tuple(offer for offer, *_ in kept)

@@ -163,6 +163,7 @@ def story(
     tasks: Tasks | None = None,
     steps: Steps | None = None,
     guards: GuardsConfig | None = None,
+    record: bool = False,
     **market: Any,
 ) -> MarketWorld:
     """A loaded world of one lane: jobs take their standard time everywhere, prices default to 1 USD/h."""
@@ -195,7 +196,7 @@ def story(
     standard = columns["standard_s"]
     execution_s = np.repeat(standard[:, None], len(offers), axis=1)
     drawn = Jobs(**columns, execution_s=execution_s, tasks=tasks, steps=steps)
-    world = MarketWorld(config, data)
+    world = MarketWorld(config, data, record=record)
     world.load(
         EpisodeData(
             jobs=drawn,

@@ -209,6 +209,29 @@ def test_a_move_that_an_interruption_ends_gives_its_new_place_back(hibernates: b
     assert (world.lanes.offer[0, :, [at.USED, at.PRESENT]] == 0).all()
 
 
+# -- owned clusters --------------------------------------------------------------------------------------
+
+
+def test_a_full_cluster_is_extended_every_300_s_and_shrinks_when_it_was_not_full_for_a_while() -> None:
+    cluster = replace(OWNED, quota=2, elastic=2)
+    world = story([one_job()] * 3, [cluster], record=True, elastic_step=1, elastic_window_s=600)
+    clusters = world.observation["clusters"][0, 0]
+    assert clusters[[col.CAPACITY_NORMAL, col.CAPACITY_NOW, col.CAPACITY_MAX]].tolist() == [2, 2, 4]
+    metrics = play(world, (0, 0), (1, 0), (2, 0))
+    check(metrics, cost_usd_eq=0.25 * 300 / HOUR, owned_executor_hours=3.0)
+    assert [finish_s(world, job) for job in range(3)] == [HOUR, HOUR, 300 + HOUR]
+    capacity = world.timeline(0).capacity[0]
+    # Full at 300 (a queue) and 600 s (3 of 3), then unused; at 1500 s back to 3, all used, and so on.
+    assert capacity.times_s.tolist() == [0, 300, 600, 1500, 1800, 2700, 3000]
+    assert capacity.values.tolist() == [2, 3, 4, 3, 4, 3, 4]
+
+
+def test_a_gang_that_only_a_full_extension_holds_waits_for_it() -> None:
+    world = story([one_job(executors=4)], [replace(OWNED, quota=2, elastic=2)], elastic_step=1)
+    play(world, (0, 0))
+    assert finish_s(world) == 600 + HOUR
+
+
 # -- values ----------------------------------------------------------------------------------------------
 
 

@@ -221,6 +221,18 @@ def test_changed_rules_equal_the_oracle(name: str) -> None:
         assert oracle.truncated == name.startswith("cut")
 
 
+@pytest.mark.parametrize("index", range(4))
+def test_elastic_clusters_equal_the_oracle(index: int) -> None:
+    data = random_market(40 + index)
+    owned = [dataclasses.replace(offer, elastic=2 + c) for c, offer in enumerate(data.offers[:2])]
+    changes = {"elastic_step": 1 + index % 2, "elastic_window_s": 1200}
+    workload = {"jobs": 40, "batches": [2, 6]}
+    config = small_config(workload, changes)
+    elastic = dataclasses.replace(data, offers=(*owned, *data.offers[2:]))
+    oracle = assert_same_market(config, elastic, EpisodeKey(7, "train", index))
+    assert max(max(pool.samples) for pool in oracle.pools[:2]) > 3
+
+
 @pytest.mark.real
 def test_the_random_markets_hold_every_event() -> None:
     """The comparison above would prove little if, say, nothing ever hibernated."""

@@ -141,6 +141,16 @@ class Pool:
     missed: int = 0
     deployments: int = 0
     samples: list[int] = field(default_factory=list)
+    added: int = 0  # executors of an elastic cluster beyond its own
+    full_at: int | None = None
+
+    @property
+    def capacity(self) -> int:
+        return self.offer.quota + self.added
+
+    @property
+    def most(self) -> int:
+        return self.offer.quota + self.offer.elastic
 
     @property
     def owned(self) -> bool:
@@ -246,6 +256,7 @@ class MarketOracle:
                 if job.state == "hibernated" or (job.offer is not None and self._spot(job.offer)):
                     series = self.episode.availability[self.pool_of(job).number]
                     moments += [int(t) for t in _flips(series) if t > self.now][:1]
+            moments += [self.sampled * 300 for pool in self.pools if pool.offer.elastic and pool.halted]
             t = min(moments)
             self._sample(min(t, self.market.max_s))
             self.now = min(t, self.market.max_s)
@@ -258,7 +269,18 @@ class MarketOracle:
         while self.sampled * 300 <= t:
             for pool in self.pools:
                 pool.samples.append(pool.used)
+                if pool.offer.elastic:
+                    self._extend(pool, self.sampled * 300)
             self.sampled += 1
+
+    def _extend(self, pool: Pool, t: int) -> None:
+        if pool.halted or pool.used >= 0.95 * pool.capacity:
+            pool.full_at = t
+        step = self.market.elastic_step
+        if pool.full_at is not None and t - pool.full_at <= self.market.elastic_window_s:
+            pool.added = min(pool.added + step, pool.offer.elastic)
+        elif pool.used <= pool.offer.quota + max(pool.added - step, 0):
+            pool.added = max(pool.added - step, 0)
 
     def _live(self) -> None:
         for job in self.present:
@@ -338,7 +360,7 @@ class MarketOracle:
     def _has_room(self, job: Job, c: int) -> bool:
         if self.market.strict_fifo and any(other.offer == c for other in self.queue):
             return False
-        return self.pools[c].used + job.executors <= self.pools[c].offer.quota
+        return self.pools[c].used + job.executors <= self.pools[c].capacity
 
     def _cancel_move(self, job: Job) -> None:
         if job.reserved:
@@ -377,7 +399,7 @@ class MarketOracle:
         for job in self.queue:
             pool = self.pool_of(job)
             blocked = self.market.strict_fifo and any(other.offer == job.offer for other in waiting)
-            if blocked or pool.used + job.executors > pool.offer.quota:
+            if blocked or pool.used + job.executors > pool.capacity:
                 waiting.append(job)
                 continue
             pool.halted -= job.executors
@@ -628,7 +650,7 @@ class MarketOracle:
             self._show_pool(k, pool, clusters[k])
             latest = pool.samples[-snapshot.HISTORY_STEPS :]
             if latest:
-                occupation[k, -len(latest) :] = np.array(latest, np.float32) / np.float32(pool.offer.quota)
+                occupation[k, -len(latest) :] = np.array(latest, np.float32) / np.float32(pool.most)
         for k, job in enumerate(window):
             self._show_job(job, jobs[k])
             for o in range(c):
@@ -649,13 +671,13 @@ class MarketOracle:
         recent = pool.samples[-100:]
         row[col.SEQUENCE] = c + 1
         row[col.CAPACITY_NORMAL] = offer.quota if pool.owned else 0
-        row[col.CAPACITY_MAX] = offer.quota
-        row[col.CAPACITY_NOW] = offer.quota if up else 0
+        row[col.CAPACITY_MAX] = pool.most
+        row[col.CAPACITY_NOW] = pool.capacity if up else 0
         row[col.HETERO_FACTOR] = offer.hetero_factor
         row[col.USED] = pool.used
         row[col.HALTED] = pool.halted
         row[col.MISSED] = pool.missed
-        row[col.MEAN_OCCUPATION] = sum(recent) / (len(recent) * offer.quota) if recent else 0.0
+        row[col.MEAN_OCCUPATION] = sum(recent) / (len(recent) * pool.most) if recent else 0.0
         row[col.PRICE_USD_HOUR] = round(self.episode.price_usd_hour[c].at(self.now) * 1e6) / 1e6
         row[col.ON_DEMAND_USD_HOUR] = self.episode.on_demand_usd_hour[c]
         row[col.IS_SPOT] = self._spot(c)

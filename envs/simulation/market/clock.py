@@ -42,8 +42,18 @@ from spotweave.envs.simulation.market.placement import (
     lost_executor_s,
     serve_queues,
 )
-from spotweave.envs.simulation.market.state import MEAN_STEPS, NEVER, SAMPLE_S, Lanes, Offers, Rules
+from spotweave.envs.simulation.market.state import (
+    MEAN_STEPS,
+    NEVER,
+    SAMPLE_S,
+    Lanes,
+    Offers,
+    Rules,
+    capacity_now,
+    log_event,
+)
 from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.slices.kernel import next_extension
 from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,
@@ -57,6 +67,8 @@ from spotweave.envs.simulation.snapshot import (
 
 LOOK_AGAIN_S = 300
 """How soon the net looks again at a job that it left on spot capacity."""
+FULL = 0.95
+"""Share of an elastic cluster's executors whose use calls for more."""
 
 
 @inner
@@ -149,7 +161,7 @@ def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
             truncate(lanes, episodes, offers, rules, lane)
         elif not fill_window(lanes, lane):
             t = next_instant(lanes, episodes, offers, lane)
-            sample_occupation(lanes, offers, lane, min(t, rules.max_s))
+            sample_occupation(lanes, offers, rules, lane, min(t, rules.max_s))
             lanes.lane[lane, at.NOW_S] = min(t, rules.max_s)
             if t > rules.max_s:
                 truncate(lanes, episodes, offers, rules, lane)
@@ -206,14 +218,19 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
         if when[at.NET_S] > lanes.lane[lane, at.NOW_S]:  # before that the net found no way yet
             t = min(t, when[at.NET_S])
     for c in range(offers.fixed.shape[0]):
+        if offers.fixed[c, at.ELASTIC] > 0 and lanes.offer[lane, c, at.HALTED] > 0:
+            t = min(t, lanes.lane[lane, at.SAMPLES] * SAMPLE_S)
         if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
             t = min(t, episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL])
     return t
 
 
 @inner
-def sample_occupation(lanes: Lanes, offers: Offers, lane: int, t: int) -> None:
-    """Record how many executors are used at every sampling moment up to `t`, before `t` changes them."""
+def sample_occupation(lanes: Lanes, offers: Offers, rules: Rules, lane: int, t: int) -> None:
+    """Record how many executors are used at every sampling moment up to `t`, before `t` changes them.
+
+    Elastic clusters are extended or shrunk at these moments.
+    """
     end = t // SAMPLE_S + 1
     for n in range(lanes.lane[lane, at.SAMPLES], end):
         place = n % HISTORY_STEPS
@@ -225,7 +242,29 @@ def sample_occupation(lanes: Lanes, offers: Offers, lane: int, t: int) -> None:
                 lanes.offer[lane, c, at.OCCUPATION_SUM] -= int(ring[leaving] * quota + 0.5)
             lanes.offer[lane, c, at.OCCUPATION_SUM] += used
             ring[place] = ring[place + HISTORY_STEPS] = np.float32(used) / np.float32(quota)
+            if offers.fixed[c, at.ELASTIC] > 0:
+                extend(lanes, offers, rules, lane, c, n * SAMPLE_S)
         lanes.lane[lane, at.SAMPLES] = n + 1
+
+
+@inner
+def extend(lanes: Lanes, offers: Offers, rules: Rules, lane: int, c: int, t: int) -> None:
+    """The elasticity controller of an owned cluster (Liu 2022, section 5.4); with a queue it is full."""
+    cluster = lanes.offer[lane, c]
+    if cluster[at.HALTED] > 0 or cluster[at.USED] >= FULL * capacity_now(lanes, offers, lane, c):
+        cluster[at.FULL_S] = t
+    most, before = offers.fixed[c, at.ELASTIC], cluster[at.EXTENSION]
+    cluster[at.EXTENSION] = next_extension(
+        before,
+        most,
+        rules.elastic_step,
+        cluster[at.USED],
+        offers.fixed[c, at.QUOTA] - most,
+        t - cluster[at.FULL_S],
+        rules.elastic_window_s,
+    )
+    if cluster[at.EXTENSION] != before:
+        log_event(lanes, lane, at.EXTENDED, cluster[at.EXTENSION], c, t, 0)
 
 
 @inner

@@ -35,6 +35,9 @@ UP_DAY = 6  # the same, 24 h ago
 UP_WEEK = 7  # the same, 7 days ago
 PRICE_NOW = 8  # row of the price series that holds now
 OCCUPATION_SUM = 9  # over the latest 100 samples
+EXTENSION = 10  # executors by which an elastic cluster is extended
+FULL_S = 11  # latest sample at which it was full
+OFFER_COLUMNS = 12
 
 # `Lanes.when`: the next moments of a job in a lane, NEVER where there is none.
 EVENT_S = 0  # when its phase ends
@@ -127,7 +130,7 @@ PRICE_INTEGRAL = 3  # (micro-dollars per hour) x seconds before the row
 
 # `Offers.fixed`: see `config.OfferConfig`.
 HETERO = 0
-QUOTA = 1
+QUOTA = 1  # of an elastic cluster: at full extension
 REGION = 2
 PROVIDER = 3
 SPOT = 4  # 1 if the provider may interrupt
@@ -137,6 +140,7 @@ LAUNCH_S = 7  # mean
 NOTICE_S = 8
 FREE_FIRST_S = 9
 DISK_CHARGE_S = 10  # charge per second and hibernated instance
+ELASTIC = 11  # part of QUOTA that is there only while the cluster is extended
 
 # `Offers.chance`.
 LAUNCH_FAILURE = 0  # probability
@@ -171,6 +175,7 @@ LOG_COLUMNS = 6
 SEGMENT = 0
 MISS = 1
 INTERRUPTION = 2
+EXTENDED = 3  # LOG_JOB holds the executors added, LOG_START_S the moment
 
 # Where a job is in its life: values of PHASE.
 FUTURE = 0

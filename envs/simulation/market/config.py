@@ -172,6 +172,7 @@ class OfferConfig:
         market: "spot" may be interrupted by the provider, "owned" has a local FIFO queue and no price.
         hetero_factor: speed on the scale of Liu 2022, section 5.2; larger is faster.
         quota: most executors (instances) at once.
+        elastic: executors that an owned cluster has beyond its quota while it is extended.
         launch_s: mean seconds from request to running; a launch takes 0.5 to 1.5 times that.
         launch_failure: probability that a launch fails although the offer is available.
         notice_s: seconds of interruption notice.
@@ -193,6 +194,7 @@ class OfferConfig:
     notice_missed: float = 0.0
     interruption: Interruption = "terminate"
     free_first_s: int = 0
+    elastic: int = field(default=0, repr=False)  # fingerprints of workflows, where none is, hold the repr
 
     def __post_init__(self) -> None:
         name = f"offer {self.name}"
@@ -353,11 +355,15 @@ class WorkloadConfig:
 
 @dataclass
 class OwnedConfig:
-    """A further owned cluster: the region it stands beside, its executors, and their hetero factor."""
+    """A further owned cluster: the region it stands beside, its executors, and their hetero factor.
+
+    `elastic` executors more are added while it is full.
+    """
 
     region: str
     executors: int
     hetero_factor: int
+    elastic: int = 0
 
 
 @dataclass
@@ -368,7 +374,10 @@ class MarketConfig:
         providers: clouds whose recorded offers are part of the world ("aws", "gcp").
         offers: names of the only offers of clouds that are part of it; empty: all.
         owned_executors: executors of the first owned cluster; 0: there is no owned cluster.
+        owned_elastic: executors added to the first owned cluster while it is full, at most.
         more_owned: further owned clusters, each beside another region.
+        elastic_step: executors added to an elastic cluster, or taken back, at once, every 300 s.
+        elastic_window_s: how long after it was full an elastic cluster stays extended.
         spot_quota: most spot instances per offer.
         on_demand_quota: most on-demand instances per offer.
         notice_missed: probability that an interruption comes without its notice.
@@ -400,7 +409,10 @@ class MarketConfig:
     providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
     offers: list[str] = field(default_factory=list)
     owned_executors: int = 8
+    owned_elastic: int = 0
     more_owned: list[OwnedConfig] = field(default_factory=list)
+    elastic_step: int = 2
+    elastic_window_s: int = 3600
     spot_quota: int = 8
     on_demand_quota: int = 16
     notice_missed: float = 0.05
@@ -436,9 +448,11 @@ class MarketConfig:
             "names among " + ", ".join(PROVIDERS[1:]),
         )
         shares(self, "market", "notice_missed")
-        at_least(self, "market", 0, "owned_executors")
+        at_least(self, "market", 0, "owned_executors", "owned_elastic", "elastic_window_s")
+        at_least(self, "market", 1, "elastic_step")
         for owned in self.more_owned:
             at_least(owned, f"market.more_owned of {owned.region}", 1, "executors", "hetero_factor")
+            at_least(owned, f"market.more_owned of {owned.region}", 0, "elastic")
         at_least(self, "market", 1, "spot_quota", "on_demand_quota")
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
         at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from spotweave.envs.simulation.compiled import inner
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.episodes import Episodes, price_integral, sync_price
-from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, Rules
+from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, Rules, capacity_now
 from spotweave.envs.simulation.snapshot import Category
 
 
@@ -53,7 +53,8 @@ def has_room(lanes: Lanes, offers: Offers, rules: Rules, lane: int, c: int, exec
     if offers.fixed[c, at.QUEUES] == 0:
         return True
     blocked = rules.strict_fifo == 1 and lanes.offer[lane, c, at.HALTED] > 0
-    return bool(not blocked and lanes.offer[lane, c, at.USED] + executors <= offers.fixed[c, at.QUOTA])
+    free = capacity_now(lanes, offers, lane, c) - lanes.offer[lane, c, at.USED]
+    return bool(not blocked and executors <= free)
 
 
 @inner

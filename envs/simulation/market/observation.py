@@ -28,7 +28,14 @@ from spotweave.envs.simulation.market.forecast import (
 )
 from spotweave.envs.simulation.market.ledger import batches_due
 from spotweave.envs.simulation.market.members import budget_left, has_room, is_member, owes
-from spotweave.envs.simulation.market.state import CHARGES_PER_USD, MEAN_STEPS, Lanes, Offers, Rules
+from spotweave.envs.simulation.market.state import (
+    CHARGES_PER_USD,
+    MEAN_STEPS,
+    Lanes,
+    Offers,
+    Rules,
+    capacity_now,
+)
 from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,
@@ -199,9 +206,9 @@ def observe_offer(
     quota = offers.fixed[c, at.QUOTA]
     steps = min(MEAN_STEPS, lanes.lane[lane, at.SAMPLES])
     row[col.SEQUENCE] = c + 1
-    row[col.CAPACITY_NORMAL] = quota if offers.fixed[c, at.QUEUES] == 1 else 0
+    row[col.CAPACITY_NORMAL] = quota - offers.fixed[c, at.ELASTIC] if offers.fixed[c, at.QUEUES] == 1 else 0
     row[col.CAPACITY_MAX] = quota
-    row[col.CAPACITY_NOW] = quota if available else 0
+    row[col.CAPACITY_NOW] = capacity_now(lanes, offers, lane, c) if available else 0
     row[col.HETERO_FACTOR] = offers.fixed[c, at.HETERO]
     row[col.USED] = lanes.offer[lane, c, at.USED]
     row[col.HALTED] = lanes.offer[lane, c, at.HALTED]

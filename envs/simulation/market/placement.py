@@ -40,6 +40,7 @@ from spotweave.envs.simulation.market.state import (
     Lanes,
     Offers,
     Rules,
+    capacity_now,
     log_event,
     uniform,
 )
@@ -236,7 +237,7 @@ def serve_queues(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         if rules.strict_fifo == 1:
             for earlier in range(kept):
                 blocked = blocked or lanes.job[lane, lanes.queue[lane, earlier], at.OFFER] == c
-        if blocked or lanes.offer[lane, c, at.USED] + executors > offers.fixed[c, at.QUOTA]:
+        if blocked or lanes.offer[lane, c, at.USED] + executors > capacity_now(lanes, offers, lane, c):
             lanes.queue[lane, kept] = job
             kept += 1
             continue

@@ -100,12 +100,13 @@ def make_offers(config: MarketWorldConfig, data: MarketData) -> Offers:
     offers, market = data.offers, config.market
     region = {name: number for number, name in enumerate(data.regions)}
     disk = round(market.disk_gb * market.disk_usd_gb_hour * 1e6)
-    fixed = np.zeros((len(offers), at.DISK_CHARGE_S + 1), np.int64)
+    fixed = np.zeros((len(offers), at.ELASTIC + 1), np.int64)
     chance = np.zeros((len(offers), at.NOTICE_MISSED + 1), np.float64)
     for c, offer in enumerate(offers):
         row = fixed[c]
         row[at.HETERO] = offer.hetero_factor
-        row[at.QUOTA] = offer.quota
+        row[at.QUOTA] = offer.quota + offer.elastic
+        row[at.ELASTIC] = offer.elastic
         row[at.REGION] = region[offer.region]
         row[at.PROVIDER] = PROVIDERS.index(offer.provider)
         row[at.SPOT] = offer.market == "spot"

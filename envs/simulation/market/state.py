@@ -87,6 +87,8 @@ class Rules(NamedTuple):
     delay_usd_hour: float
     max_decisions: int
     max_s: int
+    elastic_step: int
+    elastic_window_s: int
     federated: int  # 1 if some jobs are tasks of federated applications
     epoch_spread: float  # an epoch takes up to this share more or less than usual
     guards: GuardRules
@@ -104,7 +106,7 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         open=np.zeros((n_lanes, max_jobs), np.int64),
         queue=np.zeros((n_lanes, max_jobs), np.int64),
         log=np.zeros((n_lanes, log_rows, at.LOG_COLUMNS), np.int64),
-        offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
+        offer=np.zeros((n_lanes, n_offers, at.OFFER_COLUMNS), np.int64),
         occupation=np.zeros((n_lanes, n_offers, 2 * HISTORY_STEPS), np.float32),
         when=np.zeros((n_lanes, max_jobs, at.NET_S + 1), np.int64),
         job=np.zeros((n_lanes, max_jobs, at.JOB_COLUMNS), np.int64),
@@ -133,9 +135,16 @@ def clear_lane(lanes: Lanes, lane: int, slot: int, n_jobs: int) -> None:
     lanes.lane[lane, at.LIMIT] = n_jobs
     lanes.lane[lane, at.DECIDED] = -1
     lanes.when[lane] = NEVER
+    lanes.offer[lane, :, at.FULL_S] = -NEVER
     for column in (at.OFFER, at.TARGET, at.CHECKPOINT_REGION):
         lanes.job[lane, :, column] = -1
     lanes.job_real[lane, :, at.TIMES : at.LAUNCH_ERROR_S + 1] = UNKNOWN
+
+
+@inner
+def capacity_now(lanes: Lanes, offers: Offers, lane: int, c: int) -> int:
+    """Executors of an offer in effect: of an elastic cluster, its own and those added."""
+    return int(offers.fixed[c, at.QUOTA] - offers.fixed[c, at.ELASTIC] + lanes.offer[lane, c, at.EXTENSION])
 
 
 @inner

@@ -71,7 +71,7 @@ def lane_timeline(lanes: Lanes, episodes: Episodes, offers: Offers, spec: WorldS
         time_unit="s",
         end=float(now),
         segments=segments,
-        capacity=tuple(_capacity(episodes, offers, slot, c, now) for c in range(n_offers)),
+        capacity=tuple(_capacity(episodes, offers, rows, slot, c, now) for c in range(n_offers)),
         used=used(segments, n_offers),
         price_usd_hour=tuple(_price(episodes, slot, c, now) for c in range(n_offers)),
         misses=_moments(rows, at.MISS),
@@ -86,7 +86,13 @@ def _moments(
     return tuple((float(row[at.LOG_END_S]), int(row[at.LOG_OFFER])) for row in chosen)
 
 
-def _capacity(episodes: Episodes, offers: Offers, slot: int, c: int, now: int) -> StepSeries:
+def _capacity(episodes: Episodes, offers: Offers, log: Ints, slot: int, c: int, now: int) -> StepSeries:
+    if offers.fixed[c, at.ELASTIC] > 0:
+        changes = log[(log[:, at.LOG_KIND] == at.EXTENDED) & (log[:, at.LOG_OFFER] == c)]
+        own = float(offers.fixed[c, at.QUOTA] - offers.fixed[c, at.ELASTIC])
+        times_s = np.concatenate([[-1], changes[:, at.LOG_START_S]])
+        added = np.concatenate([[0.0], changes[:, at.LOG_JOB].astype(np.float64)])
+        return StepSeries(times_s, own + added).window(0, max(now, 1))
     rows = _rows(episodes.up[slot, c])
     capacity = rows[:, at.UP].astype(np.float64) * float(offers.fixed[c, at.QUOTA])
     return StepSeries(rows[:, at.SINCE].copy(), capacity).window(0, max(now, 1))
@@ -180,6 +186,8 @@ class MarketWorld(CompiledWorld):
             delay_usd_hour=float(market.delay_usd_hour),
             max_decisions=market.max_decisions,
             max_s=market.max_s,
+            elastic_step=market.elastic_step,
+            elastic_window_s=market.elastic_window_s,
             federated=int(config.workload.federated),
             epoch_spread=float(config.workload.applications.epoch_spread),
             guards=config.guards.rules(),
