@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -49,6 +49,18 @@ class Finding:
     what: str  # what it is about, e.g. "us-east-1 image".
     verdict: Literal["right", "missing", "unknown"]  # "unknown" where we may not look: it may be right
     text: str  # one line; what to do, where it is missing
+
+
+def image_finding(what: str, image: str, made_for: str | None) -> Finding:
+    """Whether an image has what nodes need, by its tag (or label) `spotweave`: a version."""
+    ours = version("spotweave")
+    if made_for is None:
+        text = f"{image} has no tag `spotweave`: image.sh makes one with driver, Java and agent"
+        return Finding(what, "unknown", text)
+    if made_for.replace("-", ".") != ours:
+        text = f"{image} was made for spotweave {made_for}, this is {ours}: make it anew with image.sh"
+        return Finding(what, "missing", text)
+    return Finding(what, "right", f"{image}, made for spotweave {ours}")
 
 
 def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterator[Finding]:

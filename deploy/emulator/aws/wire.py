@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -324,6 +325,7 @@ class Account:
             root_device_name=image.root_device,
             region_name=f"{region}a",
         )
+        backend.amis[image.image_id].add_tags({"spotweave": version("spotweave")})
 
 
 def subnet_of(zone: str) -> str:

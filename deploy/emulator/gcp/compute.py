@@ -10,6 +10,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
@@ -336,7 +337,8 @@ class Compute:
         name = f"projects/{found['project']}/global/images/{found['name']}"
         if name not in self._config.images:
             raise not_found(name)
-        return {"name": found["name"], "status": "READY", "diskSizeGb": "10"}
+        labels = {"spotweave": version("spotweave").replace(".", "-")}
+        return {"name": found["name"], "status": "READY", "diskSizeGb": "10", "labels": labels}
 
     # Operations.
 

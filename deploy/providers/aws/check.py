@@ -31,7 +31,7 @@ from spotweave.deploy.providers.aws.notices import queue_url
 from spotweave.deploy.providers.aws.policies import Scope, actions, scheduler
 from spotweave.deploy.providers.base import ProviderError
 from spotweave.deploy.providers.cloudconfig import CloudMarket
-from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.config import Finding, image_finding
 from spotweave.deploy.providers.userdata import user_data
 
 # The account's vCPU quotas: which one a type and a market count against.
@@ -232,7 +232,8 @@ class _Checker:
             text = f"{name} is for {image['Architecture']}, which {', '.join(wrong)} cannot run: set another"
             yield Finding(what, "missing", text)
         else:
-            yield Finding(what, "right", f"{name} ({image['Architecture']})")
+            tags = {tag["Key"]: tag["Value"] for tag in image.get("Tags", [])}
+            yield image_finding(what, f"{name} ({image['Architecture']})", tags.get("spotweave"))
 
     def subnets(self, region: str, what: str) -> Iterator[Finding]:
         wanted = self._config.regions[region].subnets

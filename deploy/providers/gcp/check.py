@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from spotweave.deploy.providers.base import ProviderError, RefusedError
-from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.config import Finding, image_finding
 from spotweave.deploy.providers.gcp.clients import REMEDY, RETRY, TIMEOUT_S, Clients, gcp_errors
 from spotweave.deploy.providers.gcp.config import GcpConfig
 from spotweave.deploy.providers.gcp.prices import PriceList, parts
@@ -67,8 +67,9 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
             if (yield from checker.look(zone, "Zones", zone=zone)):
                 yield from checker.types(zone)
     _, project, _, _, image = config.image.split("/")
-    if (yield from checker.look("image", "Images", project=project, image=image)):
-        yield Finding("image", "right", config.image)
+    found = yield from checker.look("image", "Images", project=project, image=image)
+    if found is not None:
+        yield image_finding("image", config.image, found.labels.get("spotweave"))
 
 
 class _Checker:

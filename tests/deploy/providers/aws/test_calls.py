@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from spotweave.deploy.providers.base import (
     ThrottledError,
 )
 from spotweave.deploy.providers.cloud import AGAIN_S, MOST_LATE, Calls
-from spotweave.deploy.providers.config import Finding
+from spotweave.deploy.providers.config import Finding, image_finding
 from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.emulated import read_models_once
 from tests.deploy.emulator.aws.conftest import IMAGE, SPOT, TYPE, ZONE, Cloud, renting
@@ -253,6 +254,7 @@ def test_what_no_service_answered_is_named(error: Exception, kind: type[Provider
 
 OPEN_TO_ALL = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 FOR_ARM = {"State": "available", "Architecture": "arm64"}
+OLD = {"State": "available", "Architecture": "x86_64", "Tags": [{"Key": "spotweave", "Value": "0.1.0"}]}
 LATE = {
     "Arn": "arn:aws:iam::123456789012:user/me",
     "ResponseMetadata": {"HTTPHeaders": {"date": "Sun, 15 Jun 2025 15:00:00 GMT"}},
@@ -293,9 +295,26 @@ def test_rights_are_asked_for_with_what_they_are_needed_on(cloud: Cloud, right: 
 
 
 @pytest.mark.parametrize(
+    ("made_for", "verdict", "words"),
+    [
+        (version("spotweave"), "right", "ami-1, made for spotweave "),
+        (version("spotweave").replace(".", "-"), "right", "ami-1, made for spotweave "),  # as labels may be
+        ("0-1-0", "missing", "ami-1 was made for spotweave 0-1-0, this is "),
+        (None, "unknown", "ami-1 has no tag `spotweave`: "),
+    ],
+)
+def test_an_image_is_right_if_it_was_made_for_this_version(
+    made_for: str | None, verdict: str, words: str
+) -> None:
+    found = image_finding("image", "ami-1", made_for)
+    assert (found.verdict, found.text[: len(words)]) == (verdict, words)
+
+
+@pytest.mark.parametrize(
     ("operation", "breaks", "what", "word"),
     [
         ("DescribeImages", {"Images": [FOR_ARM]}, "us-east-1 image", "is for arm64"),
+        ("DescribeImages", {"Images": [OLD]}, "us-east-1 image", "made for spotweave 0.1.0, this is"),
         ("GetCallerIdentity", "InvalidClientTokenId", "credentials", "does not accept these credentials"),
         ("GetCallerIdentity", LATE, "clock", "synchronise it (NTP)"),
         ("SimulatePrincipalPolicy", DENIED, "permissions", "may not ec2:TerminateInstances"),
