@@ -240,7 +240,9 @@ class SimulationCore:
                 self._go()  # which cuts the episode off
                 self._look()
                 return
-            from_python(sample_occupation)(self.lanes, self.offers, _LANE, int(min(moment, price_s)))
+            from_python(sample_occupation)(
+                self.lanes, self.offers, self.rules, _LANE, int(min(moment, price_s))
+            )
             self.lanes.lane[_LANE, at.NOW_S] = int(min(moment, price_s))
             if price_s < moment:
                 return
