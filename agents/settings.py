@@ -44,14 +44,10 @@ class RLLSFCSettings(ValueSettings):
 
 @dataclass
 class RLFCSettings(ValueSettings):
-    """RL-FC (Liu 2022, chapter 4).
+    """RL-FC (Liu 2022, chapter 4)."""
 
-    Attributes:
-        features: as for RL-LSFC, or "table_4_1" (the state of chapter 4).
-        hidden_sizes: the two hidden layers.
-    """
-
-    features: Features = "table_5_1"
+    features: Features = "table_5_1"  # as for RL-LSFC, or "table_4_1" (the state of chapter 4)
+    # the two hidden layers
     hidden_sizes: Annotated[list[Size], Field(min_length=2, max_length=2)] = field(
         default_factory=lambda: [2000, 500]
     )

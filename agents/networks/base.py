@@ -42,10 +42,9 @@ class ValueNetwork(nn.Module, ABC):
 
     Attributes:
         n_outputs: K value components, or 1 for a network that learns the scalarised value.
-        output_scales: (n_outputs,) physical value = output * scale.
     """
 
-    output_scales: Tensor
+    output_scales: Tensor  # (n_outputs,) physical value = output * scale
 
     def __init__(self, output_scales: tuple[float, ...]) -> None:
         super().__init__()

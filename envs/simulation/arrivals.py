@@ -20,33 +20,21 @@ _JOBS_MEAN = 3.0
 
 @dataclass
 class ArrivalConfig:
-    """One arrival pattern and its parameters; those of the other patterns are ignored.
+    """One arrival pattern and its parameters; those of the other patterns are ignored."""
 
-    Attributes:
-        pattern: "uniform", "bernoulli", "beta", "poisson" or "trace".
-        a: uniform: shortest interval.
-        b: uniform: longest interval (Liu 2022: 39 in chapter 4; 33, 36, 40 in chapter 5).
-        p: bernoulli: probability of a group per time unit; the interval is geometric.
-        alpha: beta: first shape parameter.
-        beta: beta: second shape parameter.
-        maximum: beta: M of Liu 2022 eq. 4.5; the interval is ceil(M * Beta(alpha, beta)).
-        rate: poisson: groups per time unit; arrival times are rounded up to whole units.
-        times: trace: arrival time of every job, sorted; the first `n_jobs` are used.
-        jobs_mean: mu of the group size max(round(N(mu, sigma)), 1); None: 1.5 for bernoulli, else 3.
-        jobs_std: sigma of the group size. A trace names single jobs and has no groups.
-    """
-
-    pattern: str = "uniform"
-    a: int = 1
-    b: int = 33
-    p: float = 0.08
-    alpha: float = 4.0
-    beta: float = 2.0
-    maximum: int = 30
-    rate: float = 0.06
+    pattern: str = "uniform"  # "uniform", "bernoulli", "beta", "poisson" or "trace"
+    a: int = 1  # uniform: shortest interval
+    b: int = 33  # uniform: longest interval (Liu 2022: 39 in chapter 4; 33, 36, 40 in chapter 5)
+    p: float = 0.08  # bernoulli: probability of a group per time unit; the interval is geometric
+    alpha: float = 4.0  # beta: first shape parameter
+    beta: float = 2.0  # beta: second shape parameter
+    maximum: int = 30  # beta: M of Liu 2022 eq. 4.5; the interval is ceil(M * Beta(alpha, beta))
+    rate: float = 0.06  # poisson: groups per time unit; arrival times are rounded up to whole units
+    # trace: arrival time of every job, sorted; the first `n_jobs` are used
     times: list[int] = field(default_factory=list)
+    # mu of the group size max(round(N(mu, sigma)), 1); None: 1.5 for bernoulli, else 3
     jobs_mean: float | None = None
-    jobs_std: float = 1.0
+    jobs_std: float = 1.0  # sigma of the group size. A trace names single jobs and has no groups
 
     def validate(self) -> None:
         """Check the parameters of the chosen pattern. Raises WorldError naming a wrong one."""

@@ -134,17 +134,11 @@ class OnOff:
 
 @dataclass(frozen=True)
 class SpellParameters:
-    """Everything that `generate_availability` needs.
+    """Everything that `generate_availability` needs."""
 
-    Attributes:
-        own: each zone's own process, independent of every other.
-        regional: shared by the zones of a region; None for no regional shocks.
-        common: shared by all zones; None for no common shocks.
-    """
-
-    own: OnOff
-    regional: OnOff | None = None
-    common: OnOff | None = None
+    own: OnOff  # each zone's own process, independent of every other
+    regional: OnOff | None = None  # shared by the zones of a region; None for no regional shocks
+    common: OnOff | None = None  # shared by all zones; None for no common shocks
 
     @property
     def _shares(self) -> tuple[float, float, float]:

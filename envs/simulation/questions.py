@@ -19,20 +19,13 @@ NO_TASK = -1
 
 @dataclass(kw_only=True)
 class QuestionLane:
-    """One episode.
+    """One episode."""
 
-    Attributes:
-        key: names it.
-        asked: number of the task in question; None once the episode has ended.
-        decided: number of the task that the latest action was about; -1 before the first.
-        charged: objective so far, in per cent.
-        actions: all that were taken; an episode is rebuilt from its key and these.
-    """
-
-    key: EpisodeKey
-    asked: int | None = None
-    decided: int = NO_TASK
-    charged: float = 0.0
+    key: EpisodeKey  # names it
+    asked: int | None = None  # number of the task in question; None once the episode has ended
+    decided: int = NO_TASK  # number of the task that the latest action was about; -1 before the first
+    charged: float = 0.0  # objective so far, in per cent
+    # all that were taken; an episode is rebuilt from its key and these
     actions: list[int] = field(default_factory=list)
 
 

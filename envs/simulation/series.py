@@ -22,15 +22,10 @@ class Polarity(Enum):
 
 @dataclass(frozen=True)
 class StepSeries:
-    """A value that holds from each time until the next; before the first time the first value holds.
+    """A value that holds from each time until the next; before the first time the first value holds."""
 
-    Attributes:
-        times_s: (n,) int64, strictly increasing seconds.
-        values: (n,) float64, finite.
-    """
-
-    times_s: Ints
-    values: Floats
+    times_s: Ints  # (n,) int64, strictly increasing seconds
+    values: Floats  # (n,) float64, finite
 
     def __post_init__(self) -> None:
         if self.times_s.ndim != 1 or self.times_s.shape != self.values.shape or not len(self.times_s):

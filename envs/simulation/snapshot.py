@@ -99,21 +99,13 @@ def arrays_of(observation: Observation) -> ObservationArrays:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A system at the moment of a decision: base columns only, jobs by arrival.
+    """A system at the moment of a decision: base columns only, jobs by arrival."""
 
-    Attributes:
-        clusters: (C, N_CLUSTER_FIELDS).
-        occupation: (C, HISTORY_STEPS).
-        jobs: (n, N_JOB_FIELDS); n may exceed the window of an observation.
-        pairs: (n, C, N_PAIR_FIELDS), derived columns ignored.
-        allow_none: whether "none for now" may be chosen while a cluster can be.
-    """
-
-    clusters: FloatArray
-    occupation: FloatArray
-    jobs: FloatArray
-    pairs: FloatArray
-    allow_none: bool
+    clusters: FloatArray  # (C, N_CLUSTER_FIELDS)
+    occupation: FloatArray  # (C, HISTORY_STEPS)
+    jobs: FloatArray  # (n, N_JOB_FIELDS); n may exceed the window of an observation
+    pairs: FloatArray  # (n, C, N_PAIR_FIELDS), derived columns ignored
+    allow_none: bool  # whether "none for now" may be chosen while a cluster can be
 
 
 @njit(cache=True, error_model="numpy")

@@ -12,51 +12,31 @@ from spotweave.envs.simulation.series import StepSeries
 
 @dataclass(frozen=True)
 class Segment:
-    """One execution (or one stretch of work) of a job on a cluster, [start, end).
+    """One execution (or one stretch of work) of a job on a cluster, [start, end)."""
 
-    Attributes:
-        job: job number.
-        cluster: 0-based cluster.
-        start: first time it held its executors.
-        end: when it released them (or now, if it still runs).
-        executors: how many.
-        category: `Category` of the job.
-        missed: whether it ended after its deadline.
-    """
-
-    job: int
-    cluster: int
-    start: float
-    end: float
-    executors: int
-    category: int
-    missed: bool
+    job: int  # job number
+    cluster: int  # 0-based cluster
+    start: float  # first time it held its executors
+    end: float  # when it released them (or now, if it still runs)
+    executors: int  # how many
+    category: int  # `Category` of the job
+    missed: bool  # whether it ended after its deadline
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """An episode up to `end`. Times in `time_unit`.
+    """An episode up to `end`. Times in `time_unit`."""
 
-    Attributes:
-        cluster_names: C names.
-        time_unit: "slice" or "s".
-        end: time up to which everything is known.
-        segments: by start.
-        capacity: per cluster, executors in effect over time.
-        used: per cluster, executors held over time.
-        price_usd_hour: per cluster, price per executor over time (constant 0 on owned clusters).
-        misses: (time, cluster) of each missed deadline.
-        interruptions: (time, cluster) of each interruption by the provider.
-    """
-
-    cluster_names: tuple[str, ...]
-    time_unit: str
-    end: float
-    segments: tuple[Segment, ...]
-    capacity: tuple[StepSeries, ...]
-    used: tuple[StepSeries, ...]
+    cluster_names: tuple[str, ...]  # C names
+    time_unit: str  # "slice" or "s"
+    end: float  # time up to which everything is known
+    segments: tuple[Segment, ...]  # by start
+    capacity: tuple[StepSeries, ...]  # per cluster, executors in effect over time
+    used: tuple[StepSeries, ...]  # per cluster, executors held over time
+    # per cluster, price per executor over time (constant 0 on owned clusters)
     price_usd_hour: tuple[StepSeries, ...]
-    misses: tuple[tuple[float, int], ...] = field(default=())
+    misses: tuple[tuple[float, int], ...] = field(default=())  # (time, cluster) of each missed deadline
+    # (time, cluster) of each interruption by the provider
     interruptions: tuple[tuple[float, int], ...] = field(default=())
 
 

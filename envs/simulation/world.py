@@ -63,36 +63,25 @@ class EpisodeKey:
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """The fixed facts of a world.
+    """The fixed facts of a world."""
 
-    Attributes:
-        name: registered name without version, e.g. "multicloud".
-        window: J, jobs shown in an observation.
-        n_clusters: C.
-        cluster_names: C names for people.
-        components: names of the K value components, e.g. ("own_misses", "mutual_misses", "delay").
-        weights: K default scalarisation weights (Liu 2022, section 5.3).
-        scales: K typical magnitudes of the components, for networks to normalise their targets.
-        metrics: metric names in display order; the first is the objective.
-        higher_is_better: for each metric.
-        time_unit: "slice" or "s".
-        objective_weights: K weights with which what a system came to in all adds up to its return.
-        federated: whether tasks that train in rounds are decided, whose columns other worlds leave at 0.
-        forecast: whether observations hold what `slices.forecast` foresees; else these columns stay 0.
-    """
-
-    name: str
-    window: int
-    n_clusters: int
-    cluster_names: tuple[str, ...]
+    name: str  # registered name without version, e.g. "multicloud"
+    window: int  # J, jobs shown in an observation
+    n_clusters: int  # C
+    cluster_names: tuple[str, ...]  # C names for people
+    # names of the K value components, e.g. ("own_misses", "mutual_misses", "delay")
     components: tuple[str, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # K default scalarisation weights (Liu 2022, section 5.3)
+    # K typical magnitudes of the components, for networks to normalise their targets
     scales: tuple[float, ...]
-    metrics: tuple[str, ...]
-    higher_is_better: tuple[bool, ...]
-    time_unit: str
+    metrics: tuple[str, ...]  # metric names in display order; the first is the objective
+    higher_is_better: tuple[bool, ...]  # for each metric
+    time_unit: str  # "slice" or "s"
+    # K weights with which what a system came to in all adds up to its return
     objective_weights: tuple[float, ...] = ()
+    # whether tasks that train in rounds are decided, whose columns other worlds leave at 0
     federated: bool = False
+    # whether observations hold what `slices.forecast` foresees; else these columns stay 0
     forecast: bool = False
 
     @property

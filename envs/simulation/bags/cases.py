@@ -18,23 +18,14 @@ from spotweave.envs.simulation.world import EpisodeKey
 
 @dataclass(frozen=True)
 class Case:
-    """One episode.
+    """One episode."""
 
-    Attributes:
-        plan: the primary scheduling map; without VMs, the policy places each task.
-        environment: what may be rented.
-        scenario: rates, which policies may know.
-        changes: when spot VMs hibernate and resume.
-        d_spot_s: by which the objective normalises (Eq. 8.1).
-        launch_s: until the plan's VMs are ready.
-    """
-
-    plan: Plan
-    environment: Environment
-    scenario: Scenario
-    changes: Changes
-    d_spot_s: float
-    launch_s: float
+    plan: Plan  # the primary scheduling map; without VMs, the policy places each task
+    environment: Environment  # what may be rented
+    scenario: Scenario  # rates, which policies may know
+    changes: Changes  # when spot VMs hibernate and resume
+    d_spot_s: float  # by which the objective normalises (Eq. 8.1)
+    launch_s: float  # until the plan's VMs are ready
 
 
 class CaseSource(Protocol):
@@ -66,19 +57,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Profile:
-    """A row of Table 7.2.
+    """A row of Table 7.2."""
 
-    Attributes:
-        tasks: how many.
-        runtime_s: spread of their run times.
-        memory_mb: spread of their memory.
-        grows: whether more memory takes longer, as in the synthetic tasks, whose run time and memory both
-            follow the size of their vectors (section 7.1).
-    """
-
-    tasks: int
-    runtime_s: Spread
-    memory_mb: Spread
+    tasks: int  # how many
+    runtime_s: Spread  # spread of their run times
+    memory_mb: Spread  # spread of their memory
+    # whether more memory takes longer, as in the synthetic tasks, whose run time and memory both follow the
+    # size of their vectors (section 7.1)
     grows: bool = True
 
 

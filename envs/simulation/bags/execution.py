@@ -38,19 +38,12 @@ class Cause(StrEnum):
 
 
 class Question(NamedTuple):
-    """One task that is not finished, or a VM without any.
+    """One task that is not finished, or a VM without any."""
 
-    Attributes:
-        cause: why it is asked about.
-        task: its index in the bag; `NO_TASK` if the cause is EMPTY.
-        vm: the VM that it is on, or that is empty; None if the cause is START.
-        idle: the idle VM that could take it; None unless the cause is IDLE.
-    """
-
-    cause: Cause
-    task: int
-    vm: RentedVm | None
-    idle: RentedVm | None = None
+    cause: Cause  # why it is asked about
+    task: int  # its index in the bag; `NO_TASK` if the cause is EMPTY
+    vm: RentedVm | None  # the VM that it is on, or that is empty; None if the cause is START
+    idle: RentedVm | None = None  # the idle VM that could take it; None unless the cause is IDLE
 
 
 class Move(NamedTuple):

@@ -25,50 +25,29 @@ class TaskSpan(NamedTuple):
 
 @dataclass
 class Counts:
-    """How often something happened.
+    """How often something happened."""
 
-    Attributes:
-        hibernations: VMs that hibernated.
-        resumes: VMs that resumed.
-        migrations: tasks that left a VM because it had hibernated.
-        steals: waiting tasks that an idle VM took.
-        on_demand: regular on-demand VMs that the scheduler rented.
-        checkpoints: recorded.
-        recoveries: running tasks that went on from a checkpoint on another VM.
-    """
-
-    hibernations: int = 0
-    resumes: int = 0
-    migrations: int = 0
-    steals: int = 0
-    on_demand: int = 0
-    checkpoints: int = 0
-    recoveries: int = 0
+    hibernations: int = 0  # VMs that hibernated
+    resumes: int = 0  # VMs that resumed
+    migrations: int = 0  # tasks that left a VM because it had hibernated
+    steals: int = 0  # waiting tasks that an idle VM took
+    on_demand: int = 0  # regular on-demand VMs that the scheduler rented
+    checkpoints: int = 0  # recorded
+    recoveries: int = 0  # running tasks that went on from a checkpoint on another VM
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One execution of a bag.
+    """One execution of a bag."""
 
-    Attributes:
-        scheduler: its name.
-        deadline_s: D.
-        makespan_s: when the last task ended; math.inf if some never did.
-        cost_usd: of all VMs.
-        counts: how often something happened.
-        vms: what was rented, in the order of renting.
-        states: what each VM did.
-        tasks: what ran where.
-    """
-
-    scheduler: str
-    deadline_s: float
-    makespan_s: float
-    cost_usd: float
-    counts: Counts
-    vms: tuple[Vm, ...]
-    states: tuple[tuple[Span, ...], ...]
-    tasks: tuple[TaskSpan, ...]
+    scheduler: str  # its name
+    deadline_s: float  # D
+    makespan_s: float  # when the last task ended; math.inf if some never did
+    cost_usd: float  # of all VMs
+    counts: Counts  # how often something happened
+    vms: tuple[Vm, ...]  # what was rented, in the order of renting
+    states: tuple[tuple[Span, ...], ...]  # what each VM did
+    tasks: tuple[TaskSpan, ...]  # what ran where
 
     @property
     def missed(self) -> bool:

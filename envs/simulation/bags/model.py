@@ -38,27 +38,16 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class VmType:
-    """A type of VM (Figure 4.5, env.json).
+    """A type of VM (Figure 4.5, env.json)."""
 
-    Attributes:
-        name: such as "c3.large".
-        vcpus: cores; each runs one task at a time.
-        memory_gb: for all tasks that run at once; 1 GB is 1024 MB.
-        on_demand_usd_hour: None where this market does not offer it.
-        spot_usd_hour: None where this market does not offer it.
-        burstable: whether it runs on CPU credits.
-        cpu_credit_rate_hour: credits that it earns per hour, up to 24 hours' worth.
-        baseline: share of a vCPU, 0 to 1, that it may use for ever; 0 unless burstable.
-    """
-
-    name: str
-    vcpus: int
-    memory_gb: float
-    on_demand_usd_hour: float | None = None
-    spot_usd_hour: float | None = None
-    burstable: bool = False
-    cpu_credit_rate_hour: float = 0.0
-    baseline: float = 0.0
+    name: str  # such as "c3.large"
+    vcpus: int  # cores; each runs one task at a time
+    memory_gb: float  # for all tasks that run at once; 1 GB is 1024 MB
+    on_demand_usd_hour: float | None = None  # None where this market does not offer it
+    spot_usd_hour: float | None = None  # None where this market does not offer it
+    burstable: bool = False  # whether it runs on CPU credits
+    cpu_credit_rate_hour: float = 0.0  # credits that it earns per hour, up to 24 hours' worth
+    baseline: float = 0.0  # share of a vCPU, 0 to 1, that it may use for ever; 0 unless burstable
 
     @property
     def memory_mb(self) -> float:
@@ -83,19 +72,12 @@ class VmType:
 
 @dataclass(frozen=True)
 class Task:
-    """One task: it runs on one core and needs its memory throughout (section 4.1).
+    """One task: it runs on one core and needs its memory throughout (section 4.1)."""
 
-    Attributes:
-        name: its key in job.json, such as "0".
-        command: what a worker runs.
-        memory_mb: rm_i.
-        runtime_s: e_ij by the name of the VM type, at full speed and without checkpoints.
-    """
-
-    name: str
-    command: str
-    memory_mb: float
-    runtime_s: Mapping[str, float]
+    name: str  # its key in job.json, such as "0"
+    command: str  # what a worker runs
+    memory_mb: float  # rm_i
+    runtime_s: Mapping[str, float]  # e_ij by the name of the VM type, at full speed and without checkpoints
 
 
 @dataclass(frozen=True)
@@ -110,17 +92,11 @@ class Bag:
 
 @dataclass(frozen=True)
 class Vm:
-    """One VM that may be rented: vm_j.
+    """One VM that may be rented: vm_j."""
 
-    Attributes:
-        vm_type: its type.
-        market: how it would be rented.
-        number: 1, 2, ... among those of its type and market.
-    """
-
-    vm_type: VmType
-    market: Market
-    number: int
+    vm_type: VmType  # its type
+    market: Market  # how it would be rented
+    number: int  # 1, 2, ... among those of its type and market
 
     @property
     def name(self) -> str:
@@ -135,31 +111,19 @@ class Vm:
 
 @dataclass(frozen=True)
 class Environment:
-    """What can be rented and the parameters of chapters 6 to 9, as sections 7.1.2 and 9.1 set them.
+    """What can be rented and the parameters of chapters 6 to 9, as sections 7.1.2 and 9.1 set them."""
 
-    Attributes:
-        types: the VM types.
-        max_per_type_and_market: VMs of one type and market that may run at once.
-        max_on_demand: on-demand VMs that may run at once, burstable ones among them (max_ondemand).
-        migration_overhead_s: until a new VM can run migrated tasks (alpha).
-        checkpoint_overhead: share of its run time that checkpoints may add to a task on a spot VM (ovh).
-        allocation_cycle_s: an idle VM is given back at the end of such a cycle (AC).
-        omega: weight of cost against makespan, 0 to 1; section 9.1 prints it as alpha = 0.5.
-        burst_period_s: seconds of a vCPU at full speed that burn one credit (burst_period).
-        dump_s: seconds of a checkpoint of a task without memory (section 7.3.2).
-        dump_s_per_mb: seconds that each MB of its memory adds.
-    """
-
-    types: tuple[VmType, ...]
-    max_per_type_and_market: int = 5
-    max_on_demand: int = 20
-    migration_overhead_s: float = 180.0
+    types: tuple[VmType, ...]  # the VM types
+    max_per_type_and_market: int = 5  # VMs of one type and market that may run at once
+    max_on_demand: int = 20  # on-demand VMs that may run at once, burstable ones among them (max_ondemand)
+    migration_overhead_s: float = 180.0  # until a new VM can run migrated tasks (alpha)
+    # share of its run time that checkpoints may add to a task on a spot VM (ovh)
     checkpoint_overhead: float = 0.10
-    allocation_cycle_s: float = 900.0
-    omega: float = 0.5
-    burst_period_s: float = 60.0
-    dump_s: float = 12.99
-    dump_s_per_mb: float = 0.022
+    allocation_cycle_s: float = 900.0  # an idle VM is given back at the end of such a cycle (AC)
+    omega: float = 0.5  # weight of cost against makespan, 0 to 1; section 9.1 prints it as alpha = 0.5
+    burst_period_s: float = 60.0  # seconds of a vCPU at full speed that burn one credit (burst_period)
+    dump_s: float = 12.99  # seconds of a checkpoint of a task without memory (section 7.3.2)
+    dump_s_per_mb: float = 0.022  # seconds that each MB of its memory adds
 
     def spot(self) -> tuple[Vm, ...]:
         """M^s: the spot VMs that may be rented."""

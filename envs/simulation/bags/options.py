@@ -30,17 +30,11 @@ from spotweave.envs.simulation.bags.rescue import (
 
 
 class Option(NamedTuple):
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        answer: what it is.
-        start_s: seconds from now until the task would begin.
-        work_s: seconds that it would take, with checkpoints on spot VMs.
-    """
-
-    answer: Answer
-    start_s: float
-    work_s: float
+    answer: Answer  # what it is
+    start_s: float  # seconds from now until the task would begin
+    work_s: float  # seconds that it would take, with checkpoints on spot VMs
 
 
 class Options:

@@ -79,36 +79,23 @@ TIME_TOLERANCE_S = 1e-6
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """A task's place on a VM.
+    """A task's place on a VM."""
 
-    Attributes:
-        task: what runs.
-        core: 0, 1, ... of the VM.
-        start_s: seconds after the bag was started.
-        end_s: seconds after the bag was started.
-        checkpoint_interval_s: seconds of work between two checkpoints (Eq. 6.2); None where none are taken.
-    """
-
-    task: Task
-    core: int
-    start_s: float
-    end_s: float
+    task: Task  # what runs
+    core: int  # 0, 1, ... of the VM
+    start_s: float  # seconds after the bag was started
+    end_s: float  # seconds after the bag was started
+    # seconds of work between two checkpoints (Eq. 6.2); None where none are taken
     checkpoint_interval_s: float | None = None
 
 
 @dataclass(frozen=True)
 class PlannedVm:
-    """A rented VM and its tasks.
+    """A rented VM and its tasks."""
 
-    Attributes:
-        vm: which one.
-        tasks: ordered by start; none for a burstable VM that only stands by.
-        mode: BASELINE only for a burstable VM.
-    """
-
-    vm: Vm
-    tasks: tuple[PlannedTask, ...]
-    mode: Mode = Mode.FULL
+    vm: Vm  # which one
+    tasks: tuple[PlannedTask, ...]  # ordered by start; none for a burstable VM that only stands by
+    mode: Mode = Mode.FULL  # BASELINE only for a burstable VM
 
     @property
     def end_s(self) -> float:
@@ -118,21 +105,13 @@ class PlannedVm:
 
 @dataclass(frozen=True)
 class Plan:
-    """A primary scheduling map.
+    """A primary scheduling map."""
 
-    Attributes:
-        bag: what runs.
-        vms: the rented VMs.
-        deadline_s: D; no task ends later.
-        d_spot_s: D_spot; no task on a spot VM ends later.
-        allocation_cycle_s: for so long a VM without tasks is rented.
-    """
-
-    bag: Bag
-    vms: tuple[PlannedVm, ...]
-    deadline_s: float
-    d_spot_s: float
-    allocation_cycle_s: float
+    bag: Bag  # what runs
+    vms: tuple[PlannedVm, ...]  # the rented VMs
+    deadline_s: float  # D; no task ends later
+    d_spot_s: float  # D_spot; no task on a spot VM ends later
+    allocation_cycle_s: float  # for so long a VM without tasks is rented
 
     @property
     def makespan_s(self) -> float:

@@ -22,21 +22,14 @@ from spotweave.envs.simulation.streams import Streams
 
 @dataclass(frozen=True)
 class Scenario:
-    """Rates of hibernation and resumption.
+    """Rates of hibernation and resumption."""
 
-    Attributes:
-        name: such as "sc_1".
-        hibernations: k_h, events expected per type in `over_s`.
-        resumes: k_r, likewise; 0 where a hibernated VM never comes back.
-        over_s: the deadline D of the section that defines it.
-        trial_s: the emulation asks once in so many seconds whether an event happens, with the probability of
-            one second; 1 takes the rates as they are printed.
-    """
-
-    name: str
-    hibernations: float
-    resumes: float
-    over_s: float
+    name: str  # such as "sc_1"
+    hibernations: float  # k_h, events expected per type in `over_s`
+    resumes: float  # k_r, likewise; 0 where a hibernated VM never comes back
+    over_s: float  # the deadline D of the section that defines it
+    # the emulation asks once in so many seconds whether an event happens, with the probability of one second;
+    # 1 takes the rates as they are printed
     trial_s: float = 1.0
 
     @property
@@ -126,23 +119,14 @@ class Event(IntEnum):
 
 
 class Due(NamedTuple):
-    """An event.
+    """An event."""
 
-    Attributes:
-        time_s: when.
-        event: what.
-        order: of entering, to make equal times comparable.
-        vm: of which VM; None for CHANGED.
-        running: of which task; None unless FINISHED.
-        vm_type: "" unless CHANGED.
-    """
-
-    time_s: float
-    event: Event
-    order: int
-    vm: RentedVm | None
-    running: RunningTask | None
-    vm_type: str
+    time_s: float  # when
+    event: Event  # what
+    order: int  # of entering, to make equal times comparable
+    vm: RentedVm | None  # of which VM; None for CHANGED
+    running: RunningTask | None  # of which task; None unless FINISHED
+    vm_type: str  # "" unless CHANGED
 
 
 class Calendar:

@@ -37,23 +37,14 @@ def require_unique(what: str, names: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Client:
-    """One client and the data only it may see.
+    """One client and the data only it may see."""
 
-    Attributes:
-        name: unique in the application.
-        data_region: the region its data are stored in.
-        train_samples: samples it trains on; at least one.
-        test_samples: samples it tests on.
-        train_s: seconds that training of one round takes on the baseline VM (train_bl).
-        test_s: seconds that the test of one round takes on the baseline VM (test_bl).
-    """
-
-    name: str
-    data_region: str
-    train_samples: int
-    test_samples: int
-    train_s: float
-    test_s: float
+    name: str  # unique in the application
+    data_region: str  # the region its data are stored in
+    train_samples: int  # samples it trains on; at least one
+    test_samples: int  # samples it tests on
+    train_s: float  # seconds that training of one round takes on the baseline VM (train_bl)
+    test_s: float  # seconds that the test of one round takes on the baseline VM (test_bl)
 
     def __post_init__(self) -> None:
         owner = f"client {self.name!r}"
@@ -74,19 +65,12 @@ class Client:
 
 @dataclass(frozen=True)
 class Messages:
-    """GB of each message of a round, per client (Figure 5.1). Step 5 sends none.
+    """GB of each message of a round, per client (Figure 5.1). Step 5 sends none."""
 
-    Attributes:
-        server_train_gb: step 1, the weights to a client (s_msg_train).
-        client_train_gb: step 2, its trained weights back (c_msg_train).
-        server_aggregate_gb: step 3, the aggregated weights to a client (s_msg_aggreg).
-        client_test_gb: step 4, its metrics back (c_msg_test).
-    """
-
-    server_train_gb: float
-    client_train_gb: float
-    server_aggregate_gb: float
-    client_test_gb: float
+    server_train_gb: float  # step 1, the weights to a client (s_msg_train)
+    client_train_gb: float  # step 2, its trained weights back (c_msg_train)
+    server_aggregate_gb: float  # step 3, the aggregated weights to a client (s_msg_aggreg)
+    client_test_gb: float  # step 4, its metrics back (c_msg_test)
 
     def __post_init__(self) -> None:
         for field in ("server_train_gb", "client_train_gb", "server_aggregate_gb", "client_test_gb"):
@@ -105,15 +89,10 @@ class Messages:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How long the server aggregates in a round (t_aggreg).
+    """How long the server aggregates in a round (t_aggreg)."""
 
-    Attributes:
-        seconds: part that does not depend on the number of clients.
-        seconds_per_client: part that grows with it.
-    """
-
-    seconds: float
-    seconds_per_client: float = 0.0
+    seconds: float  # part that does not depend on the number of clients
+    seconds_per_client: float = 0.0  # part that grows with it
 
     def __post_init__(self) -> None:
         require_number("aggregation", "seconds", self.seconds)
@@ -122,28 +101,20 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class FlApplication:
-    """Rounds of five steps with a barrier: nobody begins a round before everybody has ended the last.
+    """Rounds of five steps with a barrier: nobody begins a round before everybody has ended the last."""
 
-    Attributes:
-        name: for people.
-        rounds: communication rounds.
-        clients: at least one.
-        messages: sizes per client and round.
-        communication_s: seconds that one client's messages of one round take between the baseline regions
-            (train_comm_bl + test_comm_bl).
-        aggregation: by VM type, region or provider of the server; the narrowest name that is given counts.
-        first_round_slowdown: seconds of a client's first training and test divided by those of later rounds.
-        source: where the numbers come from, for people.
-    """
-
-    name: str
-    rounds: int
-    clients: tuple[Client, ...]
-    messages: Messages
+    name: str  # for people
+    rounds: int  # communication rounds
+    clients: tuple[Client, ...]  # at least one
+    messages: Messages  # sizes per client and round
+    # seconds that one client's messages of one round take between the baseline regions (train_comm_bl +
+    # test_comm_bl)
     communication_s: float
+    # by VM type, region or provider of the server; the narrowest name that is given counts
     aggregation: Mapping[str, Aggregation]
+    # seconds of a client's first training and test divided by those of later rounds
     first_round_slowdown: float = 1.0
-    source: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()  # where the numbers come from, for people
 
     def __post_init__(self) -> None:
         owner = f"application {self.name!r}"

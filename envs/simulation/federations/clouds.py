@@ -27,19 +27,13 @@ def market_named(name: str) -> Market:
 
 @dataclass(frozen=True)
 class Provider:
-    """A cloud provider.
+    """A cloud provider."""
 
-    Attributes:
-        name: unique.
-        transfer_usd_gb: USD for each GB that a VM of this provider sends, to wherever (`cost_transfer`).
-        max_gpus: GPUs that may be rented at once in all regions together (N_GPU); None for no limit.
-        max_vcpus: the same for vCPUs (N_CPU).
-    """
-
-    name: str
-    transfer_usd_gb: float
+    name: str  # unique
+    transfer_usd_gb: float  # USD for each GB that a VM of this provider sends, to wherever (`cost_transfer`)
+    # GPUs that may be rented at once in all regions together (N_GPU); None for no limit
     max_gpus: int | None = None
-    max_vcpus: int | None = None
+    max_vcpus: int | None = None  # the same for vCPUs (N_CPU)
 
     def __post_init__(self) -> None:
         owner = f"provider {self.name!r}"
@@ -49,21 +43,13 @@ class Provider:
 
 @dataclass(frozen=True)
 class Region:
-    """A region of a provider.
+    """A region of a provider."""
 
-    Attributes:
-        name: unique over all providers.
-        provider: its provider's name.
-        place: for people, e.g. "N. Virginia".
-        max_gpus: GPUs that may be rented at once in this region (N_L_GPU); None for no limit.
-        max_vcpus: the same for vCPUs (N_L_CPU).
-    """
-
-    name: str
-    provider: str
-    place: str = ""
-    max_gpus: int | None = None
-    max_vcpus: int | None = None
+    name: str  # unique over all providers
+    provider: str  # its provider's name
+    place: str = ""  # for people, e.g. "N. Virginia"
+    max_gpus: int | None = None  # GPUs that may be rented at once in this region (N_L_GPU); None for no limit
+    max_vcpus: int | None = None  # the same for vCPUs (N_L_CPU)
 
     def __post_init__(self) -> None:
         _require_limits(f"region {self.name!r}", self.max_gpus, self.max_vcpus)
@@ -71,31 +57,19 @@ class Region:
 
 @dataclass(frozen=True)
 class VmType:
-    """An instance type in one region; the same product in two regions is two types.
+    """An instance type in one region; the same product in two regions is two types."""
 
-    Attributes:
-        name: unique, e.g. "vm121" as the thesis counts them.
-        region: its region's name.
-        vcpus: virtual CPUs.
-        gpus: GPUs.
-        memory_gib: memory of the machine.
-        on_demand_usd_hour: USD per hour on demand.
-        spot_usd_hour: USD per hour as a spot (preemptible) VM; None where it is not offered.
-        product: the provider's name for it, e.g. "g4dn.2xlarge".
-        gpu: name of the GPU.
-        hosts_clients: whether clients may run here; where not, only the server may.
-    """
-
-    name: str
-    region: str
-    vcpus: int
-    gpus: int
-    memory_gib: float
-    on_demand_usd_hour: float
+    name: str  # unique, e.g. "vm121" as the thesis counts them
+    region: str  # its region's name
+    vcpus: int  # virtual CPUs
+    gpus: int  # GPUs
+    memory_gib: float  # memory of the machine
+    on_demand_usd_hour: float  # USD per hour on demand
+    # USD per hour as a spot (preemptible) VM; None where it is not offered
     spot_usd_hour: float | None = None
-    product: str = ""
-    gpu: str = ""
-    hosts_clients: bool = True
+    product: str = ""  # the provider's name for it, e.g. "g4dn.2xlarge"
+    gpu: str = ""  # name of the GPU
+    hosts_clients: bool = True  # whether clients may run here; where not, only the server may
 
     def __post_init__(self) -> None:
         owner = f"VM type {self.name!r}"
@@ -113,33 +87,24 @@ class VmType:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds that a dummy application took.
+    """Seconds that a dummy application took."""
 
-    Attributes:
-        round_s: median seconds of a round after the first.
-        workload: what was run, in words. Only seconds of the same workload can be divided by each other.
-        first_round_s: median seconds of a process's first round; None for messages.
-    """
-
-    round_s: float
-    workload: str
-    first_round_s: float | None = None
+    round_s: float  # median seconds of a round after the first
+    workload: str  # what was run, in words. Only seconds of the same workload can be divided by each other
+    first_round_s: float | None = None  # median seconds of a process's first round; None for messages
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds behind the slowdowns that were measured here (`spotweave measure fl`).
+    """Seconds behind the slowdowns that were measured here (`spotweave measure fl`)."""
 
-    Attributes:
-        baseline_vm_type: the VM type whose compute slowdown is 1; None where its seconds are not known.
-        baseline_between: the two regions whose communication slowdown is 1; None likewise.
-        compute: [region of the data][VM type].
-        communication: [(region, region)], in the order in which they were given.
-    """
-
+    # the VM type whose compute slowdown is 1; None where its seconds are not known
     baseline_vm_type: str | None = None
+    # the two regions whose communication slowdown is 1; None likewise
     baseline_between: tuple[str, str] | None = None
+    # [region of the data][VM type]
     compute: Mapping[str, Mapping[str, Measurement]] = field(default_factory=dict)
+    # [(region, region)], in the order in which they were given
     communication: Mapping[tuple[str, str], Measurement] = field(default_factory=dict)
 
 
@@ -147,28 +112,21 @@ class Measured:
 class Clouds:
     """All that can be rented, and the slowdowns that pre-scheduling measured (Brum 2023, section 6.1).
 
-    Attributes:
-        providers: at least one.
-        regions: at least one.
-        vm_types: at least one.
-        compute_slowdowns: [region of the data][VM type] seconds of a round's training and test there, divided
-            by those on the baseline VM (sl_inst). It depends on where the data are: reading them is part of
-            a round.
-        communication_slowdowns: [(region, region)] seconds of the messages between the two, divided by those
-            between the baseline pair (sl_comm). One order of a pair is enough.
-        source: where the numbers come from, for people.
-        measured: the seconds behind those of the slowdowns that were measured here.
-
     Raises:
         FederationError: for names that are given twice or do not exist, and values out of range.
     """
 
-    providers: tuple[Provider, ...]
-    regions: tuple[Region, ...]
-    vm_types: tuple[VmType, ...]
+    providers: tuple[Provider, ...]  # at least one
+    regions: tuple[Region, ...]  # at least one
+    vm_types: tuple[VmType, ...]  # at least one
+    # [region of the data][VM type] seconds of a round's training and test there, divided by those on the
+    # baseline VM (sl_inst). It depends on where the data are: reading them is part of a round
     compute_slowdowns: Mapping[str, Mapping[str, float]]
+    # [(region, region)] seconds of the messages between the two, divided by those between the baseline pair
+    # (sl_comm). One order of a pair is enough
     communication_slowdowns: Mapping[tuple[str, str], float]
-    source: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()  # where the numbers come from, for people
+    # the seconds behind those of the slowdowns that were measured here
     measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:

@@ -16,37 +16,23 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Placement:
-    """One VM for the server and one for each client; no two tasks share a VM.
+    """One VM for the server and one for each client; no two tasks share a VM."""
 
-    Attributes:
-        server: index of the server's VM type in `Clouds.vm_types`.
-        clients: [C] index of each client's VM type.
-    """
-
-    server: int
-    clients: tuple[int, ...]
+    server: int  # index of the server's VM type in `Clouds.vm_types`
+    clients: tuple[int, ...]  # [C] index of each client's VM type
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a placement gives, without interruptions.
+    """What a placement gives, without interruptions."""
 
-    Attributes:
-        round_s: seconds of a round (t_m), but for the first.
-        round_usd: USD of such a round: VMs and messages (total_costs).
-        first_round_s: seconds of the first round.
-        first_round_usd: USD of the first round.
-        total_s: seconds of all rounds.
-        total_usd: USD of all rounds.
-        objective: alpha * round_usd / cost_max + (1 - alpha) * round_s / t_max (Eq. 6.3, normalised by 6.8).
-    """
-
-    round_s: float
-    round_usd: float
-    first_round_s: float
-    first_round_usd: float
-    total_s: float
-    total_usd: float
+    round_s: float  # seconds of a round (t_m), but for the first
+    round_usd: float  # USD of such a round: VMs and messages (total_costs)
+    first_round_s: float  # seconds of the first round
+    first_round_usd: float  # USD of the first round
+    total_s: float  # seconds of all rounds
+    total_usd: float  # USD of all rounds
+    # alpha * round_usd / cost_max + (1 - alpha) * round_s / t_max (Eq. 6.3, normalised by 6.8)
     objective: float
 
 

@@ -33,28 +33,19 @@ _NUMBERS = GuardRules._fields[2:]
 
 @dataclass
 class GuardsConfig:
-    """Which guards are on and how strict they are.
+    """Which guards are on and how strict they are."""
 
-    Attributes:
-        safety_net: whether a deadline that on-demand or owned capacity could still meet is met.
-        gain_test: whether a move of a running task must pay for itself.
-        margin_s: the net acts this many seconds before the latest start,
-        margin_share: and this share of launch, set-up and work earlier.
-        spot_risk: a task that runs on spot capacity is left there past that start while the chance that it
-            is interrupted before it ends is at most this; 0 moves every one of them in time.
-        move_margin: what a move gains must exceed its cost by this share of it.
-        hint_risk: share of a move's cost that counts as due anyway once the provider advises to leave.
-        price_memory_s: a price counts as far as its mean over this time confirms it.
-    """
-
-    safety_net: bool = True
-    gain_test: bool = True
-    margin_s: float = 60.0
-    margin_share: float = 0.1
+    safety_net: bool = True  # whether a deadline that on-demand or owned capacity could still meet is met
+    gain_test: bool = True  # whether a move of a running task must pay for itself
+    margin_s: float = 60.0  # the net acts this many seconds before the latest start,
+    margin_share: float = 0.1  # and this share of launch, set-up and work earlier
+    # a task that runs on spot capacity is left there past that start while the chance that it is interrupted
+    # before it ends is at most this; 0 moves every one of them in time
     spot_risk: float = 0.1
-    move_margin: float = 0.2
+    move_margin: float = 0.2  # what a move gains must exceed its cost by this share of it
+    # share of a move's cost that counts as due anyway once the provider advises to leave
     hint_risk: float = 0.5
-    price_memory_s: float = 6 * 3600.0
+    price_memory_s: float = 6 * 3600.0  # a price counts as far as its mean over this time confirms it
 
     def validate(self) -> None:
         """Check every parameter. Raises WorldError naming it, its value and what is expected."""
@@ -67,25 +58,16 @@ class GuardsConfig:
 
 
 class Facts(NamedTuple):
-    """What guards must know about one task beyond its rows in the snapshot.
+    """What guards must know about one task beyond its rows in the snapshot."""
 
-    Attributes:
-        mean_usd_hour: (C,) mean price of an executor over the latest `price_memory_s`.
-        minimum_s: (C,) seconds that an instance is billed for at least.
-        start_usd: (C,) the least that a start there costs.
-        left_usd: what budgets outside the snapshot still pay; infinite without one.
-        unsaved: of a running task: share of its execution that a move would lose.
-        minimum_left_s: of a running task: seconds of its instances' billing minimum that are still to come.
-        hinted: 1.0 if the provider advises to leave, or has announced the end of some of its instances.
-    """
-
-    mean_usd_hour: Floats
-    minimum_s: Floats
-    start_usd: Floats
-    left_usd: float
-    unsaved: float
+    mean_usd_hour: Floats  # (C,) mean price of an executor over the latest `price_memory_s`
+    minimum_s: Floats  # (C,) seconds that an instance is billed for at least
+    start_usd: Floats  # (C,) the least that a start there costs
+    left_usd: float  # what budgets outside the snapshot still pay; infinite without one
+    unsaved: float  # of a running task: share of its execution that a move would lose
+    # of a running task: seconds of its instances' billing minimum that are still to come
     minimum_left_s: float
-    hinted: float
+    hinted: float  # 1.0 if the provider advises to leave, or has announced the end of some of its instances
 
 
 @njit(cache=True)

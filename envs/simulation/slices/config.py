@@ -15,19 +15,12 @@ CHAPTER_4 = "chapter4"
 
 @dataclass(frozen=True)
 class Objective:
-    """What an episode is judged by: misses and the mean over jobs of (mean AR / SR - 1), added up.
+    """What an episode is judged by: misses and the mean over jobs of (mean AR / SR - 1), added up."""
 
-    Attributes:
-        metric: its name among the metrics.
-        higher_is_better: whether the metric is minus that sum (up to a constant), or the sum itself.
-        miss: weight of a missed deadline.
-        delay: weight of the mean over jobs.
-    """
-
-    metric: str
-    higher_is_better: bool
-    miss: float
-    delay: float
+    metric: str  # its name among the metrics
+    higher_is_better: bool  # whether the metric is minus that sum (up to a constant), or the sum itself
+    miss: float  # weight of a missed deadline
+    delay: float  # weight of the mean over jobs
 
 
 OBJECTIVES = {
@@ -46,47 +39,37 @@ class WorkloadConfig:
 
     The text gives no distributions; these were found by calibration: with them the rule MAF has the means
     that Liu 2022 publishes in Tables 5.3 to 5.5 (within the noise of 50 episodes).
-
-    Attributes:
-        arrivals: arrival pattern.
-        general: probability of category GENERAL.
-        time_critical: probability of category TIME_CRITICAL.
-        streaming: probability of category STREAMING.
-        request: executors of general and time-critical jobs.
-        streaming_request: executors of streaming jobs.
-        request_spread: factor per job and cluster on the executors, then rounded.
-        standard: standard execution time of general and time-critical jobs, slices (real, then rounded).
-        streaming_standard: the same for one batch of a streaming job.
-        executions: batches of a streaming job.
-        period_factor: batch period / standard time of a streaming job, then rounded.
-        peak_probability: chance of each of the ten request slots to hold the peak request (streaming).
-        max_peaks: most slots that hold the peak request.
-        peak_factor: peak request / request, one factor per job.
-        expected_hetero: hetero factor that the standard time refers to.
-        sensitivity: heterogeneity sensitivity `sen` of Liu 2022, section 5.3.
-        zeta: the range of that sensitivity is expected_hetero +- sensitivity * zeta.
-        slack: share of the standard time that a deadline allows on top, per job.
-        overhead: largest share of the standard time that transfer takes off a deadline, per job and cluster.
     """
 
-    arrivals: ArrivalConfig = field(default_factory=ArrivalConfig)
-    general: float = 0.5
-    time_critical: float = 0.25
-    streaming: float = 0.25
+    arrivals: ArrivalConfig = field(default_factory=ArrivalConfig)  # arrival pattern
+    general: float = 0.5  # probability of category GENERAL
+    time_critical: float = 0.25  # probability of category TIME_CRITICAL
+    streaming: float = 0.25  # probability of category STREAMING
+    # executors of general and time-critical jobs
     request: list[int] = field(default_factory=lambda: [30, 165])
-    streaming_request: list[int] = field(default_factory=lambda: [30, 140])
+    streaming_request: list[int] = field(default_factory=lambda: [30, 140])  # executors of streaming jobs
+    # factor per job and cluster on the executors, then rounded
     request_spread: list[float] = field(default_factory=lambda: [0.9, 1.1])
+    # standard execution time of general and time-critical jobs, slices (real, then rounded)
     standard: list[float] = field(default_factory=lambda: [35.0, 140.0])
+    # the same for one batch of a streaming job
     streaming_standard: list[float] = field(default_factory=lambda: [20.0, 65.0])
-    executions: list[int] = field(default_factory=lambda: [10, 34])
+    executions: list[int] = field(default_factory=lambda: [10, 34])  # batches of a streaming job
+    # batch period / standard time of a streaming job, then rounded
     period_factor: list[float] = field(default_factory=lambda: [1.5, 2.0])
+    # chance of each of the ten request slots to hold the peak request (streaming)
     peak_probability: float = 0.2
-    max_peaks: int = 4
+    max_peaks: int = 4  # most slots that hold the peak request
+    # peak request / request, one factor per job
     peak_factor: list[float] = field(default_factory=lambda: [1.2, 2.0])
+    # hetero factor that the standard time refers to
     expected_hetero: list[int] = field(default_factory=lambda: [61, 93])
+    # heterogeneity sensitivity `sen` of Liu 2022, section 5.3
     sensitivity: list[int] = field(default_factory=lambda: [1, 5])
-    zeta: float = 10.0
+    zeta: float = 10.0  # the range of that sensitivity is expected_hetero +- sensitivity * zeta
+    # share of the standard time that a deadline allows on top, per job
     slack: list[float] = field(default_factory=lambda: [0.10, 0.42])
+    # largest share of the standard time that transfer takes off a deadline, per job and cluster
     overhead: float = 0.01
 
     def validate(self) -> None:
@@ -124,26 +107,17 @@ class WorkloadConfig:
 
 @dataclass
 class ValueConfig:
-    """How the value of a decision is computed when its job ends.
+    """How the value of a decision is computed when its job ends."""
 
-    Attributes:
-        kind: "chapter5" (section 5.3, components v1, v2, v3) or "chapter4" (eq. 4.1, 4.2). It also chooses
-            the objective (`OBJECTIVES`), that is the rewards and the first metric.
-        beta: decay per job deployed to the cluster later (chapter 5).
-        p_m: penalty factor of the misses for an event IH or IC (eq. 5.1).
-        p_psi: penalty factor of the delay for an event IH or IC (eq. 5.1).
-        lam: lambda of eq. 4.1, per own miss.
-        gamma: of eq. 4.1, per miss anywhere while the job lives.
-        eta: of eq. 4.1, per unit of the mean running time ratio.
-    """
-
+    # "chapter5" (section 5.3, components v1, v2, v3) or "chapter4" (eq. 4.1, 4.2). It also chooses the
+    # objective (`OBJECTIVES`), that is the rewards and the first metric
     kind: str = CHAPTER_5
-    beta: float = 0.95
-    p_m: float = 1.5
-    p_psi: float = 1.5
-    lam: float = 1.0
-    gamma: float = 0.02
-    eta: float = 0.1
+    beta: float = 0.95  # decay per job deployed to the cluster later (chapter 5)
+    p_m: float = 1.5  # penalty factor of the misses for an event IH or IC (eq. 5.1)
+    p_psi: float = 1.5  # penalty factor of the delay for an event IH or IC (eq. 5.1)
+    lam: float = 1.0  # lambda of eq. 4.1, per own miss
+    gamma: float = 0.02  # of eq. 4.1, per miss anywhere while the job lives
+    eta: float = 0.1  # of eq. 4.1, per unit of the mean running time ratio
 
     def validate(self) -> None:
         """Check every parameter. Raises WorldError naming it, its value and what is expected."""
@@ -155,42 +129,29 @@ class ValueConfig:
 
 @dataclass
 class SliceWorldConfig:
-    """Clusters, workload and value of a slice world. The defaults are chapter 5 of Liu 2022.
+    """Clusters, workload and value of a slice world. The defaults are chapter 5 of Liu 2022."""
 
-    Attributes:
-        capacities: executors of each cluster without extension.
-        hetero_factors: relative speed of each cluster's executors.
-        elastic: which clusters can be extended.
-        elastic_step: executors added or given back at once.
-        elastic_max: most executors added.
-        elastic_window: slices looked back by the elasticity controller.
-        elastic_threshold: occupation ratio that calls for extension.
-        n_jobs: jobs of an episode.
-        window: jobs shown in an observation.
-        allow_none: whether a decision may let the slice pass without deploying a job.
-        strict_fifo: local queues: nothing overtakes a waiting execution that does not fit.
-        forecast: observations hold what the deployed jobs will need (`slices.forecast`), which takes time.
-        loads: several worlds to train one policy in, each with another longest interval b of uniform arrivals
-            and an equal share of the episodes; None: one world, with workload.arrivals.
-        workload: how jobs are drawn.
-        value: how decisions are valued.
-    """
-
+    # executors of each cluster without extension
     capacities: list[int] = field(default_factory=lambda: [800, 1200, 1500, 1800, 2300])
+    # relative speed of each cluster's executors
     hetero_factors: list[float] = field(default_factory=lambda: [70.0, 60.0, 100.0, 80.0, 90.0])
+    # which clusters can be extended
     elastic: list[bool] = field(default_factory=lambda: [False, False, True, False, True])
-    elastic_step: int = 100
-    elastic_max: int = 200
-    elastic_window: int = 100
-    elastic_threshold: float = 0.95
-    n_jobs: int = 1000
-    window: int = 16
-    allow_none: bool = False
-    strict_fifo: bool = False
+    elastic_step: int = 100  # executors added or given back at once
+    elastic_max: int = 200  # most executors added
+    elastic_window: int = 100  # slices looked back by the elasticity controller
+    elastic_threshold: float = 0.95  # occupation ratio that calls for extension
+    n_jobs: int = 1000  # jobs of an episode
+    window: int = 16  # jobs shown in an observation
+    allow_none: bool = False  # whether a decision may let the slice pass without deploying a job
+    strict_fifo: bool = False  # local queues: nothing overtakes a waiting execution that does not fit
+    # observations hold what the deployed jobs will need (`slices.forecast`), which takes time
     forecast: bool = False
+    # several worlds to train one policy in, each with another longest interval b of uniform arrivals and an
+    # equal share of the episodes; None: one world, with workload.arrivals
     loads: list[int] | None = None
-    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
-    value: ValueConfig = field(default_factory=ValueConfig)
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)  # how jobs are drawn
+    value: ValueConfig = field(default_factory=ValueConfig)  # how decisions are valued
 
     def validate(self) -> None:
         """Check every parameter, and that every execution fits on every cluster.
@@ -317,23 +278,16 @@ def chapter4(pattern: str = "uniform", load: str = "normal") -> SliceWorldConfig
 
 @dataclass
 class Chapter4Config:
-    """What can be chosen of the world of Liu 2022, chapter 4; `chapter4` says what the rest is.
+    """What can be chosen of the world of Liu 2022, chapter 4; `chapter4` says what the rest is."""
 
-    Attributes:
-        pattern: arrival pattern.
-        load: how many executors streaming jobs want (Table 4.3).
-        n_jobs: jobs of an episode.
-        window: jobs shown in an observation.
-        allow_none: whether a decision may let the slice pass without deploying a job.
-        strict_fifo: local queues: nothing overtakes a waiting execution that does not fit. The published
-            means were matched without.
-    """
-
-    pattern: Literal["uniform", "bernoulli", "beta"] = "uniform"
+    pattern: Literal["uniform", "bernoulli", "beta"] = "uniform"  # arrival pattern
+    # how many executors streaming jobs want (Table 4.3)
     load: Literal["normal", "eased", "stressed"] = "normal"
-    n_jobs: int = 500
-    window: int = 16
-    allow_none: bool = False
+    n_jobs: int = 500  # jobs of an episode
+    window: int = 16  # jobs shown in an observation
+    allow_none: bool = False  # whether a decision may let the slice pass without deploying a job
+    # local queues: nothing overtakes a waiting execution that does not fit. The published means were matched
+    # without
     strict_fifo: bool = False
 
     def world(self) -> SliceWorldConfig:

@@ -20,95 +20,53 @@ NOBODY = -1
 
 
 class Tables(NamedTuple):
-    """Workloads of S episodes (slots): what every policy meets alike.
+    """Workloads of S episodes (slots): what every policy meets alike."""
 
-    Attributes:
-        job: (S, n, at.JOB_DATA_COLUMNS) int32.
-        pair: (S, n, C, at.PAIR_DATA_COLUMNS) int32.
-        uses_peak: (S, n, E) bool, whether execution k of the job asks for the peak request.
-    """
-
-    job: NDArray[np.int32]
-    pair: NDArray[np.int32]
-    uses_peak: Bools
+    job: NDArray[np.int32]  # (S, n, at.JOB_DATA_COLUMNS) int32
+    pair: NDArray[np.int32]  # (S, n, C, at.PAIR_DATA_COLUMNS) int32
+    uses_peak: Bools  # (S, n, E) bool, whether execution k of the job asks for the peak request
 
 
 class Lanes(NamedTuple):
-    """Everything that changes while N lanes run. Copying row `a` onto row `b` clones a lane.
+    """Everything that changes while N lanes run. Copying row `a` onto row `b` clones a lane."""
 
-    Attributes:
-        slot: (N,) row of `Tables` that the lane plays.
-        lane: (N, at.LANE_COLUMNS) int64.
-        cluster: (N, C, at.CLUSTER_COLUMNS) int64.
-        job: (N, n, at.JOB_COLUMNS) int32.
-        decayed: (N, n, 2) float64, sums of decayed W_j and W_cl of section 5.3.
-        values: (N, n, 3) float64, value components, filled when a job ends.
-        buffer: (N, n) int32, jobs in the global buffer by arrival.
-        active: (N, n) int32, jobs deployed and not ended, in no order.
-        due: (N, n) int32, scratch: jobs with an event in this slice.
-        wheel: (N, W) int32, first job of each slot of the time wheel.
-        occupation: (N, C, HISTORY_STEPS) float32, ring: the ratio of slice t is at t % HISTORY_STEPS.
-        starts: (N, n, E) int32, start of each execution; (N, 0, 0) unless recorded.
-    """
-
-    slot: Ints
-    lane: Ints
-    cluster: Ints
-    job: NDArray[np.int32]
-    decayed: Floats
-    values: Floats
-    buffer: NDArray[np.int32]
-    active: NDArray[np.int32]
-    due: NDArray[np.int32]
-    wheel: NDArray[np.int32]
+    slot: Ints  # (N,) row of `Tables` that the lane plays
+    lane: Ints  # (N, at.LANE_COLUMNS) int64
+    cluster: Ints  # (N, C, at.CLUSTER_COLUMNS) int64
+    job: NDArray[np.int32]  # (N, n, at.JOB_COLUMNS) int32
+    decayed: Floats  # (N, n, 2) float64, sums of decayed W_j and W_cl of section 5.3
+    values: Floats  # (N, n, 3) float64, value components, filled when a job ends
+    buffer: NDArray[np.int32]  # (N, n) int32, jobs in the global buffer by arrival
+    active: NDArray[np.int32]  # (N, n) int32, jobs deployed and not ended, in no order
+    due: NDArray[np.int32]  # (N, n) int32, scratch: jobs with an event in this slice
+    wheel: NDArray[np.int32]  # (N, W) int32, first job of each slot of the time wheel
+    # (N, C, HISTORY_STEPS) float32, ring: the ratio of slice t is at t % HISTORY_STEPS
     occupation: NDArray[np.float32]
-    starts: NDArray[np.int32]
+    starts: NDArray[np.int32]  # (N, n, E) int32, start of each execution; (N, 0, 0) unless recorded
 
 
 class Rules(NamedTuple):
-    """What is fixed for a world.
+    """What is fixed for a world."""
 
-    Attributes:
-        normal: (C,) executors without extension.
-        extension_max: (C,) most executors added (0: not elastic).
-        factor: (C,) hetero factors.
-        decay: (n + 1,) beta to the power of 0..n.
-        elastic_step: executors added or given back at once.
-        elastic_window: slices looked back.
-        elastic_threshold: occupation ratio.
-        allow_none: a decision may deploy nothing.
-        strict_fifo: local queues block behind their head.
-        record: fill `Lanes.starts`.
-        forecast: observations hold what `forecast` foresees.
-        miss_cost: what a miss costs in the objective.
-        delay_cost: what an ended job's mean AR / SR - 1 costs in the objective.
-        chapter4: values by eq. 4.1 and 4.2 instead of section 5.3.
-        p_m: eq. 5.1.
-        p_psi: eq. 5.1.
-        lam: eq. 4.1.
-        gamma: eq. 4.1.
-        eta: eq. 4.1.
-    """
-
-    normal: Ints
-    extension_max: Ints
-    factor: Floats
-    decay: Floats
-    elastic_step: int
-    elastic_window: int
-    elastic_threshold: float
-    allow_none: bool
-    strict_fifo: bool
-    record: bool
-    forecast: bool
-    miss_cost: float
-    delay_cost: float
-    chapter4: bool
-    p_m: float
-    p_psi: float
-    lam: float
-    gamma: float
-    eta: float
+    normal: Ints  # (C,) executors without extension
+    extension_max: Ints  # (C,) most executors added (0: not elastic)
+    factor: Floats  # (C,) hetero factors
+    decay: Floats  # (n + 1,) beta to the power of 0..n
+    elastic_step: int  # executors added or given back at once
+    elastic_window: int  # slices looked back
+    elastic_threshold: float  # occupation ratio
+    allow_none: bool  # a decision may deploy nothing
+    strict_fifo: bool  # local queues block behind their head
+    record: bool  # fill `Lanes.starts`
+    forecast: bool  # observations hold what `forecast` foresees
+    miss_cost: float  # what a miss costs in the objective
+    delay_cost: float  # what an ended job's mean AR / SR - 1 costs in the objective
+    chapter4: bool  # values by eq. 4.1 and 4.2 instead of section 5.3
+    p_m: float  # eq. 5.1
+    p_psi: float  # eq. 5.1
+    lam: float  # eq. 4.1
+    gamma: float  # eq. 4.1
+    eta: float  # eq. 4.1
 
 
 def make_rules(config: SliceWorldConfig, record: bool) -> Rules:

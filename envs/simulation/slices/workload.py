@@ -21,37 +21,21 @@ REQUEST_SLOTS = 10
 
 @dataclass(frozen=True)
 class Workload:
-    """n jobs by arrival, on C clusters. Times in slices, requests in executors.
+    """n jobs by arrival, on C clusters. Times in slices, requests in executors."""
 
-    Attributes:
-        arrival: (n,) slice in which the job enters the global buffer.
-        category: (n,) `Category`.
-        standard: (n,) standard execution time.
-        executions: (n,) batches; 1 if not streaming.
-        period: (n,) batch period; 0 if not streaming.
-        peak_slots: (n,) how many of the ten request slots hold the peak request.
-        sensitivity: (n,).
-        expected_hetero: (n,).
-        request: (n, C) the mode of the request distribution there.
-        peak_request: (n, C).
-        execution: (n, C) execution time there.
-        deadline: (n, C) time allowed for an execution there; 0 for general jobs.
-        uses_peak: (n, E) whether execution k asks for the peak request; E bounds the executions.
-    """
-
-    arrival: Ints
-    category: Ints
-    standard: Ints
-    executions: Ints
-    period: Ints
-    peak_slots: Ints
-    sensitivity: Ints
-    expected_hetero: Ints
-    request: Ints
-    peak_request: Ints
-    execution: Ints
-    deadline: Ints
-    uses_peak: Bools
+    arrival: Ints  # (n,) slice in which the job enters the global buffer
+    category: Ints  # (n,) `Category`
+    standard: Ints  # (n,) standard execution time
+    executions: Ints  # (n,) batches; 1 if not streaming
+    period: Ints  # (n,) batch period; 0 if not streaming
+    peak_slots: Ints  # (n,) how many of the ten request slots hold the peak request
+    sensitivity: Ints  # (n,)
+    expected_hetero: Ints  # (n,)
+    request: Ints  # (n, C) the mode of the request distribution there
+    peak_request: Ints  # (n, C)
+    execution: Ints  # (n, C) execution time there
+    deadline: Ints  # (n, C) time allowed for an execution there; 0 for general jobs
+    uses_peak: Bools  # (n, E) whether execution k asks for the peak request; E bounds the executions
 
     @property
     def n_jobs(self) -> int:

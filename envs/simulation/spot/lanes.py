@@ -27,17 +27,11 @@ from spotweave.envs.simulation.world import EpisodeKey, WorldError
 
 @dataclass(frozen=True)
 class Habits:
-    """How a provider's launches and notices went in one episode, whatever the policy does.
+    """How a provider's launches and notices went in one episode, whatever the policy does."""
 
-    Attributes:
-        launch_s: (N, Z + 1) seconds from a start in a tick until it runs, on demand last.
-        fails: (N, Z) whether a start on spot fails although there is some.
-        announced: (N, Z) whether the zone's spot, still there, is known to end.
-    """
-
-    launch_s: Ints
-    fails: Bools
-    announced: Bools
+    launch_s: Ints  # (N, Z + 1) seconds from a start in a tick until it runs, on demand last
+    fails: Bools  # (N, Z) whether a start on spot fails although there is some
+    announced: Bools  # (N, Z) whether the zone's spot, still there, is known to end
 
     @classmethod
     def none(cls, n_ticks: int, n_zones: int) -> Habits:
@@ -50,28 +44,18 @@ class Habits:
 class SpotJob:
     """One episode: N ticks until the deadline, Z zones.
 
-    Attributes:
-        has_spot: (N, Z) whether a zone has spot for the whole of a tick.
-        spot_usd_hour: (N, Z) price of each tick.
-        on_demand_usd_hour: price of on demand.
-        work_s: work to do, seconds of running.
-        tick_s: length of a tick, seconds.
-        restart_s: overhead of every start, seconds, besides the launch.
-        start_s: when it begins on the clock of the recording, seconds.
-        habits: launches and notices; None: `Habits.none`.
-
     Raises:
         WorldError: if the arrays do not fit each other, or not even on demand ends in time.
     """
 
-    has_spot: Bools
-    spot_usd_hour: Floats
-    on_demand_usd_hour: float
-    work_s: int
-    tick_s: int
-    restart_s: int
-    start_s: int = 0
-    habits: Habits | None = None
+    has_spot: Bools  # (N, Z) whether a zone has spot for the whole of a tick
+    spot_usd_hour: Floats  # (N, Z) price of each tick
+    on_demand_usd_hour: float  # price of on demand
+    work_s: int  # work to do, seconds of running
+    tick_s: int  # length of a tick, seconds
+    restart_s: int  # overhead of every start, seconds, besides the launch
+    start_s: int = 0  # when it begins on the clock of the recording, seconds
+    habits: Habits | None = None  # launches and notices; None: `Habits.none`
 
     def __post_init__(self) -> None:
         if self.has_spot.ndim != 2 or self.has_spot.shape != self.spot_usd_hour.shape:

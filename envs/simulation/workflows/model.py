@@ -22,103 +22,67 @@ class Stays(StrEnum):
 
 @dataclass(frozen=True)
 class File:
-    """What a step reads or writes.
+    """What a step reads or writes."""
 
-    Attributes:
-        name: unique in its workflow.
-        gb: its size.
-        at: names of the clusters with a copy at the start; none for a file that a step writes.
-        stays: how far it may be moved.
-    """
-
-    name: str
-    gb: float
+    name: str  # unique in its workflow
+    gb: float  # its size
+    # names of the clusters with a copy at the start; none for a file that a step writes
     at: tuple[str, ...] = ()
-    stays: Stays = Stays.FREE
+    stays: Stays = Stays.FREE  # how far it may be moved
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a Spark job, as profiled.
+    """One stage of a Spark job, as profiled."""
 
-    Attributes:
-        tasks: a of Eq. 3.1, the most tasks in an RDD of the stage.
-        task_s: l of Eq. 3.1, mean seconds of a task on an executor of speed 1.
-        shuffle_s: ST of Eq. 3.2, seconds of the shuffle after it at network factor 1; 0 if there is none.
-    """
-
-    tasks: int
-    task_s: float
+    tasks: int  # a of Eq. 3.1, the most tasks in an RDD of the stage
+    task_s: float  # l of Eq. 3.1, mean seconds of a task on an executor of speed 1
+    # ST of Eq. 3.2, seconds of the shuffle after it at network factor 1; 0 if there is none
     shuffle_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a step needs and how long it takes: profiled stages, or seconds measured on each cluster.
+    """What a step needs and how long it takes: profiled stages, or seconds measured on each cluster."""
 
-    Attributes:
-        stages: for Eq. 3.2; empty where `run_s` is given.
-        sample_gb: SampleSize of Eq. 3.2, the input that was profiled; None if it was all that the step reads.
-        run_s: measured seconds by the name of the cluster; a cluster that it lacks cannot run the step.
-        executors: how many it occupies from start to end; None for all of the cluster.
-        memory_gib: of each executor.
-    """
-
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[Stage, ...] = ()  # for Eq. 3.2; empty where `run_s` is given
+    # SampleSize of Eq. 3.2, the input that was profiled; None if it was all that the step reads
     sample_gb: float | None = None
+    # measured seconds by the name of the cluster; a cluster that it lacks cannot run the step
     run_s: Mapping[str, float] = field(default_factory=dict)
-    executors: int | None = None
-    memory_gib: float = 0.0
+    executors: int | None = None  # how many it occupies from start to end; None for all of the cluster
+    memory_gib: float = 0.0  # of each executor
 
 
 @dataclass(frozen=True)
 class Divisible:
-    """How a step's input may be divided among parts of the step (Liu 2022, Algorithm 1).
+    """How a step's input may be divided among parts of the step (Liu 2022, Algorithm 1)."""
 
-    Attributes:
-        part_gb: what each part writes.
-        collect: of the step that reads what the parts have written and writes what the whole step would have.
-    """
-
-    part_gb: float
+    part_gb: float  # what each part writes
+    # of the step that reads what the parts have written and writes what the whole step would have
     collect: Profile
 
 
 @dataclass(frozen=True)
 class Step:
-    """A component job of a workflow.
+    """A component job of a workflow."""
 
-    Attributes:
-        name: unique in its workflow.
-        profile: what it needs and how long it takes.
-        reads: names of files; all must be at its cluster before it starts.
-        writes: names of files; they are at its cluster when it ends.
-        clusters: names of the only clusters that may run it; empty if any may.
-        divisible: how it may be divided; None if it may not.
-    """
-
-    name: str
-    profile: Profile
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    divisible: Divisible | None = None
+    name: str  # unique in its workflow
+    profile: Profile  # what it needs and how long it takes
+    reads: tuple[str, ...] = ()  # names of files; all must be at its cluster before it starts
+    writes: tuple[str, ...] = ()  # names of files; they are at its cluster when it ends
+    clusters: tuple[str, ...] = ()  # names of the only clusters that may run it; empty if any may
+    divisible: Divisible | None = None  # how it may be divided; None if it may not
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """A directed acyclic graph of steps, whose edges are files.
+    """A directed acyclic graph of steps, whose edges are files."""
 
-    Attributes:
-        name: for people.
-        files: all that its steps read and write.
-        steps: in any order.
-        deadline_s: seconds after the start by which all steps shall have ended; None if there is none.
-    """
-
-    name: str
-    files: tuple[File, ...]
-    steps: tuple[Step, ...]
+    name: str  # for people
+    files: tuple[File, ...]  # all that its steps read and write
+    steps: tuple[Step, ...]  # in any order
+    # seconds after the start by which all steps shall have ended; None if there is none
     deadline_s: float | None = None
 
     def file(self, name: str) -> File:
@@ -128,37 +92,23 @@ class Workflow:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Executors that steps can be put on.
+    """Executors that steps can be put on."""
 
-    Attributes:
-        name: unique.
-        executors: how many there are.
-        speed: of an executor; a step's stages take 1 / speed as long.
-        network_factor: nF of Eq. 3.2; a shuffle takes so many times as long.
-        memory_gib: of an executor.
-        region: for files that may not leave theirs.
-        price_usd_hour: of an executor while a step occupies it; 0 if owned.
-    """
-
-    name: str
-    executors: int
-    speed: float = 1.0
-    network_factor: float = 1.0
-    memory_gib: float = math.inf
-    region: str = ""
-    price_usd_hour: float = 0.0
+    name: str  # unique
+    executors: int  # how many there are
+    speed: float = 1.0  # of an executor; a step's stages take 1 / speed as long
+    network_factor: float = 1.0  # nF of Eq. 3.2; a shuffle takes so many times as long
+    memory_gib: float = math.inf  # of an executor
+    region: str = ""  # for files that may not leave theirs
+    price_usd_hour: float = 0.0  # of an executor while a step occupies it; 0 if owned
 
 
 @dataclass(frozen=True)
 class Link:
-    """The network between two clusters.
+    """The network between two clusters."""
 
-    Attributes:
-        gb_s: bandwidth.
-        latency_s: seconds that moving a file takes whatever its size, such as the start of `hdfs distcp`.
-    """
-
-    gb_s: float
+    gb_s: float  # bandwidth
+    # seconds that moving a file takes whatever its size, such as the start of `hdfs distcp`
     latency_s: float = 0.0
 
     def transfer_s(self, gb: float) -> float:
@@ -168,16 +118,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Platform:
-    """Clusters and the network between them.
+    """Clusters and the network between them."""
 
-    Attributes:
-        clusters: where steps may run.
-        link: between any two clusters that `pairs` does not hold.
-        pairs: links by the names of the two clusters, in either order.
-    """
-
-    clusters: tuple[Cluster, ...]
-    link: Link
+    clusters: tuple[Cluster, ...]  # where steps may run
+    link: Link  # between any two clusters that `pairs` does not hold
+    # links by the names of the two clusters, in either order
     pairs: Mapping[frozenset[str], Link] = field(default_factory=dict)
 
     def cluster(self, name: str) -> Cluster:

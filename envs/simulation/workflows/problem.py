@@ -22,31 +22,18 @@ from spotweave.envs.simulation.workflows.model import (
 
 
 class Problem(NamedTuple):
-    """N steps and C clusters, numbered as in the workflow and the platform; E pairs of steps joined by files.
+    """N steps and C clusters, numbered as in the workflow and the platform; E pairs of steps share files."""
 
-    Attributes:
-        run_s: [N, C] seconds (Eq. 3.2); infinite where the cluster may not run the step.
-        executors: [N, C] that the step occupies; 0 where the cluster may not run it.
-        capacity: [C] executors.
-        input_s: [N, C] when the files that lie somewhere at the start can all be at the cluster.
-        first: [N + 1] step i waits for the pairs first[i] to first[i + 1] - 1.
-        source: [E] the step waited for.
-        gb: [E] the largest of the files between the two; smaller ones arrive before it.
-        s_gb: [C, C] seconds per GB from one cluster to another; 0 within one.
-        latency_s: [C, C] seconds whatever the size; 0 within one.
-        topological: [N] the steps, each after all that it waits for.
-    """
-
-    run_s: Floats
-    executors: Ints
-    capacity: Ints
-    input_s: Floats
-    first: Ints
-    source: Ints
-    gb: Floats
-    s_gb: Floats
-    latency_s: Floats
-    topological: Ints
+    run_s: Floats  # [N, C] seconds (Eq. 3.2); infinite where the cluster may not run the step
+    executors: Ints  # [N, C] that the step occupies; 0 where the cluster may not run it
+    capacity: Ints  # [C] executors
+    input_s: Floats  # [N, C] when the files that lie somewhere at the start can all be at the cluster
+    first: Ints  # [N + 1] step i waits for the pairs first[i] to first[i + 1] - 1
+    source: Ints  # [E] the step waited for
+    gb: Floats  # [E] the largest of the files between the two; smaller ones arrive before it
+    s_gb: Floats  # [C, C] seconds per GB from one cluster to another; 0 within one
+    latency_s: Floats  # [C, C] seconds whatever the size; 0 within one
+    topological: Ints  # [N] the steps, each after all that it waits for
 
 
 def problem_of(workflow: Workflow, platform: Platform) -> Problem:

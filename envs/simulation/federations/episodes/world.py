@@ -48,13 +48,9 @@ class ApplicationSource(Protocol):
 
 @dataclass(frozen=True)
 class OneApplication:
-    """The same application in every episode; what is random in it still follows the key.
+    """The same application in every episode; what is random in it still follows the key."""
 
-    Attributes:
-        given: the application.
-    """
-
-    given: Application
+    given: Application  # the application
 
     @property
     def n_offers(self) -> int:
@@ -114,16 +110,13 @@ def _price(world: RoundsWorld, offer: int, end_s: int) -> StepSeries:
 
 @dataclass(frozen=True)
 class Reference:
-    """All tasks on on-demand offers (spot where there are none) from the beginning to the end.
+    """All tasks on on-demand offers (spot where there are none) from the beginning to the end."""
 
-    Attributes:
-        time_s: the slowest spin-up, then the slowest epoch of each round on each client's fastest offer: mean
-            times, cold in the first round; messages and checkpoints excluded.
-        cost_usd: every task on its cheapest on-demand offer (the dearest spot one where there is none) for
-            that time, at the prices of the beginning.
-    """
-
+    # the slowest spin-up, then the slowest epoch of each round on each client's fastest offer: mean times,
+    # cold in the first round; messages and checkpoints excluded
     time_s: float
+    # every task on its cheapest on-demand offer (the dearest spot one where there is none) for that time, at
+    # the prices of the beginning
     cost_usd: float
 
 

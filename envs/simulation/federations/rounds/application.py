@@ -77,16 +77,11 @@ SERVER = -1
 
 @dataclass(frozen=True)
 class Server:
-    """The server as a task of its own: no round runs while it has no instance.
+    """The server as a task of its own: no round runs while it has no instance."""
 
-    Attributes:
-        offers: indices of the offers that it may rent.
-        spin_up_s: from the request of its instance until it serves, where the offer gives no other.
-        aggregation_s: by offer, mean seconds of one aggregation there; where left out, the application's.
-    """
-
-    offers: tuple[int, ...]
-    spin_up_s: float = 0.0
+    offers: tuple[int, ...]  # indices of the offers that it may rent
+    spin_up_s: float = 0.0  # from the request of its instance until it serves, where the offer gives no other
+    # by offer, mean seconds of one aggregation there; where left out, the application's
     aggregation_s: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,14 +92,11 @@ class Server:
 
 @dataclass(frozen=True)
 class Links:
-    """One client's messages of one round, between two zones. Missing pairs take no time and cost nothing.
+    """One client's messages of one round, between two zones. Missing pairs take no time and cost nothing."""
 
-    Attributes:
-        seconds: [(client's zone, server's zone)] t_comm, Eq. 6.1.
-        usd: [(client's zone, server's zone)] comm, Eq. 6.6.
-    """
-
+    # [(client's zone, server's zone)] t_comm, Eq. 6.1
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    # [(client's zone, server's zone)] comm, Eq. 6.6
     usd: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,17 +107,11 @@ class Links:
 
 @dataclass(frozen=True)
 class Quota:
-    """What may be rented at once (Eq. 6.13-6.16): GPUs or vCPUs of a region or a provider.
+    """What may be rented at once (Eq. 6.13-6.16): GPUs or vCPUs of a region or a provider."""
 
-    Attributes:
-        name: as messages show it, e.g. "GPUs of region us-west1".
-        limit: how many.
-        amounts: by offer, how many one instance takes; offers left out take none.
-    """
-
-    name: str
-    limit: float
-    amounts: Mapping[int, float]
+    name: str  # as messages show it, e.g. "GPUs of region us-west1"
+    limit: float  # how many
+    amounts: Mapping[int, float]  # by offer, how many one instance takes; offers left out take none
 
     def __post_init__(self) -> None:
         require_at_least_zero(f"the limit of {self.name!r}", self.limit)
@@ -135,23 +121,15 @@ class Quota:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What survives the server's revocation (Brum 2023, section 6.3).
+    """What survives the server's revocation (Brum 2023, section 6.3)."""
 
-    Attributes:
-        every_rounds: the server saves the weights after every this many rounds; None: never.
-        save_s: what such a save adds to its round.
-        transfer_s: how long after it the copy elsewhere is complete; sent while the next round runs.
-        round_s: what the server's checkpointing adds to every round.
-        on_clients: whether each client keeps the weights of the last aggregation that it received.
-        client_round_s: what that adds to each of a client's epochs.
-    """
-
-    every_rounds: int | None = None
-    save_s: float = 0.0
+    every_rounds: int | None = None  # the server saves the weights after every this many rounds; None: never
+    save_s: float = 0.0  # what such a save adds to its round
+    # how long after it the copy elsewhere is complete; sent while the next round runs
     transfer_s: float = 0.0
-    round_s: float = 0.0
-    on_clients: bool = False
-    client_round_s: float = 0.0
+    round_s: float = 0.0  # what the server's checkpointing adds to every round
+    on_clients: bool = False  # whether each client keeps the weights of the last aggregation that it received
+    client_round_s: float = 0.0  # what that adds to each of a client's epochs
 
     def __post_init__(self) -> None:
         if self.every_rounds is not None and self.every_rounds < 1:
@@ -170,19 +148,13 @@ class Degradation:
     """Instances of an offer, or messages between two zones, are slower for a while.
 
     An epoch has the slowdown of its beginning.
-
-    Attributes:
-        slowdown: measured seconds divided by expected ones, > 0.
-        from_s: when it begins.
-        until_s: when it ends; None for never.
-        offer: index of the offer whose instances compute more slowly.
-        link: the two zones, in any order, between which messages are slower. Exactly one of both is given.
     """
 
-    slowdown: float
-    from_s: int = 0
-    until_s: int | None = None
-    offer: int | None = None
+    slowdown: float  # measured seconds divided by expected ones, > 0
+    from_s: int = 0  # when it begins
+    until_s: int | None = None  # when it ends; None for never
+    offer: int | None = None  # index of the offer whose instances compute more slowly
+    # the two zones, in any order, between which messages are slower. Exactly one of both is given
     link: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -215,26 +187,18 @@ class Market(IntEnum):
 
 @dataclass(frozen=True)
 class Offer:
-    """Something a client's instance can be: one zone, one market.
+    """Something a client's instance can be: one zone, one market."""
 
-    Attributes:
-        name: unique, as tables show it.
-        zone: provider's zone.
-        market: spot or on demand.
-        tariff: USD per hour over time.
-        mean_time_to_interruption_s: mean of the exponential time until the provider interrupts an instance;
-            None for never.
-        availability: 1.0 where an instance can run; where it falls to 0.0 those that run are interrupted, and
-            nothing starts there until it rises. None for always.
-        spin_up_s: mean seconds from the request of an instance here until it can work; None: the client's.
-    """
-
-    name: str
-    zone: str
-    market: Market
-    tariff: Tariff
+    name: str  # unique, as tables show it
+    zone: str  # provider's zone
+    market: Market  # spot or on demand
+    tariff: Tariff  # USD per hour over time
+    # mean of the exponential time until the provider interrupts an instance; None for never
     mean_time_to_interruption_s: float | None = None
+    # 1.0 where an instance can run; where it falls to 0.0 those that run are interrupted, and nothing starts
+    # there until it rises. None for always
     availability: StepSeries | None = None
+    # mean seconds from the request of an instance here until it can work; None: the client's
     spin_up_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -258,24 +222,15 @@ class EpochTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """One participant. Times are means; each round's own are drawn (`draws`).
+    """One participant. Times are means; each round's own are drawn (`draws`)."""
 
-    Attributes:
-        name: unique, as tables show it.
-        epoch_warm_s: one round's local training on an instance that has trained before.
-        epoch_cold_s: the same, first on a new instance; >= epoch_warm_s.
-        spin_up_s: from the request of an instance until it can train.
-        offers: indices of the offers that this client may rent.
-        budget_usd: what all its instances may cost together; None for no limit.
-        on_offer: epoch times on offers where they differ from those above (other instance types).
-    """
-
-    name: str
-    epoch_warm_s: float
-    epoch_cold_s: float
-    spin_up_s: float
-    offers: tuple[int, ...]
-    budget_usd: float | None = None
+    name: str  # unique, as tables show it
+    epoch_warm_s: float  # one round's local training on an instance that has trained before
+    epoch_cold_s: float  # the same, first on a new instance; >= epoch_warm_s
+    spin_up_s: float  # from the request of an instance until it can train
+    offers: tuple[int, ...]  # indices of the offers that this client may rent
+    budget_usd: float | None = None  # what all its instances may cost together; None for no limit
+    # epoch times on offers where they differ from those above (other instance types)
     on_offer: Mapping[int, EpochTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -297,15 +252,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Interruption:
-    """The provider takes a client's (or the server's) instance, if it has one then.
+    """The provider takes a client's (or the server's) instance, if it has one then."""
 
-    Attributes:
-        client: index of the client, or SERVER.
-        time_s: when, in whole seconds from the beginning.
-    """
-
-    client: int
-    time_s: int
+    client: int  # index of the client, or SERVER
+    time_s: int  # when, in whole seconds from the beginning
 
 
 _AT_LEAST_ZERO = (
@@ -316,58 +266,39 @@ _AT_LEAST_ZERO = (
 
 @dataclass(frozen=True)
 class Application:
-    """Rounds, clients, offers and the provider's rules.
+    """Rounds, clients, offers and the provider's rules."""
 
-    Attributes:
-        name: as tables show it.
-        rounds: how many rounds everybody trains.
-        clients: the participants.
-        offers: what can be rented.
-        aggregation_s: from the last result of a round until the next round can begin.
-        start_together: whether a round begins for all when the last of them is ready (the server of Sinha
-            2025 sends its tasks then), or for each client as soon as it is ready.
-        checkpoint_s: seconds of training between two checkpoints; None: an interrupted epoch starts over.
-        epoch_cv: coefficient of variation of epoch times between rounds.
-        spin_up_cv: the same of spin-up times.
-        run_cv: the same of a whole application: all its epochs and spin-ups are longer or shorter together.
-        billing_minimum_s: seconds that every instance costs at least.
-        free_first_s: an instance that the provider interrupts earlier than this costs nothing.
-        server_usd_hour: price of a server that runs from the beginning to the end, and is never placed.
-        interruptions: given interruptions, besides those that the offers draw.
-        server: the server where it is a task of its own, rented on an offer like a client.
-        links: what messages between clients and such a server take and cost.
-        quotas: what may be rented at once.
-        checkpoints: what survives the server's revocation; None: the application starts over.
-        degradations: offers and links that are slower than expected for a while.
-        spin_up_billed: whether an instance is paid from its request on, or from when it can work.
-        spin_up_interrupted: whether the provider may take an instance that cannot work yet.
-        interruptions_per_task: the provider takes no more instances than that of a client, or of the server;
-            None: any number.
-        closing_s: from the last aggregation until the instances end (results are fetched); they are paid.
-    """
-
-    name: str
-    rounds: int
-    clients: tuple[Client, ...]
-    offers: tuple[Offer, ...]
-    aggregation_s: int = 0
+    name: str  # as tables show it
+    rounds: int  # how many rounds everybody trains
+    clients: tuple[Client, ...]  # the participants
+    offers: tuple[Offer, ...]  # what can be rented
+    aggregation_s: int = 0  # from the last result of a round until the next round can begin
+    # whether a round begins for all when the last of them is ready (the server of Sinha 2025 sends its tasks
+    # then), or for each client as soon as it is ready
     start_together: bool = True
+    # seconds of training between two checkpoints; None: an interrupted epoch starts over
     checkpoint_s: int | None = 60
-    epoch_cv: float = 0.0
-    spin_up_cv: float = 0.0
-    billing_minimum_s: int = 60
-    free_first_s: int = 0
+    epoch_cv: float = 0.0  # coefficient of variation of epoch times between rounds
+    spin_up_cv: float = 0.0  # the same of spin-up times
+    billing_minimum_s: int = 60  # seconds that every instance costs at least
+    free_first_s: int = 0  # an instance that the provider interrupts earlier than this costs nothing
+    # price of a server that runs from the beginning to the end, and is never placed
     server_usd_hour: float = 0.0
+    # given interruptions, besides those that the offers draw
     interruptions: tuple[Interruption, ...] = field(default=())
-    server: Server | None = None
-    links: Links | None = None
-    quotas: tuple[Quota, ...] = ()
+    server: Server | None = None  # the server where it is a task of its own, rented on an offer like a client
+    links: Links | None = None  # what messages between clients and such a server take and cost
+    quotas: tuple[Quota, ...] = ()  # what may be rented at once
+    # what survives the server's revocation; None: the application starts over
     checkpoints: Checkpoints | None = None
-    degradations: tuple[Degradation, ...] = ()
-    spin_up_billed: bool = True
-    spin_up_interrupted: bool = True
+    degradations: tuple[Degradation, ...] = ()  # offers and links that are slower than expected for a while
+    spin_up_billed: bool = True  # whether an instance is paid from its request on, or from when it can work
+    spin_up_interrupted: bool = True  # whether the provider may take an instance that cannot work yet
+    # the provider takes no more instances than that of a client, or of the server; None: any number
     interruptions_per_task: int | None = None
+    # from the last aggregation until the instances end (results are fetched); they are paid
     closing_s: int = 0
+    # the same of a whole application: all its epochs and spin-ups are longer or shorter together
     run_cv: float = 0.0
 
     def __post_init__(self) -> None:

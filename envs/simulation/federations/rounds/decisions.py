@@ -45,16 +45,12 @@ class State(IntEnum):
 
 
 class Placement(NamedTuple):
-    """Place of a client's instance, and its start time.
+    """Place of a client's instance, and its start time."""
 
-    Attributes:
-        offer: index of the offer.
-        start_s: a time up to now means now: a running instance on this offer is kept, one on another offer is
-            moved, a missing one is started. A later time releases what runs, and `Cause.START` is asked when
-            it comes; `math.inf` waits for the next question about this client.
-    """
-
-    offer: int
+    offer: int  # index of the offer
+    # a time up to now means now: a running instance on this offer is kept, one on another offer is moved, a
+    # missing one is started. A later time releases what runs, and `Cause.START` is asked when it comes;
+    # `math.inf` waits for the next question about this client
     start_s: float = 0.0
 
 
@@ -133,15 +129,10 @@ class Events:
 
 
 class Awaited(NamedTuple):
-    """The next model needs so many results of some clients.
+    """The next model needs so many results of some clients."""
 
-    Attributes:
-        clients: any of these.
-        results: how many; of fewer clients, all of them.
-    """
-
-    clients: Collection[int]
-    results: int
+    clients: Collection[int]  # any of these
+    results: int  # how many; of fewer clients, all of them
 
 
 class Pace(Protocol):

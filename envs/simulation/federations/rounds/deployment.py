@@ -32,41 +32,27 @@ from spotweave.envs.simulation.federations.rounds.application import (
 
 @dataclass(frozen=True)
 class Conditions:
-    """What application and clouds leave open.
+    """What application and clouds leave open."""
 
-    Attributes:
-        revocation_mean_s: mean seconds until a spot VM is revoked (k_r); None: never.
-        spin_up_s: seconds from the request of a VM until it can work, by provider; those left out take none.
-        cold_s: seconds that a client's first epoch on a new VM takes longer, by VM type; others take the
-            application's `first_round_slowdown`.
-        checkpoints: what survives the server's revocation.
-        degradations: VM types (by their offers) and links that are slower than measured for a while.
-        messages_billed: whether providers charge for messages.
-        closing_s: from the last aggregation until the results are fetched.
-        spin_up_billed: whether a VM is paid from its request, or from when it can work.
-        spin_up_interrupted: whether a VM that cannot work yet may be revoked.
-        revocations_per_task: no task loses more VMs than this; None: any number.
-        epoch_cv: coefficient of variation of epoch times between rounds.
-        run_cv: the same between runs: all epochs and spin-ups of a run are longer or shorter
-            together.
-        spin_up_cv: the same of spin-up times.
-        interruptions: given revocations.
-    """
-
-    revocation_mean_s: float | None = None
+    revocation_mean_s: float | None = None  # mean seconds until a spot VM is revoked (k_r); None: never
+    # seconds from the request of a VM until it can work, by provider; those left out take none
     spin_up_s: Mapping[str, float] = field(default_factory=dict)
+    # seconds that a client's first epoch on a new VM takes longer, by VM type; others take the application's
+    # `first_round_slowdown`
     cold_s: Mapping[str, float] = field(default_factory=dict)
-    checkpoints: Checkpoints | None = None
+    checkpoints: Checkpoints | None = None  # what survives the server's revocation
+    # VM types (by their offers) and links that are slower than measured for a while
     degradations: tuple[Degradation, ...] = ()
-    messages_billed: bool = True
-    closing_s: int = 0
-    spin_up_billed: bool = True
-    spin_up_interrupted: bool = True
-    revocations_per_task: int | None = None
-    epoch_cv: float = 0.0
+    messages_billed: bool = True  # whether providers charge for messages
+    closing_s: int = 0  # from the last aggregation until the results are fetched
+    spin_up_billed: bool = True  # whether a VM is paid from its request, or from when it can work
+    spin_up_interrupted: bool = True  # whether a VM that cannot work yet may be revoked
+    revocations_per_task: int | None = None  # no task loses more VMs than this; None: any number
+    epoch_cv: float = 0.0  # coefficient of variation of epoch times between rounds
+    # the same between runs: all epochs and spin-ups of a run are longer or shorter together
     run_cv: float = 0.0
-    spin_up_cv: float = 0.0
-    interruptions: tuple[Interruption, ...] = ()
+    spin_up_cv: float = 0.0  # the same of spin-up times
+    interruptions: tuple[Interruption, ...] = ()  # given revocations
 
 
 _ALIKE = (
@@ -78,17 +64,11 @@ _ALIKE = (
 
 @dataclass(frozen=True)
 class Deployment:
-    """An application on clouds under given conditions.
+    """An application on clouds under given conditions."""
 
-    Attributes:
-        fl_application: what runs.
-        clouds: where it can run.
-        conditions: the rest.
-    """
-
-    fl_application: FlApplication
-    clouds: Clouds
-    conditions: Conditions = field(default_factory=Conditions)
+    fl_application: FlApplication  # what runs
+    clouds: Clouds  # where it can run
+    conditions: Conditions = field(default_factory=Conditions)  # the rest
 
     def with_conditions(self, conditions: Conditions) -> Deployment:
         """The same application on the same clouds under others."""

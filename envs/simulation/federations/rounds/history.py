@@ -10,25 +10,15 @@ from spotweave.envs.simulation.federations.rounds.decisions import State
 
 
 class Bill(NamedTuple):
-    """One instance, from its request to its end.
+    """One instance, from its request to its end."""
 
-    Attributes:
-        client: index of the client, or SERVER.
-        offer: index of the offer.
-        start_s: when it was requested.
-        end_s: when it was released or taken.
-        usd: what it costs.
-        by_provider: whether the provider ended it.
-        unpaid_s: seconds at its beginning that cost nothing (a spin-up that is not billed).
-    """
-
-    client: int
-    offer: int
-    start_s: int
-    end_s: int
-    usd: float
-    by_provider: bool
-    unpaid_s: int = 0
+    client: int  # index of the client, or SERVER
+    offer: int  # index of the offer
+    start_s: int  # when it was requested
+    end_s: int  # when it was released or taken
+    usd: float  # what it costs
+    by_provider: bool  # whether the provider ended it
+    unpaid_s: int = 0  # seconds at its beginning that cost nothing (a spin-up that is not billed)
 
 
 class Span(NamedTuple):
@@ -59,53 +49,36 @@ class Exclusion(NamedTuple):
 
 
 class ServerLoss(NamedTuple):
-    """The server was revoked, and back at `resumed_s`.
+    """The server was revoked, and back at `resumed_s`."""
 
-    Attributes:
-        time_s: when it was revoked.
-        round_index: the round in progress, whose work was lost.
-        resumed_s: when its next instance could work.
-        resumed_round: the round that the newest checkpoint allows; those from here on are trained again.
-    """
-
-    time_s: int
-    round_index: int
-    resumed_s: int
-    resumed_round: int
+    time_s: int  # when it was revoked
+    round_index: int  # the round in progress, whose work was lost
+    resumed_s: int  # when its next instance could work
+    resumed_round: int  # the round that the newest checkpoint allows; those from here on are trained again
 
 
 @dataclass
 class Outcome:
-    """One application, played to its end.
+    """One application, played to its end."""
 
-    Attributes:
-        application: what was simulated.
-        policy: the policy's name.
-        time_s: from the beginning to the end of the last round.
-        rounds: (begin, end) seconds of each round that was completed, aggregation excluded; where rounds
-            were trained again, the last time counts.
-        bills: every instance.
-        spans: [client] its states, without gaps, from 0 to `time_s`.
-        epochs: every result in the order of delivery, those that were lost with the server included.
-        interruptions: (client or SERVER, second) of each instance that the provider took.
-        exclusions: the clients that left.
-        questions: how many decisions were taken.
-        server_spans: the server's states where it is a task of its own; its training is called idle.
-        server_losses: what each revocation of the server cost.
-    """
-
-    application: Application
-    policy: str
-    time_s: int = 0
+    application: Application  # what was simulated
+    policy: str  # the policy's name
+    time_s: int = 0  # from the beginning to the end of the last round
+    # (begin, end) seconds of each round that was completed, aggregation excluded; where rounds were trained
+    # again, the last time counts
     rounds: list[tuple[int, int]] = field(default_factory=list)
-    bills: list[Bill] = field(default_factory=list)
+    bills: list[Bill] = field(default_factory=list)  # every instance
+    # [client] its states, without gaps, from 0 to `time_s`
     spans: list[list[Span]] = field(default_factory=list)
+    # every result in the order of delivery, those that were lost with the server included
     epochs: list[Epoch] = field(default_factory=list)
+    # (client or SERVER, second) of each instance that the provider took
     interruptions: list[tuple[int, int]] = field(default_factory=list)
-    exclusions: list[Exclusion] = field(default_factory=list)
-    questions: int = 0
+    exclusions: list[Exclusion] = field(default_factory=list)  # the clients that left
+    questions: int = 0  # how many decisions were taken
+    # the server's states where it is a task of its own; its training is called idle
     server_spans: list[Span] = field(default_factory=list)
-    server_losses: list[ServerLoss] = field(default_factory=list)
+    server_losses: list[ServerLoss] = field(default_factory=list)  # what each revocation of the server cost
 
     def client_cost_usd(self, client: int) -> float:
         """What the instances of one client (or of SERVER) cost."""

@@ -25,17 +25,11 @@ WEEK_S = 7 * DAY_S
 
 
 class Habits(NamedTuple):
-    """What is known of an offer's availability at a moment (columns of `clusters` in an observation).
+    """What is known of an offer's availability at a moment (columns of `clusters` in an observation)."""
 
-    Attributes:
-        up_ratio: share of the latest 24 h in which it was available.
-        spell_s: since availability last changed.
-        mean_up_s: mean of the parts of its up-spells within the latest 7 days; 0 without any.
-    """
-
-    up_ratio: float
-    spell_s: float
-    mean_up_s: float
+    up_ratio: float  # share of the latest 24 h in which it was available
+    spell_s: float  # since availability last changed
+    mean_up_s: float  # mean of the parts of its up-spells within the latest 7 days; 0 without any
 
 
 class Quotes:
@@ -110,46 +104,28 @@ class Quotes:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What holds at all places.
+    """What holds at all places."""
 
-    Attributes:
-        gb_s: bandwidth between two regions; within one, files are read where they lie.
-        latency_s: seconds that moving a file takes whatever its size.
-        runtime_error: a step takes at most this share longer or shorter than expected.
-        minimum_s: seconds that an instance is billed for at least.
-        asks_again_s: a step that was told "none" is asked about again after this at the latest.
-    """
-
-    gb_s: float = 0.25
-    latency_s: float = 1.0
-    runtime_error: float = 0.2
-    minimum_s: float = 60.0
-    asks_again_s: float = 300.0
+    gb_s: float = 0.25  # bandwidth between two regions; within one, files are read where they lie
+    latency_s: float = 1.0  # seconds that moving a file takes whatever its size
+    runtime_error: float = 0.2  # a step takes at most this share longer or shorter than expected
+    minimum_s: float = 60.0  # seconds that an instance is billed for at least
+    asks_again_s: float = 300.0  # a step that was told "none" is asked about again after this at the latest
 
 
 @dataclass(frozen=True)
 class Case:
-    """One episode: N steps, F files, C places in R regions.
+    """One episode: N steps, F files, C places in R regions."""
 
-    Attributes:
-        workflow: with its deadline.
-        offers: C places. An instance of an offer is one executor; owned ones have as many as their quota.
-        regions: R names.
-        problem: run times as expected; infinite where private data or the step's list forbid a place.
-        actual: [N] by which a step's expected time is multiplied wherever it runs.
-        egress_usd_gb: [R, R] price of a GB from row to column.
-        quotes: C.
-        conditions: what holds everywhere.
-    """
-
-    workflow: Workflow
+    workflow: Workflow  # with its deadline
+    # C places. An instance of an offer is one executor; owned ones have as many as their quota
     offers: tuple[OfferConfig, ...]
-    regions: tuple[str, ...]
-    problem: Problem
-    actual: Floats
-    egress_usd_gb: Floats
-    quotes: tuple[Quotes, ...]
-    conditions: Conditions = Conditions()
+    regions: tuple[str, ...]  # R names
+    problem: Problem  # run times as expected; infinite where private data or the step's list forbid a place
+    actual: Floats  # [N] by which a step's expected time is multiplied wherever it runs
+    egress_usd_gb: Floats  # [R, R] price of a GB from row to column
+    quotes: tuple[Quotes, ...]  # C
+    conditions: Conditions = Conditions()  # what holds everywhere
 
     @property
     def deadline_s(self) -> float:

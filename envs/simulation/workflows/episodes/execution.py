@@ -19,42 +19,25 @@ IDLE = -1
 
 @dataclass(eq=False)
 class Instance:
-    """One executor of a place; two are never equal.
+    """One executor of a place; two are never equal."""
 
-    Attributes:
-        place: number of the offer.
-        since_s: when it was rented; the launch is billed.
-        step: that it launches for or runs; IDLE if none.
-        start_s: when that step begins to run.
-        end_s: when the step is expected to end.
-        done_s: when it ends, which nobody knows before.
-    """
-
-    place: int
-    since_s: float
-    step: int = IDLE
-    start_s: float = 0.0
-    end_s: float = 0.0
-    done_s: float = 0.0
+    place: int  # number of the offer
+    since_s: float  # when it was rented; the launch is billed
+    step: int = IDLE  # that it launches for or runs; IDLE if none
+    start_s: float = 0.0  # when that step begins to run
+    end_s: float = 0.0  # when the step is expected to end
+    done_s: float = 0.0  # when it ends, which nobody knows before
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A step on an instance, ended or interrupted; seconds after the start.
+    """A step on an instance, ended or interrupted; seconds after the start."""
 
-    Attributes:
-        step: number.
-        place: number.
-        start_s: when it began to run, its launch and its files behind it.
-        end_s: when it ended or was interrupted.
-        whole: whether it ended.
-    """
-
-    step: int
-    place: int
-    start_s: float
-    end_s: float
-    whole: bool
+    step: int  # number
+    place: int  # number
+    start_s: float  # when it began to run, its launch and its files behind it
+    end_s: float  # when it ended or was interrupted
+    whole: bool  # whether it ended
 
 
 def bill_usd(instance: Instance, quotes: Quotes, until_s: float, minimum_s: float, gone: bool) -> float:
@@ -72,17 +55,11 @@ def bill_usd(instance: Instance, quotes: Quotes, until_s: float, minimum_s: floa
 
 
 class Question(NamedTuple):
-    """One task of which somebody must say where it goes.
+    """One task of which somebody must say where it goes."""
 
-    Attributes:
-        step: a step that is ready; IDLE if `instance` is asked about.
-        options: what may be answered about a step.
-        instance: one that is rented and idle while no step wants it: keep it, or give it back.
-    """
-
-    step: int
-    options: Options | None
-    instance: Instance | None
+    step: int  # a step that is ready; IDLE if `instance` is asked about
+    options: Options | None  # what may be answered about a step
+    instance: Instance | None  # one that is rented and idle while no step wants it: keep it, or give it back
 
 
 NONE = -1

@@ -135,21 +135,13 @@ TOLERANCE_S = 1e-6
 
 @dataclass(frozen=True)
 class Options:
-    """What is true of a step at the C places now.
+    """What is true of a step at the C places now."""
 
-    Attributes:
-        valid: [C] whether it may be put there.
-        none: whether it may wait.
-        launch_s: [C] until an instance is ready: 0 where one is idle.
-        files_s: [C] until its files are there.
-        egress_usd: [C] for moving them.
-    """
-
-    valid: Bools
-    none: bool
-    launch_s: Floats
-    files_s: Floats
-    egress_usd: Floats
+    valid: Bools  # [C] whether it may be put there
+    none: bool  # whether it may wait
+    launch_s: Floats  # [C] until an instance is ready: 0 where one is idle
+    files_s: Floats  # [C] until its files are there
+    egress_usd: Floats  # [C] for moving them
 
 
 def options_of(
