@@ -124,7 +124,7 @@ def test_every_file_keeps_to_its_layer() -> None:
         ),
         ("envs/simulation/clock.py", "from ..traces.bundle import load"),
         ("envs/multicloud.py", "from spotweave.agents.policy import Policy"),
-        ("agents/rules/maf.py", "from spotweave.envs import multicluster"),
+        ("agents/rules/baselines.py", "from spotweave.envs import multicluster"),
         ("training/train.py", "import spotweave.deploy"),
         ("training/train.py", "from spotweave import deploy"),
         ("deploy/server.py", "import spotweave.training.train"),

@@ -1,4 +1,4 @@
-"""Rule-based policies: one small module per rule of the literature, which registers itself."""
+"""Rule-based policies: the rules of the literature, which register themselves."""
 
 from __future__ import annotations
 
