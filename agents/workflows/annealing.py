@@ -22,7 +22,7 @@ from spotweave.agents.workflows.solution import (
 from spotweave.envs.simulation.series import Floats, Ints
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.workflows.plan import work_space
-from spotweave.envs.simulation.workflows.problem import Problem, arrival_s, occupy
+from spotweave.envs.simulation.workflows.problem import ROUNDING_S, Problem, occupy, simulate
 
 # The greedy initial plan: GreedySolution() of Liu 2022, Algorithm 2, lines 3 to 33.
 
@@ -81,8 +81,6 @@ def plan_fairly(problem: Problem) -> Solution:
 
 # The loop of the annealing: Liu 2022, Algorithm 2, lines 36 to 42. Compiled.
 
-ROUNDING_S = 1e-9
-
 
 @njit(cache=True, error_model="numpy")
 def anneal(
@@ -110,14 +108,14 @@ def anneal(
     on, by, at = cluster.copy(), order.copy(), position.copy()
     free_s = np.zeros((len(problem.capacity), problem.capacity.max()))
     start_s, end_s, critical = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
-    now_s = finish_within_s(problem, tail_s, np.inf, on, by, free_s, start_s, end_s)
+    now_s = simulate(problem, tail_s, np.inf, on, by, free_s, start_s, end_s)
     count = critical_steps(problem, on, start_s, end_s, critical)
     best_s, best_cluster, best_order = now_s, cluster.copy(), order.copy()
     for k in range(len(heat_s)):
         moved = change(problem, graph, critical[:count], on, by, at, draws[k])
         # Eq. 3.4 for one random number: the longest finish that is accepted.
         limit_s = now_s - heat_s[k] * np.log(draws[k, DRAWS])
-        found_s = finish_within_s(problem, tail_s, limit_s, on, by, free_s, start_s, end_s)
+        found_s = simulate(problem, tail_s, limit_s, on, by, free_s, start_s, end_s)
         if found_s <= limit_s:
             now_s = found_s
             cluster[:] = on
@@ -131,34 +129,6 @@ def anneal(
             if moved:
                 by[:], at[:] = order, position
     return best_cluster, best_order
-
-
-@njit(cache=True, error_model="numpy")
-def finish_within_s(
-    problem: Problem,
-    tail_s: Floats,
-    limit_s: float,
-    cluster: Ints,
-    order: Ints,
-    free_s: Floats,
-    start_s: Floats,
-    end_s: Floats,
-) -> float:
-    """As `running.simulate`, but infinite, and cut short, if it comes out as more than `limit_s`."""
-    free_s[:] = 0.0
-    finish_s = 0.0
-    for step in order:
-        there = cluster[step]
-        run_s = problem.run_s[step, there]
-        ready_s = arrival_s(problem, step, there, cluster, end_s)
-        free = free_s[there, : problem.capacity[there]]
-        start_s[step] = occupy(free, problem.executors[step, there], ready_s, run_s)
-        end_s[step] = start_s[step] + run_s
-        # Sums of the same numbers in another order differ in the last digits.
-        if end_s[step] + tail_s[step] > limit_s + ROUNDING_S:
-            return np.inf
-        finish_s = max(finish_s, end_s[step])
-    return finish_s
 
 
 @njit(cache=True, error_model="numpy")

@@ -9,8 +9,8 @@ from numba import njit
 
 from spotweave.envs.simulation.compiled import linked
 from spotweave.envs.simulation.series import Floats, Ints
-from spotweave.envs.simulation.workflows.plan import work_space
-from spotweave.envs.simulation.workflows.problem import Problem, arrival_s, simulate
+from spotweave.envs.simulation.workflows.plan import times_s
+from spotweave.envs.simulation.workflows.problem import Problem, arrival_s
 
 
 class Solution(NamedTuple):
@@ -22,8 +22,8 @@ class Solution(NamedTuple):
 
 def finish_s(problem: Problem, solution: Solution) -> float:
     """When the last step ends."""
-    n = len(solution.order)
-    return float(simulate(problem, *solution, work_space(problem), np.zeros(n), np.zeros(n)))
+    _, end_s = times_s(problem, *solution)
+    return float(end_s.max())
 
 
 def by_start(problem: Problem, cluster: Ints, start_s: Floats) -> Solution:

@@ -15,7 +15,6 @@ from spotweave.agents.workflows.annealing import (
     AnnealingSettings,
     anneal,
     critical_steps,
-    finish_within_s,
     plan_by_annealing,
     plan_fairly,
     plan_greedily,
@@ -51,8 +50,8 @@ from spotweave.envs.simulation.workflows.model import (
     input_gb,
     run_s,
 )
-from spotweave.envs.simulation.workflows.plan import violations, work_space
-from spotweave.envs.simulation.workflows.problem import Problem, problem_of
+from spotweave.envs.simulation.workflows.plan import times_s, violations, work_space
+from spotweave.envs.simulation.workflows.problem import Problem, problem_of, simulate
 from tests.envs.checks import answer, by_policy
 from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case
@@ -187,7 +186,7 @@ def test_a_schedule_within_its_limit_ends_as_simulated_and_no_other_ends(
     whole_s, tail_s, n = finish_s(problem, solution), least_tail_s(problem), len(solution.order)
     for limit_s, expected_s in ((np.inf, whole_s), (whole_s, whole_s), (whole_s - 1e-3, np.inf)):
         space = (work_space(problem), np.zeros(n), np.zeros(n))
-        assert finish_within_s(problem, tail_s, limit_s, *solution, *space) == expected_s
+        assert simulate(problem, tail_s, limit_s, *solution, *space) == expected_s
 
 
 @pytest.mark.parametrize(("other_s", "before"), [(12.0, 0), (20.0, 1)])
@@ -200,10 +199,8 @@ def test_the_critical_path_goes_by_the_file_or_by_the_executor_that_comes_last(
     steps = (writes, seconds("other", other_s), reads)
     platform = Platform((Cluster("one", 1), Cluster("two", 1)), Link(1.0))
     problem = problem_of(Workflow("three", (File("file", 5.0),), steps), platform)
-    start_s, end_s, found = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
-    cluster, order = np.array([0, 1, 1]), np.array([0, 1, 2])
-    finish_within_s(problem, np.zeros(3), np.inf, cluster, order, work_space(problem), start_s, end_s)
-    count = critical_steps(problem, cluster, start_s, end_s, found)
+    cluster, found = np.array([0, 1, 1]), np.zeros(3, np.int64)
+    count = critical_steps(problem, cluster, *times_s(problem, cluster, np.array([0, 1, 2])), found)
     assert found[:count].tolist() == [2, before]
 
 

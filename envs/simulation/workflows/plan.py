@@ -94,11 +94,17 @@ class Plan:
         return tuple(found)
 
 
-def plan_of(workflow: Workflow, platform: Platform, problem: Problem, cluster: Ints, order: Ints) -> Plan:
-    """The plan that running the steps in this order on these clusters comes to; arguments as `simulate`."""
+def times_s(problem: Problem, cluster: Ints, order: Ints) -> tuple[Floats, Floats]:
+    """[N] when the steps start, and [N] when they end; arguments as `simulate`."""
     n = len(order)
     start_s, end_s = np.zeros(n), np.zeros(n)
-    simulate(problem, cluster, order, work_space(problem), start_s, end_s)
+    simulate(problem, np.zeros(n), np.inf, cluster, order, work_space(problem), start_s, end_s)
+    return start_s, end_s
+
+
+def plan_of(workflow: Workflow, platform: Platform, problem: Problem, cluster: Ints, order: Ints) -> Plan:
+    """The plan that running the steps in this order on these clusters comes to; arguments as `simulate`."""
+    start_s, end_s = times_s(problem, cluster, order)
     placements = [
         Placement(step.name, platform.clusters[cluster[i]].name, float(start_s[i]), float(end_s[i]))
         for i, step in enumerate(workflow.steps)

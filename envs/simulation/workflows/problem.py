@@ -130,9 +130,20 @@ def occupy(free_s: Floats, executors: int, ready_s: float, run_s: float) -> floa
     return float(start_s)
 
 
+# Sums of the same numbers in another order differ in the last digits.
+ROUNDING_S = 1e-9
+
+
 @njit(cache=True, error_model="numpy")
 def simulate(
-    problem: Problem, cluster: Ints, order: Ints, free_s: Floats, start_s: Floats, end_s: Floats
+    problem: Problem,
+    tail_s: Floats,
+    limit_s: float,
+    cluster: Ints,
+    order: Ints,
+    free_s: Floats,
+    start_s: Floats,
+    end_s: Floats,
 ) -> float:
     """Run all steps, and give the end of the last: E() of Eq. 3.4.
 
@@ -142,6 +153,8 @@ def simulate(
 
     Args:
         problem: the workflow and its clusters.
+        tail_s: [N] the least from the end of each step to the end of all.
+        limit_s: once the end must come later, it is given as infinite, and the rest is not run.
         cluster: [N] where each step runs.
         order: [N] the steps, each after all that it waits for.
         free_s: [C, executors of the largest cluster] work space.
@@ -150,14 +163,14 @@ def simulate(
     """
     free_s[:] = 0.0
     finish_s = 0.0
-    for k in range(len(order)):
-        step = order[k]
+    for step in order:
         there = cluster[step]
-        ready_s = arrival_s(problem, step, there, cluster, end_s)
         run_s = problem.run_s[step, there]
-        start_s[step] = occupy(
-            free_s[there, : problem.capacity[there]], problem.executors[step, there], ready_s, run_s
-        )
+        ready_s = arrival_s(problem, step, there, cluster, end_s)
+        free = free_s[there, : problem.capacity[there]]
+        start_s[step] = occupy(free, problem.executors[step, there], ready_s, run_s)
         end_s[step] = start_s[step] + run_s
+        if end_s[step] + tail_s[step] > limit_s + ROUNDING_S:
+            return np.inf
         finish_s = max(finish_s, end_s[step])
     return finish_s
