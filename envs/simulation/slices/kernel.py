@@ -436,19 +436,3 @@ def is_valid(lanes: Lanes, rules: Rules, i: int, window: int, action: int) -> bo
     if action < 0 or position >= min(lanes.lane[i, at.BUFFERED], window):
         return False
     return rules.allow_none or action % (n_clusters + 1) < n_clusters
-
-
-@njit(cache=True, error_model="numpy")
-def copy_lane(lanes: Lanes, source: int, target: int) -> None:
-    """Make lane `target` a clone of lane `source` (it plays the same episode slot)."""
-    lanes.slot[target] = lanes.slot[source]
-    lanes.lane[target] = lanes.lane[source]
-    lanes.cluster[target] = lanes.cluster[source]
-    lanes.job[target] = lanes.job[source]
-    lanes.decayed[target] = lanes.decayed[source]
-    lanes.values[target] = lanes.values[source]
-    lanes.buffer[target] = lanes.buffer[source]
-    lanes.active[target] = lanes.active[source]
-    lanes.wheel[target] = lanes.wheel[source]
-    lanes.occupation[target] = lanes.occupation[source]
-    lanes.starts[target] = lanes.starts[source]

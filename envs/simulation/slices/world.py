@@ -10,13 +10,7 @@ import numpy as np
 from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
 from spotweave.envs.simulation.slices import columns as at
 from spotweave.envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, SliceWorldConfig
-from spotweave.envs.simulation.slices.kernel import (
-    COMPONENTS,
-    LONG_AGO,
-    begin_lane,
-    copy_lane,
-    next_extension,
-)
+from spotweave.envs.simulation.slices.kernel import COMPONENTS, LONG_AGO, begin_lane, next_extension
 from spotweave.envs.simulation.slices.observe import step_batch
 from spotweave.envs.simulation.slices.state import Lanes, Rules, Tables, make_lanes, make_rules, make_tables
 from spotweave.envs.simulation.slices.workload import Workload, draw_workload, longest_delay
@@ -332,9 +326,7 @@ class SliceWorld(CompiledWorld):
         """
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             if target != source:
-                copy_lane(self.lanes, source, target)
-                self._decided[target] = self._decided[source]
-                for array in self._seen:
+                for array in (*self.lanes, *self._seen, self._decided):
                     array[target] = array[source]
 
     def limit_arrivals(self, lanes: Ints, further: int) -> None:
