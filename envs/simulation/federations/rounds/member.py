@@ -7,119 +7,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from spotweave.envs.simulation.federations.rounds.application import HORIZON_S, Application, Checkpoints
 from spotweave.envs.simulation.federations.rounds.decisions import State
 from spotweave.envs.simulation.federations.rounds.history import Bill, ServerLoss, Span
 
 
+@dataclass(eq=False, slots=True)
 class Member:
     """One task: schedulers look at it, and only the simulation changes it.
 
     Times are seconds since the beginning, None where not yet so.
-
-    Attributes:
-        name: its name.
-        allowed: offers that it may rent.
-        budget_usd: what its instances may cost; None for no limit.
-        state: what it is doing.
-        offer: the offer its instance is on, or that is planned or was last used.
-        planned_start_s: when it shall be started, while it is off; `math.inf` where nothing is planned.
-        has_task: whether it owes the result of the current round.
-        epochs_here: results that its current instance has delivered; 0: its current or next epoch is cold.
-        resumed: whether its latest epoch went on from a checkpoint: its time is not that of a whole one.
-        saved: share of the current epoch that a checkpoint holds, in [0, 1].
-        launched_s: when its latest instance was requested.
-        ready_s: when that instance could train.
-        started_s: when its latest training began.
-        finished_s: when it delivered its latest result.
-        messages_s: seconds of its latest epoch that messages took; 0 where they are not told apart.
     """
 
-    __slots__ = (
-        "_application",
-        "_round_index",
-        "_since_s",
-        "allowed",
-        "attempt",
-        "attempt_round",
-        "bills",
-        "budget_usd",
-        "carried_s",
-        "epochs_here",
-        "finished_s",
-        "generation",
-        "has_task",
-        "index",
-        "interruptions",
-        "kept_rounds",
-        "launched_s",
-        "messages_s",
-        "name",
-        "offer",
-        "overhead_s",
-        "planned_start_s",
-        "ready_s",
-        "resumed",
-        "saved",
-        "spans",
-        "spent_usd",
-        "started_s",
-        "state",
-        "trainings",
-        "whole_s",
-        "work_left_s",
-    )
-
-    def __init__(
-        self,
-        application: Application,
-        index: int,
-        name: str,
-        allowed: tuple[int, ...],
-        budget_usd: float | None = None,
-    ) -> None:
-        self._application = application
-        self.index = index
-        self.name = name
-        self.allowed = allowed
-        self.budget_usd = budget_usd
-        self.state = State.OFF
-        self.offer: int | None = None
-        self.planned_start_s: float = 0.0
-        self.has_task = False
-        self.epochs_here = 0
-        self.resumed = False
-        self.saved = 0.0
-        self.launched_s: int | None = None
-        self.ready_s: int | None = None
-        self.started_s: int | None = None
-        self.finished_s: int | None = None
-        self.messages_s = 0.0
-        self.carried_s = 0.0
-        """What rounding to whole seconds took off its latest epoch (the server's: aggregation)."""
-        self.spent_usd = 0.0
-        """All closed bills."""
-        self.generation = 0
-        """Counts instances and plans; an event of an older generation is void."""
-        self.trainings = 0
-        """Counts trainings; the end of an older one is void."""
-        self.interruptions = 0
-        """Instances that the provider took."""
-        self.kept_rounds = 0
-        """Rounds whose aggregated weights its instance keeps."""
-        self.whole_s = 0
-        """Seconds of the whole epoch that it trains or trained last, besides what a cold start costs."""
-        self.attempt = 0
-        self.attempt_round = -1
-        self.work_left_s = 0
-        """Seconds of training that the current task still needs, besides what a cold start costs."""
-        self.overhead_s = 0
-        """Seconds of the current training that a cold start costs."""
-        self.bills: list[Bill] = []
-        self.spans: list[Span] = []
-        self._since_s = 0
-        self._round_index = 0
+    _application: Application
+    index: int
+    name: str
+    allowed: tuple[int, ...]  # offers that it may rent
+    budget_usd: float | None = None  # what its instances may cost; None for no limit
+    state: State = State.OFF  # what it is doing
+    offer: int | None = None  # the offer its instance is on, or that is planned or was last used
+    # when it shall be started, while it is off; `math.inf` where nothing is planned
+    planned_start_s: float = 0.0
+    has_task: bool = False  # whether it owes the result of the current round
+    # results that its current instance has delivered; 0: its current or next epoch is cold
+    epochs_here: int = 0
+    # whether its latest epoch went on from a checkpoint: its time is not that of a whole one
+    resumed: bool = False
+    saved: float = 0.0  # share of the current epoch that a checkpoint holds, in [0, 1]
+    launched_s: int | None = None  # when its latest instance was requested
+    ready_s: int | None = None  # when that instance could train
+    started_s: int | None = None  # when its latest training began
+    finished_s: int | None = None  # when it delivered its latest result
+    messages_s: float = 0.0  # seconds of its latest epoch that messages took; 0 where not told apart
+    # what rounding to whole seconds took off its latest epoch (the server's: aggregation)
+    carried_s: float = 0.0
+    spent_usd: float = 0.0  # all closed bills
+    generation: int = 0  # counts instances and plans; an event of an older generation is void
+    trainings: int = 0  # counts trainings; the end of an older one is void
+    interruptions: int = 0  # instances that the provider took
+    kept_rounds: int = 0  # rounds whose aggregated weights its instance keeps
+    # seconds of the whole epoch that it trains or trained last, besides what a cold start costs
+    whole_s: int = 0
+    attempt: int = 0
+    attempt_round: int = -1
+    # seconds of training that the current task still needs, besides what a cold start costs
+    work_left_s: int = 0
+    overhead_s: int = 0  # seconds of the current training that a cold start costs
+    bills: list[Bill] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    _since_s: int = 0
+    _round_index: int = 0
 
     @property
     def running(self) -> bool:
