@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -134,10 +133,8 @@ def burst_migrate(fleet: Fleet, task: int, source: RentedVm) -> Answer:
     """Algorithm 11: an idle burstable VM with credits, an idle or busy other VM, or a new on-demand VM."""
     idle, busy = idle_vms(fleet), busy_vms(fleet)
     for vm in idle:
-        if vm.vm.vm_type.burstable:
-            needed = math.ceil(fleet.remaining_s(task, vm) / fleet.environment.burst_period_s)
-            if fleet.credits(vm) > needed and check_migration(fleet, task, vm):
-                return Move(vm, Mode.FULL)
+        if vm.vm.vm_type.burstable and fleet.may_burst(task, vm) and check_migration(fleet, task, vm):
+            return Move(vm, Mode.FULL)
     # sort_by_market: spot VMs first, idle ones first among equals.
     for vm in sorted((*idle, *busy), key=lambda vm: not vm.spot):
         if not vm.vm.vm_type.burstable and vm is not source and check_migration(fleet, task, vm):

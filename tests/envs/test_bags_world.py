@@ -346,7 +346,9 @@ def test_a_planned_baseline_task_leaves_credits() -> None:
 
     def answer(question: Question, fleet: Fleet) -> Answer:
         if question.cause == Cause.HIBERNATED:
-            held.append(fleet.credits(fleet.vms[0]))
+            vm = fleet.vms[0]
+            vm.update_credits(fleet.now_s, fleet.environment.burst_period_s)
+            held.append(vm.credits)
         return Wait()
 
     plan = plan_of(tasks_of(100, 700), {on_demand(BURST): (0,), spot(ONE_CORE): (1,)})

@@ -165,8 +165,16 @@ class Execution:
     def outcome(self) -> Outcome:
         """What it came to, once there are no more questions."""
         fleet = self.fleet
-        makespan_s = math.inf if fleet.unfinished else fleet.now_s
-        return fleet.ledger.outcome(self._name, fleet.deadline_s, makespan_s, fleet.counts, fleet.vms)
+        return Outcome(
+            scheduler=self._name,
+            deadline_s=fleet.deadline_s,
+            makespan_s=math.inf if fleet.unfinished else fleet.now_s,
+            cost_usd=sum(rented.cost_usd for rented in fleet.vms),
+            counts=fleet.counts,
+            vms=tuple(rented.vm for rented in fleet.vms),
+            states=tuple(tuple(rented.spans) for rented in fleet.vms),
+            tasks=tuple(fleet.ran),
+        )
 
     def hibernated(self, vm_type: str) -> bool:
         """Whether the spot VMs of a type are hibernated now, so that none can be rented."""
@@ -358,7 +366,7 @@ def timeline_of(execution: Execution, slots: Slots) -> Timeline:
     """What happened so far. Jobs are the tasks, clusters the places of VMs; whole seconds."""
     fleet = execution.fleet
     places, now_s = slots.history(fleet), fleet.now_s
-    ran = [(span.task, places[span.vm], span.start_s, span.end_s) for span in fleet.ledger.tasks]
+    ran = [(span.task, places[span.vm], span.start_s, span.end_s) for span in fleet.ran]
     for vm in fleet.vms:
         if vm.state == VmState.BUSY:
             ran += [(task, places[vm.index], one.start_s, now_s) for task, one in vm.running.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,40 +54,6 @@ class Outcome:
         return self.makespan_s > self.deadline_s + TIME_TOLERANCE_S
 
 
-# What ran where during an execution, kept for its bill and its picture.
-
-
-class Ledger:
-    """Collects the spans of tasks.
-
-    Attributes:
-        tasks: what ran where so far; not what runs now.
-    """
-
-    def __init__(self) -> None:
-        self.tasks: list[TaskSpan] = []
-
-    def ran(self, rented: RentedVm, running: RunningTask, now_s: float) -> None:
-        """A task ran on a core since it started or resumed there."""
-        if now_s > running.start_s:
-            self.tasks.append(TaskSpan(rented.index, running.core, running.task, running.start_s, now_s))
-
-    def outcome(
-        self, scheduler: str, deadline_s: float, end_s: float, counts: Counts, vms: Sequence[RentedVm]
-    ) -> Outcome:
-        """What it all came to; every VM has been given back."""
-        return Outcome(
-            scheduler=scheduler,
-            deadline_s=deadline_s,
-            makespan_s=end_s,
-            cost_usd=sum(rented.cost_usd for rented in vms),
-            counts=counts,
-            vms=tuple(rented.vm for rented in vms),
-            states=tuple(tuple(rented.spans) for rented in vms),
-            tasks=tuple(self.tasks),
-        )
-
-
 # The objective of Teylo 2021: money and makespan, weighted (Eq. 8.1 and 8.8).
 
 
@@ -122,6 +87,7 @@ class Fleet:
         vms: in the order of renting; given back ones too.
         unfinished: tasks that have not ended.
         counts: how often something happened.
+        ran: what ran where so far; not what runs now.
     """
 
     def __init__(self, plan: Plan, environment: Environment) -> None:
@@ -132,7 +98,7 @@ class Fleet:
         self.vms: list[RentedVm] = []
         self.unfinished = len(tasks)
         self.counts = Counts()
-        self.ledger = Ledger()
+        self.ran: list[TaskSpan] = []
         self.calendar = Calendar()
         self._dump_s = [environment.checkpoint_s(task) for task in tasks]
         intervals_s = {
@@ -180,10 +146,10 @@ class Fleet:
             }
         return vm.queue
 
-    def credits(self, vm: RentedVm) -> float:
-        """CPU credits that a burstable VM holds now."""
+    def may_burst(self, task: int, vm: RentedVm) -> bool:
+        """Whether a burstable VM holds the credits for a whole task in burst mode now."""
         vm.update_credits(self.now_s, self.environment.burst_period_s)
-        return vm.credits
+        return vm.credits > math.ceil(self.remaining_s(task, vm) / self.environment.burst_period_s)
 
     def alive(self, vm_type: VmType | None, market: Market) -> int:
         """VMs of a type (of all types if None) and market that are rented now."""
@@ -251,7 +217,7 @@ class Fleet:
         baseline = vm.vm.vm_type.baseline
         for running in vm.running.values():
             if running.speed > baseline:
-                self.ledger.ran(vm, running, self.now_s)
+                self._note(vm, running)
                 running.pause(self.now_s)
                 running.resume(self.now_s, baseline)
                 self.calendar.push(running.finish_s, Event.FINISHED, vm, running)
@@ -282,16 +248,20 @@ class Fleet:
 
     def _leave_core(self, vm: RentedVm, running: RunningTask) -> None:
         if vm.state != VmState.HIBERNATED:
-            self.ledger.ran(vm, running, self.now_s)
+            self._note(vm, running)
         vm.free_cores.append(running.core)
         vm.free_mb += self.memory_mb[running.task]
         vm.queue = None
+
+    def _note(self, vm: RentedVm, running: RunningTask) -> None:
+        if self.now_s > running.start_s:
+            self.ran.append(TaskSpan(vm.index, running.core, running.task, running.start_s, self.now_s))
 
     def hibernate(self, vm: RentedVm) -> None:
         """Every task of a VM stops at its break-point."""
         self.counts.hibernations += 1
         for running in vm.running.values():
-            self.ledger.ran(vm, running, self.now_s)
+            self._note(vm, running)
             running.pause(self.now_s)
         vm.enter(VmState.HIBERNATED, self.now_s)
         vm.idle_until_s = vm.limit_s = math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -138,8 +137,7 @@ class Options:
                 if not self._may_burst(vm, mode):
                     continue
             queue = fleet.queue(vm).copy()
-            longest_s = max((vm.runtimes_s[one] for one in (*vm.running, *vm.waiting)), default=0.0)
-            if appended(fleet, task, vm, queue, longest_s, mode):
+            if appended(fleet, task, vm, queue, vm.longest_s, mode):
                 work_s = self.work_s(vm.vm.vm_type, vm.vm.market, mode)
                 self.by_slot[slot] = Option(Move(vm, mode), queue.start_s - fleet.now_s, work_s)
 
@@ -149,9 +147,7 @@ class Options:
         if mode == Mode.BASELINE:
             source = self._question.vm
             return source is not None and not source.vm.vm_type.burstable
-        fleet, task = self._fleet, self._question.task
-        needed = math.ceil(fleet.remaining_s(task, vm) / fleet.environment.burst_period_s)
-        return fleet.credits(vm) > needed
+        return self._fleet.may_burst(self._question.task, vm)
 
     def _add_new(self, types: list[VmType]) -> None:
         fleet, task, ready_in_s = self._fleet, self._question.task, self._ready_in_s()
@@ -159,8 +155,11 @@ class Options:
         for vm_type in types:
             work_s = self.work_s(vm_type, Market.ON_DEMAND)
             if ready_in_s + work_s <= left_s and fleet.memory_mb[task] <= vm_type.memory_mb:
-                slot = self._slots.next(fleet, vm_type, Market.ON_DEMAND)
-                self.by_slot[slot] = Option(Rent(vm_type, Market.ON_DEMAND), ready_in_s, work_s)
+                self._add_rent(vm_type, Market.ON_DEMAND, work_s)
+
+    def _add_rent(self, vm_type: VmType, market: Market, work_s: float) -> None:
+        slot = self._slots.next(self._fleet, vm_type, market)
+        self.by_slot[slot] = Option(Rent(vm_type, market), self._ready_in_s(), work_s)
 
     def _add_new_spot(self) -> None:
         fleet, task, ready_in_s = self._fleet, self._question.task, self._ready_in_s()
@@ -173,8 +172,7 @@ class Options:
                 and spare_s > fleet.runtimes_s(vm_type)[task] + alpha_s
                 and room(fleet, vm_type, None) > 0
             ):
-                slot = self._slots.next(fleet, vm_type, Market.SPOT)
-                self.by_slot[slot] = Option(Rent(vm_type, Market.SPOT), ready_in_s, work_s)
+                self._add_rent(vm_type, Market.SPOT, work_s)
 
     def _spot_types(self) -> Iterator[VmType]:
         """Types of which a spot VM can be rented now, and an on-demand VM in its place."""
@@ -191,12 +189,9 @@ class Options:
     def _add_late(self) -> None:
         """Whatever has the memory: nothing is in time."""
         fleet, (_, task, source, _) = self._fleet, self._question
-        ready_in_s = self._ready_in_s()
         for vm_type in rentable(fleet, source, kept=False):
             if fleet.memory_mb[task] <= vm_type.memory_mb:
-                slot = self._slots.next(fleet, vm_type, Market.ON_DEMAND)
-                work_s = self.work_s(vm_type, Market.ON_DEMAND)
-                self.by_slot[slot] = Option(Rent(vm_type, Market.ON_DEMAND), ready_in_s, work_s)
+                self._add_rent(vm_type, Market.ON_DEMAND, self.work_s(vm_type, Market.ON_DEMAND))
         for slot, vm in self.taken.items():
             usable = vm is not source and vm.state != VmState.HIBERNATED
             if usable and fleet.memory_mb[task] <= vm.vm.vm_type.memory_mb:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -13,61 +14,38 @@ from spotweave.envs.simulation.bags.plan import MEMORY_TOLERANCE_MB
 # A task on a core: how far it is, what its checkpoints have saved, and when it ends.
 
 
+@dataclass(eq=False, slots=True)
 class RunningTask:
     """One task from its start on a VM until it ends there or is moved away.
 
     After each `interval_s` of work a checkpoint stops the task for `dump_s`, unless it ends there anyway.
-
-    Args:
-        task: index in the bag.
-        core: where it runs.
-        work_s: seconds of work left when it starts, at full speed.
-        interval_s: seconds of work between two checkpoints; math.inf for none.
-        dump_s: seconds that a checkpoint takes.
-        speed: share of a core, 0 to 1.
-        now_s: when it starts.
     """
 
-    __slots__ = (
-        "_dump_s",
-        "_elapsed_s",
-        "_interval_s",
-        "_since_s",
-        "checkpoints",
-        "core",
-        "duration_s",
-        "finish_s",
-        "speed",
-        "start_s",
-        "task",
-        "work_s",
-    )
+    task: int  # index in the bag
+    core: int  # where it runs
+    work_s: float  # seconds of work left when it starts, at full speed
+    interval_s: float  # seconds of work between two checkpoints; math.inf for none
+    dump_s: float  # seconds that a checkpoint takes
+    speed: float  # share of a core, 0 to 1
+    start_s: float  # when it started or was resumed
+    checkpoints: int = field(init=False)
+    duration_s: float = field(init=False)  # of the work and its checkpoints, at full speed
+    finish_s: float = field(init=False)  # infinite while it is paused
+    _elapsed_s: float = 0.0
 
-    def __init__(
-        self,
-        task: int,
-        core: int,
-        work_s: float,
-        interval_s: float,
-        dump_s: float,
-        speed: float,
-        now_s: float,
-    ) -> None:
-        self.task, self.core, self.work_s, self.speed = task, core, work_s, speed
-        self._interval_s, self._dump_s = interval_s, dump_s
-        self.checkpoints = checkpoints_of(work_s, interval_s)
-        self.duration_s = work_s + self.checkpoints * dump_s
-        self._elapsed_s, self._since_s, self.start_s = 0.0, now_s, now_s
-        self.finish_s = now_s + self.duration_s / speed
+    def __post_init__(self) -> None:
+        self.checkpoints = checkpoints_of(self.work_s, self.interval_s)
+        self.duration_s = self.work_s + self.checkpoints * self.dump_s
+        self.finish_s = self.start_s + self.duration_s / self.speed
 
     def pause(self, now_s: float) -> None:
         """Set the break-point of a task whose VM hibernates."""
-        self._elapsed_s += (now_s - self._since_s) * self.speed
+        self._elapsed_s += (now_s - self.start_s) * self.speed
         self.finish_s = math.inf
 
     def resume(self, now_s: float, speed: float) -> None:
         """Go on from the break-point at some speed."""
-        self._since_s, self.start_s, self.speed = now_s, now_s, speed
+        self.start_s, self.speed = now_s, speed
         self.finish_s = now_s + (self.duration_s - self._elapsed_s) / speed
 
     def left_s(self, now_s: float) -> float:
@@ -80,11 +58,11 @@ class RunningTask:
         """Checkpoints completed so far, and the seconds of work that the latest one holds."""
         elapsed_s = self._elapsed_s
         if self.finish_s != math.inf:
-            elapsed_s += (now_s - self._since_s) * self.speed
+            elapsed_s += (now_s - self.start_s) * self.speed
         if self.checkpoints == 0:
             return 0, 0.0
-        completed = min(int(elapsed_s / (self._interval_s + self._dump_s)), self.checkpoints)
-        return completed, completed * self._interval_s
+        completed = min(int(elapsed_s / (self.interval_s + self.dump_s)), self.checkpoints)
+        return completed, completed * self.interval_s
 
 
 def checkpoints_of(work_s: float, interval_s: float) -> int:
@@ -159,60 +137,47 @@ class Span(NamedTuple):
 HOURS_OF_CREDITS = 24.0
 
 
+@dataclass(eq=False, slots=True)
 class RentedVm:
-    """One VM from the moment it is rented.
+    """One VM from the moment it is rented."""
 
-    Args:
-        index: its place in `Fleet.vms`.
-        vm: what is rented.
-        runtimes_s: e_ij on this VM by task index.
-        now_s: when it is rented; it is billed from here.
-        ready_s: when it can run tasks.
-    """
+    index: int  # its place in `Fleet.vms`
+    vm: Vm  # what is rented
+    runtimes_s: list[float]  # e_ij on this VM by task index
+    rented_s: float  # when it is rented; it is billed from here
+    ready_s: float  # when it can run tasks
+    spot: bool = field(init=False)
+    state: VmState = field(init=False)
+    running: dict[int, RunningTask] = field(default_factory=dict)  # by task
+    waiting: list[int] = field(default_factory=list)  # tasks, in the order in which they start
+    modes: dict[int, Mode] = field(default_factory=dict)  # by task
+    free_cores: list[int] = field(init=False)
+    free_mb: float = field(init=False)
+    queue: Queue | None = None
+    starts_s: dict[int, float] = field(default_factory=dict)
+    limit_s: float = math.inf
+    idle_until_s: float = math.inf
+    spans: list[Span] = field(default_factory=list)
+    credits: float = 0.0
+    _credited_s: float = field(init=False)
+    _since_s: float = field(init=False)
 
-    __slots__ = (
-        "_credited_s",
-        "_since_s",
-        "credits",
-        "free_cores",
-        "free_mb",
-        "idle_until_s",
-        "index",
-        "limit_s",
-        "modes",
-        "queue",
-        "ready_s",
-        "rented_s",
-        "running",
-        "runtimes_s",
-        "spans",
-        "spot",
-        "starts_s",
-        "state",
-        "vm",
-        "waiting",
-    )
-
-    def __init__(self, index: int, vm: Vm, runtimes_s: list[float], now_s: float, ready_s: float) -> None:
-        self.index, self.vm, self.runtimes_s = index, vm, runtimes_s
-        self.spot = vm.market == Market.SPOT
-        self.rented_s, self.ready_s = now_s, ready_s
-        self.state = VmState.STARTING if ready_s > now_s else VmState.IDLE
-        self.running: dict[int, RunningTask] = {}
-        self.waiting: list[int] = []
-        self.modes: dict[int, Mode] = {}
-        self.free_cores = list(range(vm.vm_type.vcpus - 1, -1, -1))
-        self.free_mb = vm.vm_type.memory_mb
-        self.queue: Queue | None = None
-        self.starts_s: dict[int, float] = {}
-        self.limit_s = self.idle_until_s = math.inf
-        self.spans: list[Span] = []
-        self.credits, self._credited_s, self._since_s = 0.0, now_s, now_s
+    def __post_init__(self) -> None:
+        self.spot = self.vm.market == Market.SPOT
+        self.state = VmState.STARTING if self.ready_s > self.rented_s else VmState.IDLE
+        self.free_cores = list(range(self.vm.vm_type.vcpus - 1, -1, -1))
+        self.free_mb = self.vm.vm_type.memory_mb
+        self._credited_s = self._since_s = self.rented_s
 
     @property
     def has_tasks(self) -> bool:
         """Whether Q_j is not empty."""
         return bool(self.running or self.waiting)
+
+    @property
+    def longest_s(self) -> float:
+        """e_ij of the longest of its tasks; 0 without any."""
+        return max((self.runtimes_s[task] for task in (*self.running, *self.waiting)), default=0.0)
 
     def enter(self, state: VmState, now_s: float) -> None:
         """Change its state."""

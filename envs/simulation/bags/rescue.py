@@ -73,8 +73,7 @@ def _by_market(vms: Iterable[RentedVm]) -> list[RentedVm]:
 def check_migration(fleet: Fleet, task: int, vm: RentedVm, mode: Mode = Mode.FULL) -> bool:
     """Algorithm 7: whether a VM can take one more task and everything on it still meets the deadline."""
     queue = fleet.queue(vm).copy()
-    longest_s = max((vm.runtimes_s[one] for one in (*vm.running, *vm.waiting)), default=0.0)
-    return appended(fleet, task, vm, queue, longest_s, mode)
+    return appended(fleet, task, vm, queue, vm.longest_s, mode)
 
 
 def appended(
@@ -157,10 +156,7 @@ class _Pool:
     def _to_rented(self, task: int) -> bool:
         fleet = self._execution
         for vm in sorted(self._others, key=lambda vm: vm.index not in self._selected):
-            queue, longest_s = self._selected.get(vm.index) or (
-                fleet.queue(vm),
-                max((vm.runtimes_s[one] for one in (*vm.running, *vm.waiting)), default=0.0),
-            )
+            queue, longest_s = self._selected.get(vm.index) or (fleet.queue(vm), vm.longest_s)
             trial = queue.copy()
             if appended(fleet, task, vm, trial, longest_s):
                 self._selected[vm.index] = trial, max(longest_s, vm.runtimes_s[task])
