@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spotweave.envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
@@ -34,28 +35,18 @@ class Slot(NamedTuple):
     end_s: float
 
 
+@dataclass(eq=False)
 class Draft:
-    """A plan in the making.
+    """A plan in the making."""
 
-    Args:
-        bag: what runs.
-        environment: what may be rented.
-        deadline_s: D.
-        d_spot_s: D_spot.
-
-    Attributes:
-        rented: the selected VMs (A in Algorithm 3), in order of renting.
-    """
-
-    def __init__(self, bag: Bag, environment: Environment, deadline_s: float, d_spot_s: float) -> None:
-        self.bag = bag
-        self.environment = environment
-        self.deadline_s = deadline_s
-        self.d_spot_s = d_spot_s
-        self.rented: list[Vm] = []
-        self._occupancy: dict[Vm, Occupancy] = {}
-        self._placed: dict[Vm, list[PlannedTask]] = {}
-        self._mode: dict[Vm, Mode] = {}
+    bag: Bag  # what runs
+    environment: Environment  # what may be rented
+    deadline_s: float  # D
+    d_spot_s: float  # D_spot
+    rented: list[Vm] = field(default_factory=list)  # the selected VMs (A in Algorithm 3), in order of renting
+    _occupancy: dict[Vm, Occupancy] = field(default_factory=dict)
+    _placed: dict[Vm, list[PlannedTask]] = field(default_factory=dict)
+    _mode: dict[Vm, Mode] = field(default_factory=dict)
 
     def limit_s(self, vm: Vm) -> float:
         """D_spot on a spot VM, else D."""

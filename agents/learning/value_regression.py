@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -103,17 +104,12 @@ class ValueRegression:
 # Baseline-guided epsilon-greedy exploration (Liu 2022, eq. 4.3).
 
 
+@dataclass(eq=False)
 class GuidedExploration:
-    """With probability eps1 explore: at random (probability eps2) or as the guiding rule says; else greedy.
+    """Explores with probability eps1, at random (probability eps2) or as the guide says; else is greedy."""
 
-    Args:
-        guide: the rule that guides, any Policy.
-        rng: the run's "exploration" stream.
-    """
-
-    def __init__(self, guide: Policy, rng: np.random.Generator) -> None:
-        self.guide = guide
-        self.rng = rng
+    guide: Policy  # the rule that guides
+    rng: np.random.Generator  # the run's "exploration" stream
 
     def choose(
         self, policy: Policy, observations: Observation, lanes: Ints, epsilon_1: float, epsilon_2: float

@@ -16,6 +16,8 @@ time times the current price) are what a public implementation does. The thresho
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from spotweave.agents.federated.rules.always_on import (
@@ -46,6 +48,7 @@ from spotweave.envs.simulation.snapshot import Observation
 CALIBRATION_ROUNDS = 2
 
 
+@dataclass(eq=False)
 class FedCostAware(Policy):
     """The scheduler of Sinha 2025 on the cheapest spot offers.
 
@@ -54,40 +57,31 @@ class FedCostAware(Policy):
     shown, at the moments when the environment or the live loop asks; a client is not released before a cold
     and a warm epoch have been seen.
 
-    Args:
-        threshold_s: what releasing must save at least, beyond a spin-up.
-        buffer_s: an instance is started so much earlier than its spin-up needs.
-        weight: of the new sample in the exponential averages, in (0, 1].
-        whole_round_budget: whether a client leaves already when its budget does not pay for all that it is
-            expected to rent in the round (spin-up, epoch, waiting, the start for the next round). The
-            published test counts the epoch alone, so a client may run out of money within a round.
-        server_market: where a server that is a task of its own is rented; it always stays on. The paper's
-            server is no part of the decisions.
-
     Raises:
         ValueError: for times below 0 or a weight outside (0, 1].
     """
 
+    threshold_s: float = 60.0  # what releasing must save at least, beyond a spin-up
+    buffer_s: float = 30.0  # an instance is started so much earlier than its spin-up needs
+    weight: float = 0.9  # of the new sample in the exponential averages, in (0, 1]
+    # whether a client leaves already when its budget does not pay for all that it is expected to rent in the
+    # round (spin-up, epoch, waiting, the start for the next round). The published test counts the epoch
+    # alone, so a client may run out of money within a round
+    whole_round_budget: bool = False
+    # where a server that is a task of its own is rented; it always stays on. The paper's server is no part of
+    # the decisions
+    server_market: Market = Market.ON_DEMAND
     name = "fed_cost_aware"
 
-    def __init__(
-        self,
-        threshold_s: float = 60.0,
-        buffer_s: float = 30.0,
-        weight: float = 0.9,
-        whole_round_budget: bool = False,
-        server_market: Market = Market.ON_DEMAND,
-    ) -> None:
-        if threshold_s < 0 or buffer_s < 0:
-            raise ValueError(f"threshold_s={threshold_s}, buffer_s={buffer_s}: expected seconds >= 0")
-        if not 0 < weight <= 1:
-            raise ValueError(f"weight={weight}: expected more than 0 and at most 1")
-        self._threshold_s = threshold_s
-        self._buffer_s = buffer_s
-        self._weight = weight
-        self._whole_round_budget = whole_round_budget
-        self._server = AlwaysOn(server_market)
-        self._known = RoundEstimates(0, weight)
+    def __post_init__(self) -> None:
+        if self.threshold_s < 0 or self.buffer_s < 0:
+            raise ValueError(
+                f"threshold_s={self.threshold_s}, buffer_s={self.buffer_s}: expected seconds >= 0"
+            )
+        if not 0 < self.weight <= 1:
+            raise ValueError(f"weight={self.weight}: expected more than 0 and at most 1")
+        self._server = AlwaysOn(self.server_market)
+        self._known = RoundEstimates(0, self.weight)
 
     # From an observation.
 
@@ -97,7 +91,7 @@ class FedCostAware(Policy):
         spin_up_s = observations["clusters"][..., col.LAUNCH_S].max(1).astype(np.float64)
         spare_s = job[:, col.ROUND_LEFT_S] - spin_up_s
         calibrated = (job[:, col.OWES] == 0) & (job[:, col.COLD_S] > 0)
-        off = calibrated & (spare_s > np.where(job[:, col.IDLE] > 0, self._threshold_s, self._buffer_s))
+        off = calibrated & (spare_s > np.where(job[:, col.IDLE] > 0, self.threshold_s, self.buffer_s))
         off |= job[:, col.EXECUTIONS] == 0
         none = observations["action_mask"].shape[1] - 1
         may_wait = observations["action_mask"][:, none] != 0
@@ -107,7 +101,7 @@ class FedCostAware(Policy):
 
     def start(self, view: RunningApplication) -> None:
         """Forget all clients' times."""
-        self._known = RoundEstimates(len(view.clients), self._weight)
+        self._known = RoundEstimates(len(view.clients), self.weight)
 
     def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Answer one question; see the module's docstring for the rules."""
@@ -189,9 +183,9 @@ class FedCostAware(Policy):
         if slowest_s is None or spin_up_s is None:
             return None
         next_round_s = slowest_s + view.aggregation_s
-        if not is_off and next_round_s - view.now_s - spin_up_s <= self._threshold_s:
+        if not is_off and next_round_s - view.now_s - spin_up_s <= self.threshold_s:
             return None
-        return NEVER if view.round_index + 1 == view.rounds else next_round_s - spin_up_s - self._buffer_s
+        return NEVER if view.round_index + 1 == view.rounds else next_round_s - spin_up_s - self.buffer_s
 
     def _cannot_pay(self, k: int, view: RunningApplication) -> bool:
         """Whether a client's remaining budget does not pay for the coming round (Section III-E)."""
@@ -202,7 +196,7 @@ class FedCostAware(Policy):
         offer = client.offer if client.running else cheapest_offer(view, k, Market.SPOT)
         if epoch_s is None or offer is None:
             return False
-        seconds = self._rented_s(k, epoch_s, view) if self._whole_round_budget else epoch_s
+        seconds = self._rented_s(k, epoch_s, view) if self.whole_round_budget else epoch_s
         return client.budget_usd - view.spent_usd(k) < seconds * view.usd_hour(offer) / 3600
 
     def _rented_s(self, k: int, epoch_s: float, view: RunningApplication) -> float:
@@ -210,7 +204,7 @@ class FedCostAware(Policy):
         epochs = [self._epoch_s(j, other.epochs_here == 0) or 0.0 for j, other in enumerate(view.clients)]
         idle_s = max(epochs) + view.aggregation_s - epoch_s
         spin_up_s = self._known.measured_s(k, SPIN_UP_S) or 0.0
-        waiting_s = idle_s if idle_s - spin_up_s <= self._threshold_s else spin_up_s + self._buffer_s
+        waiting_s = idle_s if idle_s - spin_up_s <= self.threshold_s else spin_up_s + self.buffer_s
         before_s = 0.0 if view.clients[k].running else spin_up_s
         return before_s + epoch_s + waiting_s
 

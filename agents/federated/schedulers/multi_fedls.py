@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -35,61 +36,45 @@ from spotweave.envs.simulation.federations.rounds.running import RunningApplicat
 PATIENCE = 2  # rounds in a row that must be slow before a VM type or a link counts as degraded
 
 
+@dataclass(eq=False)
 class MultiFedLS:
     """Plays one deployment; `RoundsWorld` must simulate that deployment's application.
-
-    Args:
-        deployment: application, clouds and conditions.
-        server_market: how the server's VMs are rented.
-        client_market: how the clients' VMs are rented.
-        alpha: weight of cost against time, 0 to 1, in mapping and scheduling.
-        exclude_revoked: whether a task does not go back to a type that it was revoked on. It may after a
-            minute where no other is free, and at once where every type was revoked.
-        placement: the first placement; None: the optimal initial mapping.
-        move_factor: measured over expected seconds above which a VM type or a link counts as degraded; None:
-            tasks move after revocations only, as in the thesis.
-        name: as tables show it.
 
     Raises:
         FederationError: if no placement keeps the quotas, or nothing is offered on a market.
         ValueError: for a move_factor up to 1.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        server_market: Market = Market.SPOT,
-        client_market: Market = Market.SPOT,
-        *,
-        alpha: float = 0.5,
-        exclude_revoked: bool = True,
-        placement: model.Placement | None = None,
-        move_factor: float | None = None,
-        name: str = "multi_fedls",
-    ) -> None:
-        if move_factor is not None and not move_factor > 1:
-            raise ValueError(f"move_factor is {move_factor}: expected a number > 1, or none")
-        self.name = name
-        self.federation = deployment.federation(server_market, client_market)
-        if placement is None:
-            placement = map_initially(self.federation, alpha).best.placement
-        self.initial = placement
-        self._deployment = deployment
-        self._server_market, self._client_market = server_market, client_market
-        self._alpha = alpha
-        self._exclude = exclude_revoked
-        self._move_factor = move_factor
-        self._placement = placement
+    deployment: Deployment  # application, clouds and conditions
+    server_market: Market = Market.SPOT  # how the server's VMs are rented
+    client_market: Market = Market.SPOT  # how the clients' VMs are rented
+    _: KW_ONLY
+    alpha: float = 0.5  # weight of cost against time, 0 to 1, in mapping and scheduling
+    # whether a task does not go back to a type that it was revoked on. It may after a minute where no other
+    # is free, and at once where every type was revoked
+    exclude_revoked: bool = True
+    placement: InitVar[model.Placement | None] = None  # the first; None: the optimal initial mapping
+    # measured over expected seconds above which a VM type or a link counts as degraded; None: tasks move
+    # after revocations only, as in the thesis
+    move_factor: float | None = None
+    name: str = "multi_fedls"  # as tables show it
+
+    def __post_init__(self, placement: model.Placement | None) -> None:
+        if self.move_factor is not None and not self.move_factor > 1:
+            raise ValueError(f"move_factor is {self.move_factor}: expected a number > 1, or none")
+        self.federation = self.deployment.federation(self.server_market, self.client_market)
+        self.initial = placement or map_initially(self.federation, self.alpha).best.placement
+        self._begin()
+
+    def _begin(self) -> None:
+        self._placement = self.initial
         self._revoked: dict[int, set[int]] = {}
         self._measured = _Measurements(self.federation)
         self._target: model.Placement | None = None
 
     def start(self, view: RunningApplication) -> None:
         """Forget all revocations and measurements."""
-        self._placement = self.initial
-        self._revoked = {}
-        self._measured = _Measurements(self.federation)
-        self._target = None
+        self._begin()
 
     def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Answer one question; see the module's docstring."""
@@ -121,10 +106,10 @@ class MultiFedLS:
         return self._placement.server if task == SERVER else self._placement.clients[task]
 
     def _offer(self, task: int, vm_type: int) -> int:
-        return self._deployment.offer_of[vm_type, self._market(task)]
+        return self.deployment.offer_of[vm_type, self._market(task)]
 
     def _market(self, task: int) -> Market:
-        return self._server_market if task == SERVER else self._client_market
+        return self.server_market if task == SERVER else self.client_market
 
     def _go(self, task: int, vm_type: int) -> Placement:
         self._placement = moved(self._placement, task, vm_type)
@@ -142,13 +127,13 @@ class MultiFedLS:
         offers += [self._offer(k, client_type) for k, client_type in enumerate(placement.clients)]
         return all(
             sum(quota.amounts.get(offer, 0) for offer in offers) <= quota.limit
-            for quota in self._deployment.application.quotas
+            for quota in self.deployment.application.quotas
         )
 
     # After a revocation (Algorithm 3).
 
     def _replace(self, task: int, view: RunningApplication, revoked: bool = True) -> Placement:
-        if revoked and self._exclude:
+        if revoked and self.exclude_revoked:
             self._revoked.setdefault(task, set()).add(self._type(task))
         possible = self._possible(task)
         if self._revoked.get(task, set()).issuperset(possible):
@@ -157,7 +142,7 @@ class MultiFedLS:
         free = [k for k in allowed if self._free(task, k, view)]
         if not free and not revoked:
             free = [k for k in possible if self._free(task, k, view)]
-        chosen = select_instance(self._measured.federation, self._placement, task, free, self._alpha)
+        chosen = select_instance(self._measured.federation, self._placement, task, free, self.alpha)
         if chosen is None:
             return Placement(self._offer(task, self._type(task)), view.now_s + RETRY_S)
         return self._go(task, chosen)
@@ -175,24 +160,24 @@ class MultiFedLS:
 
     def _measure(self, task: int, view: RunningApplication) -> None:
         client, server = view.clients[task], view.server
-        if self._move_factor is None or client.resumed or server is None or server.offer is None:
+        if self.move_factor is None or client.resumed or server is None or server.offer is None:
             return
         assert client.offer is not None
         assert client.started_s is not None
         assert client.finished_s is not None
         expected_s = view.expected_epoch_s(task, client.offer, client.epochs_here == 1)
-        places = self._deployment.places
+        places = self.deployment.places
         types = (places[client.offer][0], places[server.offer][0])
-        self._measured.take(task, client, types, expected_s, self._move_factor)
+        self._measured.take(task, client, types, expected_s, self.move_factor)
 
     def _worth_moving(self, view: RunningApplication) -> model.Placement | None:
         """Best placement from this round on; None: stay."""
         if not self._measured.concern(self._placement):
             return None
         federation, here = self._measured.federation, self._placement
-        best = map_initially(federation, self._alpha).best.placement
+        best = map_initially(federation, self.alpha).best.placement
         there = self._allowed(_closest(federation, here, best), here)
-        stay, go = (federation.outcome(placement, self._alpha).objective for placement in (here, there))
+        stay, go = (federation.outcome(placement, self.alpha).objective for placement in (here, there))
         wait_s = 0.0
         for task in (SERVER, *range(len(here.clients))):
             before, after = (p.server if task == SERVER else p.clients[task] for p in (here, there))
@@ -218,8 +203,7 @@ class MultiFedLS:
         usd_s = federation.server_usd_s[placement.server]
         usd_s += federation.client_usd_s[list(placement.clients)].sum()
         return float(
-            self._alpha * usd_s * seconds / federation.cost_max
-            + (1 - self._alpha) * seconds / federation.t_max
+            self.alpha * usd_s * seconds / federation.cost_max + (1 - self.alpha) * seconds / federation.t_max
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Offer, Quota
 from spotweave.envs.simulation.federations.rounds.decisions import (
@@ -21,16 +22,12 @@ from spotweave.envs.simulation.federations.rounds.member import Member
 # Which tasks have instances on which offers, so that quotas are kept.
 
 
+@dataclass
 class Rented:
-    """The instances of one application's tasks: its clients by their index, its server by SERVER.
+    """The instances of one application's tasks: its clients by their index, its server by SERVER."""
 
-    Args:
-        quotas: what may be rented at once.
-    """
-
-    def __init__(self, quotas: tuple[Quota, ...]) -> None:
-        self._quotas = quotas
-        self._offers: dict[int, int] = {}
+    _quotas: tuple[Quota, ...]  # what may be rented at once
+    _offers: dict[int, int] = field(default_factory=dict)  # by task
 
     def begin(self, task: int, offer: int) -> None:
         """An instance is requested."""
@@ -154,25 +151,15 @@ class RunningApplication:
         return self.application.message_usd(offer, self.server.offer)
 
 
+@dataclass(frozen=True)
 class Instances:
-    """The instances of one application's members.
+    """The instances of one application's members."""
 
-    Args:
-        app: the application.
-        draws: its random times.
-        durations: how long epochs take where.
-        rented: keeps the quotas.
-        events: what will happen to the instances.
-    """
-
-    def __init__(
-        self, app: RunningApplication, draws: Draws, durations: Durations, rented: Rented, events: Events
-    ) -> None:
-        self._app = app
-        self._draws = draws
-        self._durations = durations
-        self._rented = rented
-        self._events = events
+    _app: RunningApplication
+    _draws: Draws
+    _durations: Durations  # how long epochs take where
+    _rented: Rented  # keeps the quotas
+    _events: Events  # what will happen to the instances
 
     def launch(self, member: Member, offer: int) -> bool:
         """Request an instance. Returns False if the member's budget cannot pay for it."""
