@@ -85,9 +85,6 @@ def weigh(observations: Observation, parameters: BagParameters) -> Choices:
     )
 
 
-# The rule `bag_cost`: the answer with the lowest expected cost.
-
-
 class BagCost(Policy):
     """Takes the choice with the lowest expected cost (see `agents.bags.cost`)."""
 

@@ -182,8 +182,6 @@ def on_demand_plan(plan: Plan) -> Plan:
     return replace(plan, vms=tuple(vms))
 
 
-# Schedulers of bags by name.
-
 SCHEDULERS: dict[str, Callable[[], BagScheduler]] = {
     "hads": Hads,
     "burst-hads": BurstHads,

@@ -167,9 +167,6 @@ def weigh(shown: Seen, parameters: WorkflowParameters) -> Choices:
     )
 
 
-# Greedy: each step at once where it costs least.
-
-
 class CheapestPlace(WorkflowRule):
     """Takes the place with the least price of launch, files and run, the sooner of equals; never waits."""
 
@@ -223,9 +220,6 @@ class HeftSpot(_EarliestFinish):
         """Spot and owned clusters."""
         spot, owned = shown.clusters[..., col.IS_SPOT] > 0, shown.clusters[..., col.PROVIDER] == 0
         return np.asarray(spot | owned)
-
-
-# The rule `workflow_cost`: the answer with the lowest expected cost.
 
 
 class WorkflowCost(WorkflowRule):

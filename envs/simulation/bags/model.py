@@ -9,8 +9,6 @@ from functools import cached_property
 
 from spotweave.envs.simulation.world import WorldError
 
-# The one error of bags of tasks.
-
 
 class BagError(WorldError):
     """A mistake in a bag, an environment or a plan that its user can mend; the message is one line."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from spotweave.envs.simulation.world import WorldError
 
-# The one error of federated applications and clouds.
-
 
 class FederationError(WorldError):
     """A mistake in an application or in clouds that its user can mend; the message is one line."""

@@ -140,9 +140,6 @@ class Platform:
         return self.between(source, target).transfer_s(gb)
 
 
-# The one error of workflows.
-
-
 class WorkflowError(WorldError):
     """A mistake in a workflow, its clusters or a plan that its user can mend; the message is one line."""
 
