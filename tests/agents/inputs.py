@@ -15,6 +15,7 @@ from spotweave.agents.networks.base import NetworkInput, ValueNetwork
 from spotweave.agents.policy import Policy
 from spotweave.agents.registry import Shape, agent_named
 from spotweave.agents.settings import AgentSettings
+from spotweave.agents.value_policy import to_input
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
@@ -81,17 +82,8 @@ def played(world: BatchWorld, rule: Policy, steps: int, random_share: float = 0.
     return joined(found)
 
 
-def as_input(batch: Observation) -> NetworkInput:
-    return NetworkInput(
-        clusters=torch.from_numpy(batch["clusters"].copy()),
-        occupation=torch.from_numpy(batch["occupation"].copy()),
-        jobs=torch.from_numpy(batch["jobs"].copy()),
-        pairs=torch.from_numpy(batch["pairs"].copy()),
-    )
-
-
-def random_input(n: int, n_jobs: int, n_clusters: int) -> NetworkInput:
-    return as_input(random_batch(n, n_jobs, n_clusters))
+def random_input(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> NetworkInput:
+    return to_input(random_batch(n, n_jobs, n_clusters, seed), torch.device("cpu"))
 
 
 def on_disk(state: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ from tests.envs.bag_cases import (
     spot,
     tasks_of,
 )
-from tests.envs.checks import to_the_end, valid
+from tests.envs.checks import decided, to_the_end, valid
 from tests.envs.test_bags_world import NONE, ONE_DEMAND, TWO_DEMAND, Given, begun
 
 # Planners of bags: worked examples, and plans that can be carried out whatever is drawn.
@@ -437,12 +437,11 @@ def test_what_cannot_be_planned_is_refused(ask: Callable[[], Plan], message: str
 
 # The rule `bag_cost`, worked by hand.
 
-LANE = np.zeros(1, np.int64)
 CALM = Scenario("calm", 0, 0, 1)
 
 
 def acted(world: BagWorld, **parameters: float) -> int:
-    return int(BagCost(BagParameters(**parameters)).act_batch(world.observation, LANE)[0])
+    return decided(BagCost(BagParameters(**parameters)), world.observation)
 
 
 def hibernated(rates: tuple[float, float]) -> BagWorld:

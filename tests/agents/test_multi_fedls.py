@@ -27,6 +27,7 @@ from spotweave.envs.simulation.federations.rounds.deployment import Conditions, 
 from spotweave.envs.simulation.federations.rounds.history import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.snapshot import Category, Observation, empty_observation
+from tests.envs.checks import decided
 from tests.federation_cases import quotas_kept, random_federation
 
 
@@ -308,7 +309,7 @@ def lost(*offers: tuple[float, float, bool]) -> Observation:
 
 
 def chosen(seen: Observation, alpha: float = 0.5) -> int:
-    return int(DynamicScheduler(alpha).act_batch(seen, np.zeros(1, np.int64))[0])
+    return decided(DynamicScheduler(alpha), seen)
 
 
 def test_from_an_observation_it_weighs_the_rounds_time_and_cost() -> None:

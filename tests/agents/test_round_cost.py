@@ -39,14 +39,13 @@ from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Observation
 from tests.agents.inputs import copied, played
-from tests.envs.checks import by_policy
+from tests.envs.checks import by_policy, decided
 from tests.envs.federated_cases import FAST, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients
 from tests.envs.market_cases import HOUR, OWNED, federated_story
 from tests.envs.test_market_federated import NONE as NO_OFFER
 from tests.envs.test_market_federated import POOL, start
 from tests.envs.test_market_stories import decide, now, shown
 
-LANE = np.zeros(1, np.int64)
 PARAMETERS = RoundParameters(
     buffer_s=8, buffer_errors=2, buffer_launch=0.2, delay_price=4, keep_share=0.5, hazard=0.5
 )
@@ -81,7 +80,7 @@ def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
     move = 700 * 0.0003 + 0.5 * 150 * 0.0001 + after * 150 * 0.0003
     wait = 250 * 0.0001 + after * 100 * 0.0001
     assert costs(story) == pytest.approx([keep, move, wait])
-    assert RoundCost(PARAMETERS).act_batch(story.world.observation, LANE).tolist() == [NONE]
+    assert decided(RoundCost(PARAMETERS), story.world.observation) == NONE
 
 
 def test_a_late_start_costs_what_the_others_wait_for() -> None:
@@ -109,7 +108,7 @@ def test_what_is_not_valid_or_over() -> None:
     # Its last round is delivered: nothing is worth keeping.
     assert story.job(col.EXECUTIONS) == 0
     assert costs(story)[NONE] == 0
-    assert named_rule("round_cost").act_batch(story.world.observation, LANE).tolist() == [NONE]
+    assert decided(named_rule("round_cost"), story.world.observation) == NONE
 
 
 def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
@@ -128,7 +127,7 @@ def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
     story, rule = Story(two_clients(3), measured=False), FedCostAware(threshold_s=60, buffer_s=30)
 
     def acts() -> int:
-        return int(rule.act_batch(story.world.observation, LANE)[0])
+        return decided(rule, story.world.observation)
 
     story.answer(acts())
     story.answer(acts())
@@ -223,7 +222,7 @@ def test_an_owned_executor_is_worth_something_to_other_jobs() -> None:
 def test_expected_cost_releases_where_the_wait_is_long(slow_s: int, released: bool) -> None:
     """With 300 s of set-up a start costs 400 s of rent: waiting 150 s is cheaper, waiting 4400 s is not."""
     world = waiting_client(slow_s, restart_s=300)
-    assert make_rule("expected_cost").act_batch(world.observation, LANE).tolist() == [int(released)]
+    assert decided(make_rule("expected_cost"), world.observation) == int(released)
 
 
 def test_expected_cost_is_back_before_it_is_needed() -> None:
@@ -247,7 +246,7 @@ def test_rules_that_know_no_rounds_keep_an_idle_instance_for_a_while(name: str) 
             decide(world, 2, NO_OFFER)
             continue
         idle = world.observation["jobs"][0, 0, col.IDLE] == 1
-        action = int(rule.act_batch(world.observation, LANE)[0])
+        action = decided(rule, world.observation)
         if not idle:
             break
         kept.append(action == 0)

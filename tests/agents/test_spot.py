@@ -20,10 +20,8 @@ from spotweave.agents.spot.policy import SpotPolicy
 from spotweave.agents.spot.ranked import VARIANTS, RankedUniformProgress
 from spotweave.agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour
 from spotweave.envs.simulation.spot.lanes import Habits, SpotJob
-from tests.envs.checks import by_policy
+from tests.envs.checks import by_policy, decided
 from tests.spot_cases import KEY, job_of, random_model, world_of
-
-LANE = np.zeros(1, np.int64)
 
 
 def choices(policy: Policy, job: SpotJob, ticks: int) -> list[int]:
@@ -33,7 +31,7 @@ def choices(policy: Policy, job: SpotJob, ticks: int) -> list[int]:
     policy.begin(0, 0)
     taken = []
     for _ in range(ticks):
-        taken.append(int(policy.act_batch(world.observation, LANE)[0]))
+        taken.append(decided(policy, world.observation))
         world.step(np.array(taken[-1:]))
     return taken
 
@@ -97,8 +95,8 @@ def test_what_is_remembered_of_a_zone() -> None:
 def test_a_decision_that_is_asked_twice_is_remembered_once() -> None:
     world, policy = world_of(job_of(np.ones((6, 2), bool))), learned()
     world.reset([KEY])
-    first = policy.act_batch(world.observation, LANE)
-    assert policy.act_batch(world.observation, LANE) == first
+    first = decided(policy, world.observation)
+    assert decided(policy, world.observation) == first
     assert policy._memory[0][2, TICKS] == 1
 
 

@@ -21,6 +21,7 @@ from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
 from tests.agents.inputs import TableNetwork, random_batch, random_input, small_network
+from tests.envs.checks import decided
 
 # The value networks: shapes of the thesis, the occupation traverse, scaling, and what must not matter.
 
@@ -236,7 +237,6 @@ class TestEveryNetwork:
 # The greedy policy: the best valid choice over all jobs, under weights that can be changed at any time.
 
 JOBS, CLUSTERS = 3, 2
-LANE = np.zeros(1, np.int64)
 # Two components (misses, money) of every choice: (JOBS, CLUSTERS + 1, K). Scales 2 and 10.
 TABLE = torch.tensor(
     [
@@ -259,26 +259,26 @@ def observe(valid: list[int], present: int = JOBS) -> Observation:
 
 
 def test_invalid_choices_are_never_taken() -> None:
-    assert policy().act_batch(observe([1, 4, 8]), LANE).tolist() == [1]
-    assert policy().act_batch(observe([8]), LANE).tolist() == [8]  # the worst, but the only one
-    assert policy().act_batch(observe([2, 4]), LANE).tolist() == [2]  # "none for now" is a choice
+    assert decided(policy(), observe([1, 4, 8])) == 1
+    assert decided(policy(), observe([8])) == 8  # the worst, but the only one
+    assert decided(policy(), observe([2, 4])) == 2  # "none for now" is a choice
 
 
 def test_components_are_weighted_in_physical_units() -> None:
     # Values of job 0: cluster 0 (-2, -90), cluster 1 (-4, -10), none (-6, -30). With weights (w, 1):
     # cluster 0 wins over 1 when -2w - 90 > -4w - 10, i.e. w > 40.
     shown = observe([0, 1, 2], present=1)
-    assert policy((39.9, 1.0)).act_batch(shown, LANE).tolist() == [1]
-    assert policy((40.1, 1.0)).act_batch(shown, LANE).tolist() == [0]
+    assert decided(policy((39.9, 1.0)), shown) == 1
+    assert decided(policy((40.1, 1.0)), shown) == 0
 
 
 def test_the_best_choice_over_all_jobs_wins_under_any_weights_without_retraining() -> None:
     acting = policy((1.0, 0.0))
     before = {name: tensor.clone() for name, tensor in acting.network.state_dict().items()}
     everything = observe(list(range(JOBS * (CLUSTERS + 1))))
-    assert acting.act_batch(everything, LANE).tolist() == [3]  # job 1, cluster 0: -0.5
+    assert decided(acting, everything) == 3  # job 1, cluster 0: -0.5
     acting.set_weights((0.0, 1.0))
-    assert acting.act_batch(everything, LANE).tolist() == [7]  # job 2, cluster 1: -0.1
+    assert decided(acting, everything) == 7  # job 2, cluster 1: -0.1
     assert all(torch.equal(before[name], tensor) for name, tensor in acting.network.state_dict().items())
 
 
@@ -302,7 +302,7 @@ def test_empty_rows_of_the_window_are_not_computed() -> None:
 
     acting = ValuePolicy(Counting(TABLE, (2.0, 10.0)), (1.0, 0.0), "table")
     for present in (1, 2):
-        acting.act_batch(observe([0, 1], present), LANE)
+        decided(acting, observe([0, 1], present))
     assert seen == [1, 2]
 
 

@@ -52,7 +52,7 @@ from spotweave.envs.simulation.workflows.model import (
 )
 from spotweave.envs.simulation.workflows.plan import times_s, violations, work_space
 from spotweave.envs.simulation.workflows.problem import Problem, problem_of, simulate
-from tests.envs.checks import answer, by_policy
+from tests.envs.checks import answer, by_policy, decided
 from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case
 from tests.workflow_cases import drawn, topcuoglu
@@ -327,11 +327,9 @@ def test_steps_stay_apart_where_little_is_saved_or_no_cluster_has_all_their_inpu
 
 # The rules for workflows on rented offers, worked by hand.
 
-LANE = np.zeros(1, np.int64)
-
 
 def acted(world: WorkflowWorld, rule: str) -> int:
-    return int(named_rule(rule).act_batch(world.observation, LANE)[0])
+    return decided(named_rule(rule), world.observation)
 
 
 def played(world: WorkflowWorld, policy: Policy) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from spotweave.agents.policy import Policy
+from spotweave.envs.simulation.snapshot import Observation
 from spotweave.envs.simulation.world import BatchWorld
 
 
@@ -75,7 +76,12 @@ def at_random(world: BatchWorld, seed: int) -> float:
     return to_the_end(world, lambda: int(rng.choice(valid(world))))
 
 
+def decided(policy: Policy, shown: Observation) -> int:
+    """What a policy answers in its first lane."""
+    return int(policy.act_batch(shown, np.zeros(1, np.int64))[0])
+
+
 def by_policy(world: BatchWorld, policy: Policy) -> float:
     """A policy's answers to the end."""
     policy.begin(0, 0)
-    return to_the_end(world, lambda: int(policy.act_batch(world.observation, np.zeros(1, np.int64))[0]))
+    return to_the_end(world, lambda: decided(policy, world.observation))

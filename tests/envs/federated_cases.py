@@ -33,7 +33,7 @@ from tests.envs.checks import by_policy, to_the_end, valid
 
 KEY = EpisodeKey(0, "test", 0)
 SPOT, ON_DEMAND, NONE = 0, 1, 2
-"""Actions where there are the two offers of `tests.envs.rounds_cases`."""
+"""Actions where there are the offers of `two_offers`."""
 SLOW, FAST = 0, 1
 
 

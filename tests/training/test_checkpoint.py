@@ -25,7 +25,7 @@ from spotweave.training.checkpoint import (
     save_state,
     write_policy,
 )
-from tests.agents.inputs import as_input, random_batch, small_network, small_settings
+from tests.agents.inputs import random_batch, random_input, small_network, small_settings
 from tests.training.toy import ToyWorld
 
 SPEC = ToyWorld(1).spec
@@ -38,7 +38,7 @@ def fitted_policy(kind: str, spec: WorldSpec = SPEC) -> tuple[ValuePolicy, dict[
     agent = dataclasses.asdict(small_settings(kind, **small))
     torch.manual_seed(3)
     network = small_network(kind, spec.n_clusters, spec.scales, WEIGHTS, **small)
-    network.fit_scalers(as_input(random_batch(50, 2, spec.n_clusters, seed=9)))
+    network.fit_scalers(random_input(50, 2, spec.n_clusters, seed=9))
     return ValuePolicy(network, WEIGHTS if network.n_outputs > 1 else (1.0,), agent["name"]), agent
 
 
