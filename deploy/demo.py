@@ -47,7 +47,14 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "deploy" / "demo.yaml"
 JOBS = tuple(
     ROOT / "examples" / name
-    for name in ("wordcount.yaml", "pi.yaml", "streaming.yaml", "federated_mnist.yaml")
+    for name in (
+        "wordcount.yaml",
+        "pi.yaml",
+        "streaming.yaml",
+        "federated_mnist.yaml",
+        "bag.yaml",
+        "wordcount_steps.yaml",
+    )
 )
 QUICK_JOBS = JOBS[:2]
 WITHIN_S = 600.0  # seconds after which a demo gives up on a machine of the reference's speed
@@ -80,7 +87,10 @@ def paced(spec: JobSpec, pace: float) -> JobSpec:
     """The same job, whose expected times and deadlines are `pace` times as long."""
     names = ("standard_s", "deadline_s", "period_s", "batch_deadline_s", "epoch_s")
     given = {name: getattr(spec.work, name, None) for name in names}
-    changes = {name: value * pace for name, value in given.items() if value is not None}
+    changes: dict[str, Any] = {name: value * pace for name, value in given.items() if value is not None}
+    for parts in ("tasks", "steps"):
+        if own := getattr(spec.work, parts, ()):
+            changes[parts] = tuple(one.model_copy(update={"minutes": one.minutes * pace}) for one in own)
     return spec.model_copy(update={"work": spec.work.model_copy(update=changes)})
 
 

@@ -268,7 +268,7 @@ CLOUDS = typer.Typer(
 
 def demo(
     jobs: Annotated[
-        list[Path] | None, typer.Argument(show_default="two of Spark, a stream, a training", help="job files")
+        list[Path] | None, typer.Argument(show_default="one of each kind, two of Spark", help="job files")
     ] = None,
     config: Annotated[
         Path | None,
