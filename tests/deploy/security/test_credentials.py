@@ -1,9 +1,7 @@
-"""Certificates, keys and a handshake; beyond loopback only with them and tokens, or by a person's word."""
+"""Certificates and keys; beyond loopback only with them and tokens, or by a person's word."""
 
 from __future__ import annotations
 
-import socket
-import ssl
 import stat
 import threading
 import time
@@ -34,43 +32,6 @@ def refused(certificate: Path, key: Path, said: str, now_s: float | None = None)
     with pytest.raises(SecurityError, match=said) as caught:
         load_tls(certificate, key, time.time() if now_s is None else now_s)
     assert "\n" not in str(caught.value)
-
-
-def test_a_client_that_trusts_the_pair_connects_and_another_does_not(pair: TlsFiles) -> None:
-    said: list[bytes] = []
-    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ours.load_cert_chain(pair.certificate, pair.key)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
-
-        def serve() -> None:
-            for _ in range(2):
-                plain, _ = listener.accept()
-                try:
-                    with ours.wrap_socket(plain, server_side=True) as secure:
-                        said.append(secure.recv(10))
-                except (ssl.SSLError, ConnectionError):
-                    plain.close()
-
-        server = threading.Thread(target=serve)
-        server.start()
-        try:
-            trusting = ssl.create_default_context(cafile=str(pair.certificate))
-            with (
-                socket.create_connection(listener.getsockname(), timeout=20) as plain,
-                trusting.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
-            ):
-                assert secure.version() in ("TLSv1.2", "TLSv1.3")
-                secure.sendall(b"hello")
-            strict = ssl.create_default_context()
-            with (
-                socket.create_connection(listener.getsockname(), timeout=20) as plain,
-                pytest.raises(ssl.SSLCertVerificationError),
-            ):
-                strict.wrap_socket(plain, server_hostname="127.0.0.1")
-        finally:
-            server.join()
-    assert said == [b"hello"]
 
 
 def test_the_key_is_private(pair: TlsFiles) -> None:

@@ -302,7 +302,7 @@ def speaks(live: Live, version: ssl.TLSVersion) -> bool:
         return False
 
 
-def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_path: Path) -> None:
+def test_over_tls_it_answers_who_trusts_it_and_no_plain_http(service: Service, tmp_path: Path) -> None:
     with serving(service, self_signed(tmp_path, time.time())) as live, live.client(Role.VIEWER) as client:
         answer = client.get("/v1/jobs")
         assert answer.status_code == 200
@@ -310,6 +310,8 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(service: Service, tmp_p
         assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{live.port}/v1/jobs", headers=client.headers)
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(f"https://127.0.0.1:{live.port}/v1/jobs", trust_env=False)
         assert speaks(live, ssl.TLSVersion.TLSv1_2)
         assert not speaks(live, ssl.TLSVersion.TLSv1_1)
     with bind("127.0.0.1", live.port):
