@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -27,6 +26,7 @@ from spotweave.deploy.security.tls import node_certificate
 from spotweave.deploy.security.tokens import join_token, may_join
 from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import AgentProcess, loopback_address, serving, wait_until
+from tests.deploy.runners.patience import dripping
 
 NODE_TOKEN = "n" * 32
 
@@ -274,20 +274,8 @@ def test_a_request_not_whole_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(server, "STRANGER_S", 0.3)
     with listening(Trusting) as made, connect(made, said) as slow:
         began_s = time.monotonic()
-        stop = threading.Event()
-
-        def drip() -> None:
-            with suppress(OSError):
-                while not stop.wait(0.05):
-                    slow.sendall(b"x")
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
+        with dripping([slow], b"x" * 1000, every_s=0.05):
             assert closed(slow)
-        finally:
-            stop.set()
-            thread.join()
         assert time.monotonic() - began_s < 20.0
 
 

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -89,6 +89,28 @@ def drip(head: bytes, more: bytes = b"x") -> Act:
             time.sleep(0.05)
 
     return act
+
+
+@contextmanager
+def dripping(connections: Sequence[socket.socket], text: bytes, every_s: float = 0.3) -> Iterator[None]:
+    """Sends it to all of them, a byte now and then, until the end of the block."""
+    over = threading.Event()
+
+    def send() -> None:
+        for at in range(len(text)):
+            for one in connections:
+                with suppress(OSError):
+                    one.send(text[at : at + 1])
+            if over.wait(every_s):
+                return
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Asked(Generic[R]):

@@ -208,14 +208,6 @@ class Live:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
-    def connects(self, count: int) -> list[socket.socket]:
-        found = []
-        for _ in range(count):
-            one = self.connect()
-            one.setblocking(False)
-            found.append(one)
-        return found
-
     def client(self, role: Role | None = None) -> httpx.Client:
         headers = {} if role is None else {"Authorization": f"Bearer {self.service.tokens[role]}"}
         trusting = False if self.tls is None else ssl.create_default_context(cafile=str(self.tls.certificate))

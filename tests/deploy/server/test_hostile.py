@@ -11,19 +11,18 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spotweave.deploy.model.jobs import JobState
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server.connections import ConnectionLimits
-from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
+from tests.deploy.runners.patience import dripping
 from tests.deploy.server.service import PATIENCE_S, Live, Make, job_request, serving
 from tests.deploy.tls import self_signed
 
@@ -60,29 +59,6 @@ def prompt(live: Live, job_ids: list[str]) -> None:
     assert max(took_s) < PATIENCE_S / 3, took_s
 
 
-class Drip:
-    def __init__(self, connections: list[socket.socket], text: bytes) -> None:
-        self._connections = connections
-        self._text = text
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        for at in range(len(self._text)):
-            for one in self._connections:
-                with contextlib.suppress(OSError):
-                    one.send(self._text[at : at + 1])
-            if self._ended.wait(0.3):
-                return
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-
 def closed(connections: list[socket.socket], count: int, within_s: float) -> int:
     """How many of them the service has ended, once that many are or the time is over."""
     with selectors.DefaultSelector() as selector:
@@ -116,10 +92,10 @@ def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
     """Silent ones; some that send a byte now and then; silent ones where a handshake is awaited."""
     with serve(tls, head_within_s=6.0) as live, contextlib.ExitStack() as opened:
         job_ids = [live.service.submitted() for _ in range(4)]
-        hostile = live.connects(HOSTILE)
+        hostile = [opened.enter_context(live.connect()) for _ in range(HOSTILE)]
         for one in hostile:
-            opened.enter_context(one)
-        with Drip(hostile, text):
+            one.setblocking(False)
+        with dripping(hostile, text):
             prompt(live, job_ids)
             assert live.cut("evicted") >= HOSTILE - ConnectionLimits().most_each
             assert closed(hostile, HOSTILE, PATIENCE_S) == HOSTILE, "a byte now and then wins no time"
@@ -140,7 +116,7 @@ def test_what_a_client_drips_wins_it_no_time(serve: Serve, first: bytes, then: b
     with serve(head_within_s=0.5) as live, live.connect() as one:
         one.sendall(first)
         assert b"200 OK" in one.recv(4096)
-        with Drip([one], then):
+        with dripping([one], then):
             assert closed([one], 1, PATIENCE_S) == 1
         assert live.cut("head") == 1
 
@@ -250,11 +226,9 @@ def test_an_admins_cancel_does_not_queue_behind_the_requests_of_others(
         job_id = live.service.submitted()
         latest = store.jobs.latest
 
-        def slow(
-            limit: int, states: Collection[JobState] | None = None, prefix: str | None = None
-        ) -> Sequence[Job]:
+        def slow(*asked: Any) -> Any:
             assert go_on.wait(PATIENCE_S)
-            return latest(limit, states, prefix)
+            return latest(*asked)
 
         monkeypatch.setattr(store.jobs, "latest", slow)
         with ThreadPoolExecutor(60) as others:

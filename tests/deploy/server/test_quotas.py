@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.connections import ConnectionLimits, Connections, Guest, Waits, network_of
 from spotweave.deploy.server.middleware import Metrics
 from spotweave.deploy.server.routes.jobs import Submissions
+from tests.deploy.runners.patience import dripping
 from tests.deploy.server.service import (
-    PATIENCE_S,
     Make,
     Service,
     encoded,
@@ -110,17 +109,15 @@ def test_jobs_that_come_all_at_once_pass_no_quota(make: Make) -> None:
     assert kept(service) == 3
 
 
-@pytest.mark.real
-def test_of_large_bodies_only_some_are_in_memory_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = make(job_bytes=2 * MIB, bodies_bytes=4 * MIB)
-    submit = Submissions.submit
-    lock, inside, most = threading.Lock(), [0], [0]
+def slow_submissions(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[int]:
+    """Each takes so long. The list has one number, of how many there were at once at most."""
+    submit, lock, inside, most = Submissions.submit, threading.Lock(), [0], [0]
 
     def slowly(self: Submissions, *arguments: Any) -> Any:
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
-        time.sleep(0.02)
+        time.sleep(seconds)
         try:
             return submit(self, *arguments)
         finally:
@@ -128,6 +125,13 @@ def test_of_large_bodies_only_some_are_in_memory_at_once(make: Make, monkeypatch
                 inside[0] -= 1
 
     monkeypatch.setattr(Submissions, "submit", slowly)
+    return most
+
+
+@pytest.mark.real
+def test_of_large_bodies_only_some_are_in_memory_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = make(job_bytes=2 * MIB, bodies_bytes=4 * MIB)
+    most = slow_submissions(monkeypatch, 0.02)
     answers = service.submitter.at_once("/v1/jobs", [job_request(**large()) for _ in range(10)])
     assert [one.status_code for one in answers] == [201] * 10
     assert most[0] == 1, "half of the room is one submitter's"
@@ -138,13 +142,7 @@ def test_a_body_for_which_there_is_no_room_in_time_is_refused(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = make(job_bytes=2 * MIB, bodies_bytes=4 * MIB, body_within_s=0.3)
-    submit = Submissions.submit
-
-    def slowly(self: Submissions, *arguments: Any) -> Any:
-        time.sleep(1.5)
-        return submit(self, *arguments)
-
-    monkeypatch.setattr(Submissions, "submit", slowly)
+    slow_submissions(monkeypatch, 1.5)
     answers = service.submitter.at_once("/v1/jobs", [job_request(**large())] * 2)
     assert sorted(one.status_code for one in answers) == [201, 429]
     (refused,) = (one for one in answers if one.status_code == 429)
@@ -159,14 +157,8 @@ def test_a_body_that_drips_is_refused_before_its_time_is_over(
     monkeypatch.setattr(bodies, "_GRACE_S", 0.5)
     with serving(make(body_within_s=3600.0)) as live, live.connect() as one:
         one.sendall(live.posting_a_job(1_000_000))
-        one.settimeout(0.1)
-        answer, end = b"", time.monotonic() + PATIENCE_S
-        while b"\r\n\r\n" not in answer:
-            assert time.monotonic() < end
-            one.sendall(b" ")
-            with suppress(TimeoutError):
-                answer += one.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 408")
+        with dripping([one], b" " * 1000, every_s=0.1):
+            assert one.recv(4096).startswith(b"HTTP/1.1 408")
 
 
 class House:
