@@ -16,12 +16,15 @@ from spotweave.agents.federated.asynchronous.shards import encode, ring_sum, spl
 from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
 from spotweave.deploy.fl.asynchronous.updates import send_shards
 from spotweave.deploy.fl.brokers import messages as broker_messages
-from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
+from spotweave.deploy.fl.brokers.messages import BrokerError, Place, Places, UnwantedError
 from spotweave.deploy.fl.brokers.server import BrokerServer
 from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.model.jobs import Flower, FlowerClient
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
+from spotweave.deploy.runners.detached import Limits
+from spotweave.deploy.runners.flower.brokers import Brokers as JobBrokers
+from spotweave.deploy.runners.flower.settings import JobFiles
 from spotweave.deploy.runners.flower.superlink import free_ports
-from spotweave.deploy.security.tls import node_pair
 from tests.deploy.fl.fake_grid import (
     FakeGrid,
     client_app,
@@ -34,7 +37,11 @@ from tests.deploy.fl.fake_grid import (
 
 HALE = HaleFed(kind="hale_fed", updates_per_round=2, staleness_most=5)
 SUDA = FedSuda(kind="fed_suda", updates_per_round=3, slow_factor=2.0, staleness_most=2)
-SAMPLES = [3, 1, 1]
+SAMPLES, EPOCHS_S = [3, 1, 1], [1.0, 1.0, 10.0]
+CLIENTS = tuple(
+    FlowerClient(name=name, samples=samples, epoch_s=epoch_s)
+    for name, samples, epoch_s in zip("abc", SAMPLES, EPOCHS_S, strict=True)
+)
 Row = NDArray[np.float64]
 
 
@@ -42,41 +49,19 @@ class Brokers:
     """The brokers of one job, each in a thread; `restart` knows only what is on the disk."""
 
     def __init__(self, folder: Path, strategy: HaleFed | FedSuda, incomplete_s: float = 120.0) -> None:
-        self._pairs = [node_pair() for _ in range(strategy.brokers)]
-        self._ports = free_ports("127.0.0.1", strategy.brokers)
+        (folder / "keys").mkdir(parents=True)
+        ports = free_ports("127.0.0.1", strategy.brokers)
+        work = Flower(app="x", rounds=9, clients=CLIENTS, strategy=strategy)
+        self._made = JobBrokers(JobFiles(folder), "127.0.0.1", ports, work, Limits())
+        self._incomplete_s = incomplete_s
+        self.places = self._made.places
         self.servers: list[BrokerServer] = []
-        self.settings = [
-            BrokerSettings(
-                number=number,
-                host="127.0.0.1",
-                port=self._ports[number],
-                certificate=pair.certificate,
-                key=pair.key,
-                tokens={who: f"{who} at {number}" for who in ["server", "runner", "broker-0", *self.clients]},
-                strategy=strategy,
-                samples=SAMPLES,
-                epochs_s=[1.0, 1.0, 10.0],
-                others=dict(enumerate(self.places("broker-0")[1:], 1)) if number == 0 else {},
-                folder=folder / str(number),
-                incomplete_s=incomplete_s,
-            )
-            for number, pair in enumerate(self._pairs)
-        ]
-        for number in range(len(self._pairs)):
+        for number in range(strategy.brokers):
             self.start(number)
 
-    @property
-    def clients(self) -> list[str]:
-        return [broker_messages.client(number) for number in range(len(SAMPLES))]
-
-    def places(self, who: str) -> list[Place]:
-        return [
-            Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} at {number}")
-            for number, (port, pair) in enumerate(zip(self._ports, self._pairs, strict=True))
-        ]
-
     def start(self, number: int) -> None:
-        server = BrokerServer(self.settings[number])
+        settings = self._made._settings(number).model_copy(update={"incomplete_s": self._incomplete_s})
+        server = BrokerServer(settings)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self.servers.insert(number, server)
 
@@ -94,7 +79,7 @@ class Brokers:
             self.kill(0)
 
     def send(self, client: int, version: int, values: Sequence[float]) -> None:
-        shards = split(np.array(values), len(self._pairs))
+        shards = split(np.array(values), len(self.servers))
         send_shards(self.places(broker_messages.client(client)), version, shards, patience_s=0.0)
 
     def server(
@@ -192,33 +177,32 @@ def test_an_update_of_which_a_shard_is_missing_is_given_up(tmp_path: Path) -> No
 
 def test_what_is_forged_or_malformed_is_refused_and_harms_nobody(hale: Brokers) -> None:
     server = hale.server()
-    own, strangers = hale.places("client-0"), hale.places("nobody")
+    own, second = hale.places("client-0")
+    stranger, sender = hale.places("nobody")[0], hale.places("server")[0]
     shard = split(np.array([1.0, 1.0]), 2)[0].tobytes()
-    with pytest.raises(UpdateError, match="a shard of 8 bytes: expected 16, 8 for each weight"):
-        own[0].ask("PUT", "/v1/shards/0/1", shard[:8])
-    with pytest.raises(UpdateError, match="24 bytes: expected at most 16"):
-        own[0].ask("PUT", "/v1/shards/0/1", shard + shard[:8])
-    with pytest.raises(UpdateError, match="expected a token of this broker"):
-        strangers[0].ask("PUT", "/v1/shards/0/1", shard)
-    with pytest.raises(UpdateError, match="expected a token of this broker"):
-        own[0].model_copy(update={"port": own[1].port, "certificate": own[1].certificate}).ask(
-            "PUT", "/v1/shards/0/1", shard
-        )
+    elsewhere = own.model_copy(update={"port": second.port, "certificate": second.certificate})
+    mistaken = own.model_copy(update={"certificate": second.certificate})
+    refused: list[tuple[Place, str, bytes, type[Exception], str]] = [
+        (own, "0/1", shard[:8], UpdateError, "a shard of 8 bytes: expected 16, 8 for each weight"),
+        (own, "0/1", shard + shard[:8], UpdateError, "24 bytes: expected at most 16"),
+        (stranger, "0/1", shard, UpdateError, "expected a token of this broker"),
+        (elsewhere, "0/1", shard, UpdateError, "expected a token of this broker"),
+        (sender, "0/1", shard, UpdateError, "server sends no shards"),
+        (mistaken, "0/1", shard, BrokerError, "CERTIFICATE_VERIFY_FAILED"),
+        (own, "7/1", shard, BrokerError, "model 7 is not known here yet"),
+    ]
+    for place, path, sent, error, words in refused:
+        with pytest.raises(error, match=words):
+            place.ask("PUT", f"/v1/shards/{path}", sent)
     for path in ("/v1/component", "/v1/model", "/v1/prepare", "/v1/held", "/v1/agree"):
         with pytest.raises(UpdateError, match="client-0 may not do that"):
-            own[0].post(path, {"version": 0, "size": 2})
-    with pytest.raises(UpdateError, match="server sends no shards"):
-        hale.places("server")[0].ask("PUT", "/v1/shards/0/1", shard)
-    with pytest.raises(BrokerError, match="CERTIFICATE_VERIFY_FAILED"):
-        own[0].model_copy(update={"certificate": own[1].certificate}).ask("PUT", "/v1/shards/0/1", shard)
-    with pytest.raises(BrokerError, match="model 7 is not known here yet"):
-        own[0].ask("PUT", "/v1/shards/7/1", shard)
+            own.post(path, {"version": 0, "size": 2})
     assert hale.held() == [[], []]
     # The same shard again, as after a lost answer, is no other one; another in its place is refused.
-    own[0].ask("PUT", "/v1/shards/0/1", shard)
-    own[0].ask("PUT", "/v1/shards/0/1", shard)
+    for _ in range(2):
+        own.ask("PUT", "/v1/shards/0/1", shard)
     with pytest.raises(UpdateError, match="was received before"):
-        own[0].ask("PUT", "/v1/shards/0/1", shard[::-1])
+        own.ask("PUT", "/v1/shards/0/1", shard[::-1])
     for client in (1, 2):
         hale.send(client, 0, [1.0, 3.0])
     np.testing.assert_allclose(model_of(server), [1.0, 3.0], atol=1e-9)
