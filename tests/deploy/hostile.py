@@ -1,10 +1,11 @@
-"""Job files of people who mean harm, or whose script wrote them: each is refused with one line."""
+"""Job files of people who mean harm, or whose script wrote them; and what jobs put in the place of files."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,29 @@ EXTREME: Mapping[str, Mapping[str, Any]] = {
     "failures without end": _job(BATCH, max_user_failures=VAST),
     "a name that leads elsewhere": {**_job(BATCH), "name": "../../etc"},
 }
+
+
+Trick = Callable[[Path, Path], object]
+"""Puts something in the place of a file; the second path is a secret, to which it may lead."""
+
+TRICKS: Mapping[str, Trick] = {
+    "a link": lambda place, secret: place.symlink_to(secret),
+    "a second name of a file": lambda place, secret: place.hardlink_to(secret),
+    "a link to a folder": lambda place, secret: place.symlink_to(secret.parent),
+    "a link to nothing": lambda place, secret: place.symlink_to(place.parent / "nothing"),
+    "a link in a circle": lambda place, secret: place.symlink_to(place.name),
+    "a link to a device": lambda place, secret: place.symlink_to("/dev/zero"),
+    "a link to a process": lambda place, secret: place.symlink_to("/proc/self/environ"),
+    "a pipe": lambda place, secret: os.mkfifo(place),
+    "a socket": lambda place, secret: os.mknod(place, stat.S_IFSOCK),
+    "a folder": lambda place, secret: place.mkdir(),
+}
+
+
+def terabyte(place: Path, secret: Path) -> None:
+    """Of nothing, which takes no disk."""
+    place.touch()
+    os.truncate(place, 1 << 40)
 
 
 def dig(folder: Path, depth: int) -> None:

@@ -37,7 +37,7 @@ from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.store.store import Store
-from tests.deploy.hostile import dig
+from tests.deploy.hostile import TRICKS, Trick, dig, terabyte
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error
 from tests.deploy.workflows import step
@@ -118,15 +118,6 @@ UPLOADS: dict[str, Mapping[str, bytes]] = {
 """Files besides, or in place of, the program's."""
 
 
-def _linked(place: Path, secret: Path) -> None:
-    place.symlink_to(secret)
-
-
-def _terabyte(place: Path, secret: Path) -> None:
-    place.touch()
-    os.truncate(place, 1 << 40)
-
-
 def _many(place: Path, secret: Path) -> None:
     place.mkdir()
     for k in range(1_200):
@@ -138,16 +129,9 @@ def _deep(place: Path, secret: Path) -> None:
     dig(place, 2100)
 
 
-LEFT: dict[str, Callable[[Path, Path], object]] = {
-    "a link": _linked,
-    "a second name of a file": lambda place, secret: place.hardlink_to(secret),
-    "a link to a folder": lambda place, secret: place.symlink_to(secret.parent),
-    "a link in a circle": lambda place, secret: place.symlink_to(place.name),
-    "a link to a device": lambda place, secret: place.symlink_to("/dev/zero"),
-    "a link to a process": lambda place, secret: place.symlink_to("/proc/self/environ"),
-    "a pipe": lambda place, secret: os.mkfifo(place),
-    "a folder": lambda place, secret: place.mkdir(),
-    "a terabyte of nothing": _terabyte,
+LEFT: dict[str, Trick] = {
+    **TRICKS,
+    "a terabyte of nothing": terabyte,
     "a file of no rights": lambda place, secret: os.close(os.open(place, os.O_CREAT, 0)),
     "bytes that are no text": lambda place, secret: place.write_bytes(b"\xff\0\xfe" * 1000),
     "brackets without end": lambda place, secret: place.write_bytes(b"[" * 200_000),

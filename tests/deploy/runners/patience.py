@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
@@ -32,11 +31,6 @@ def insist(act: Callable[[], None]) -> None:
         except RunnerError:
             assert time.monotonic() < end
             time.sleep(0.1)
-
-
-def terabyte(file: Path) -> None:
-    file.touch()
-    os.truncate(file, 1 << 40)
 
 
 def alive(pid: int) -> bool:

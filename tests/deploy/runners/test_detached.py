@@ -8,7 +8,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.detached import Detached, Limits, Result, tail
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.security.sandbox import Box, Mode, Sandbox
+from tests.deploy.hostile import TRICKS, terabyte
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.patience import alive, insist, terabyte
+from tests.deploy.runners.patience import alive, insist
 
 UP = "open('up', 'w').close()\nwhile True: time.sleep(600)"
 STUBBORN = (
@@ -247,28 +248,15 @@ def test_a_damaged_file_of_its_own_is_as_good_as_none(process: Detached, name: s
 # A folder in which a hostile program writes too.
 
 
-Trick = Callable[[Path, Path], object]
-"""From the file and a secret outside of the job's folder."""
-
-
-TRICKS: dict[str, Trick] = {
-    "a link out": lambda file, secret: file.symlink_to(secret),
-    "a link to nothing": lambda file, secret: file.symlink_to(file.parent / "nothing"),
-    "a link to a folder": lambda file, secret: file.symlink_to(secret.parent / "state"),
-    "a link to itself": lambda file, secret: file.symlink_to(file),
-    "a pipe": lambda file, secret: os.mkfifo(file),
-    "a folder": lambda file, secret: file.mkdir(),
-    "a socket": lambda file, secret: os.mknod(file, stat.S_IFSOCK),
-    "a file of a terabyte": lambda file, secret: terabyte(file),
-    "a file that is too large": lambda file, secret: file.write_bytes(b"x" * 101),
-}
+PLACES = {**TRICKS, "a terabyte": terabyte}
+NO_FOLDERS = [name for name in PLACES if name != "a folder"]
 
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     """Of the scheduler."""
     (tmp_path / "state").mkdir()
-    file = tmp_path / "secret"
+    file = tmp_path / "state" / "secret"
     file.write_bytes(b"secret")
     return file
 
@@ -283,25 +271,27 @@ def test_a_file_is_read_and_what_is_not_there_is_not(work: Path) -> None:
     (work / "flower/a").write_bytes(b"x" * 100)
     folder = JobFolder(work)
     assert folder.read("flower/a", 100) == b"x" * 100
+    with pytest.raises(PoisonError, match="flower/a is larger than"):
+        folder.read("flower/a", 99)
     assert folder.read("flower/b", 100) is None
     assert folder.read("nowhere/b", 100) is None
     assert folder.names("flower", 1) == ["a"]
     assert folder.names("nowhere", 1) == []
 
 
-@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("trick", PLACES)
 def test_nothing_but_a_small_file_is_read(work: Path, secret: Path, trick: str) -> None:
-    TRICKS[trick](work / "flower/a", secret)
+    PLACES[trick](work / "flower/a", secret)
     with pytest.raises(PoisonError) as caught:
         JobFolder(work).read("flower/a", 100)
     assert "flower/a" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("trick", [name for name in TRICKS if name != "a folder"])
+@pytest.mark.parametrize("trick", NO_FOLDERS)
 def test_no_trick_in_place_of_a_folder_leads_out(work: Path, secret: Path, trick: str) -> None:
     (work / "flower").rmdir()
-    TRICKS[trick](work / "flower", secret)
+    PLACES[trick](work / "flower", secret)
     folder = JobFolder(work)
     for act in (
         lambda: folder.read("flower/a", 100),
@@ -313,12 +303,12 @@ def test_no_trick_in_place_of_a_folder_leads_out(work: Path, secret: Path, trick
         with pytest.raises(PoisonError, match="flower"):
             act()
     assert secret.read_bytes() == b"secret"
-    assert os.listdir(secret.parent / "state") == []
+    assert os.listdir(secret.parent) == ["secret"]
 
 
-@pytest.mark.parametrize("trick", [name for name in TRICKS if name != "a folder"])
+@pytest.mark.parametrize("trick", NO_FOLDERS)
 def test_what_is_written_takes_the_place_of_a_trick(work: Path, secret: Path, trick: str) -> None:
-    TRICKS[trick](work / "flower/a", secret)
+    PLACES[trick](work / "flower/a", secret)
     JobFolder(work).write("flower/a", b"ours")
     assert JobFolder(work).read("flower/a", 100) == b"ours"
     assert secret.read_bytes() == b"secret"

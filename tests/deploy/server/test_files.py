@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +11,7 @@ import pytest
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.security.untrusted import MOST_PARTS
 from spotweave.deploy.server.routes import files as routes
+from tests.deploy.hostile import TRICKS, Trick
 from tests.deploy.server.service import WORKS, Service, encoded, job_request, one_line_error
 
 SECRET = "another submitter's"
@@ -150,11 +148,8 @@ def deep(place: Path, secret: Path) -> None:
     (folder / "x").touch()
 
 
-TRICKS: dict[str, Callable[[Path, Path], Any]] = {
-    "a link": lambda place, secret: place.symlink_to(secret),
-    "a second name of a file": lambda place, secret: place.hardlink_to(secret),
-    "a link to a folder": lambda place, secret: place.symlink_to(secret.parent),
-    "a pipe": lambda place, secret: os.mkfifo(place),
+PLACES: dict[str, Trick] = {
+    **TRICKS,
     "deep folders": deep,
     "a name that a terminal obeys": lambda place, secret: place.with_name("\x1b[2J").write_text("x"),
     "a name that is no text": lambda place, secret: open(bytes(place) + b"\xff", "w").close(),
@@ -167,15 +162,15 @@ def test_no_trick_in_a_folder_shows_what_is_elsewhere(service: Service, tmp_path
     secret.parent.mkdir()
     secret.write_text(SECRET)
     elsewhere = ("../../elsewhere/secret", str(secret), "%2e%2e/x", ".spotweave-upload.json")
-    for name, trick in TRICKS.items():
-        job_id = service.submitted()
-        folder = left(service, job_id, good=b"good")
-        trick(folder / "bad", secret)
-        assert listed(service, job_id) == {"good": 4}, name
-        for path in ("bad", "bad/secret", *elsewhere):
-            response = fetched(service, job_id, path)
-            assert response.status_code == 404, (name, path)
-            assert SECRET not in response.text
+    job_id = service.submitted()
+    folder = left(service, job_id, good=b"good")
+    for name, trick in PLACES.items():
+        trick(folder / name, secret)
+    assert listed(service, job_id) == {"good": 4}
+    for path in (*PLACES, *(f"{name}/secret" for name in PLACES), *elsewhere):
+        response = fetched(service, job_id, path)
+        assert response.status_code == 404, path
+        assert SECRET not in response.text
 
 
 def test_too_many_files_and_none_any_more_are_one_line(

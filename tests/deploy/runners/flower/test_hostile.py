@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.flower.superlink import SuperLinkDown
 from spotweave.deploy.runners.flower.training import IDLE_WITHIN_S
+from tests.deploy.hostile import TRICKS, Trick, terabyte
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import (
     AWS_FAILED,
@@ -32,7 +33,7 @@ from tests.deploy.runners.flower.stage import (
     Store,
 )
 from tests.deploy.runners.flower.world import MEAN, job_spec
-from tests.deploy.runners.patience import insist, terabyte
+from tests.deploy.runners.patience import insist
 
 
 def other(stage: Stage) -> Assignment:
@@ -61,25 +62,21 @@ def given_up(
     return found
 
 
-def no_folder(file: Path) -> None:
+def no_folder(file: Path, _: Path) -> None:
     file.parent.rmdir()
     file.parent.touch()
 
 
-def link_to_folder(file: Path) -> None:
+def link_to_folder(file: Path, _: Path) -> None:
     file.parent.rmdir()
     file.parent.symlink_to("/etc")
 
 
-POISON: dict[str, Callable[[Path], object]] = {
-    "no JSON": lambda file: file.write_text("{"),
-    "too many rounds": lambda file: file.write_text('{"run": 1, "completed": 1' + "0" * 30 + "}"),
-    "more than there are": lambda file: file.write_text('{"run": 1, "completed": 5}'),
-    "not a number": lambda file: file.write_text('{"run": 1, "clients": {"a": {"last_epoch_s": NaN}}}'),
+# Of files and their contents only some: `test_detached.py` and `test_status.py` have all.
+POISON: dict[str, Trick] = {
+    "no JSON": lambda file, _: file.write_text("{"),
     "a terabyte": terabyte,
-    "a pipe": lambda file: os.mkfifo(file),
-    "a folder": lambda file: file.mkdir(),
-    "a link": lambda file: file.symlink_to("/etc/passwd"),
+    **{name: TRICKS[name] for name in ("a pipe", "a folder", "a link")},
     "no folder": no_folder,
     "a link to a folder": link_to_folder,
 }
@@ -88,7 +85,7 @@ POISON: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("poison", POISON)
 def test_a_job_whose_status_is_poison_fails_and_no_other(stage: Stage, poison: str) -> None:
     stage.runner.ensure(other(stage))
-    POISON[poison](stage.flower / "status.json")
+    POISON[poison](stage.flower / "status.json", Path("/etc/passwd"))
     a, x, b = look(stage)
     assert (a.phase, x.phase, b.phase) == (Phase.FAILED, Phase.STARTING, Phase.FAILED)
     assert a.message == b.message
@@ -415,7 +412,7 @@ def test_a_poisoned_status_holds_up_no_end_either(fresh: Stage, store: Store, po
     store.down = AWS_FAILED
     fresh.played.finish(True)
     assert fresh.phases() == SUCCEEDED
-    POISON[poison](fresh.flower / "status.json")
+    POISON[poison](fresh.flower / "status.json", Path("/etc/passwd"))
     fresh.forget()
     assert not fresh.state.exists()
 
