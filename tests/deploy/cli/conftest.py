@@ -16,6 +16,22 @@ from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import spotweave
 from tests.deploy.server.service import Service, make_service
 
+JOB = """
+name: hello
+work: {kind: spark-batch, script: hello.py, args: [words.txt, "3"], deadline_s: 600}
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    secret = "not named by the job\n"
+    files = {"hello.py": "print('hello')\n", "words.txt": "one two\n", "secret.txt": secret, "job.yaml": JOB}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder / "job.yaml"
+
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

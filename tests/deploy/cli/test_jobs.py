@@ -202,13 +202,6 @@ def ending(service: Service, monkeypatch: pytest.MonkeyPatch, state: JobState) -
     monkeypatch.setattr("spotweave.deploy.cli.client.time.sleep", sleep)
 
 
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    (tmp_path / "hello.py").write_bytes(SCRIPT)
-    (tmp_path / "job.yaml").write_text("name: hello\nwork: {kind: spark-batch, script: hello.py}\n")
-    return tmp_path / "job.yaml"
-
-
 def test_the_example_of_a_client_runs(
     service: Service,
     job_file: Path,

@@ -36,22 +36,6 @@ from tests.deploy.server.service import NOW, Service, decide, make_service
 from tests.deploy.store.cases import add_job, report, request
 from tests.deploy.workflows import step, workflow
 
-JOB = """
-name: hello
-work: {kind: spark-batch, script: hello.py, args: [words.txt, "3"], deadline_s: 600}
-"""
-
-
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    secret = "not named by the job\n"
-    files = {"hello.py": "print('hello')\n", "words.txt": "one two\n", "secret.txt": secret, "job.yaml": JOB}
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return folder / "job.yaml"
-
 
 def submitted(result: Result) -> str:
     return out(result).strip()
