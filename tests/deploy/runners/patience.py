@@ -22,8 +22,17 @@ PATIENCE_S = 480.0
 """Far more than anything takes, as other tests may keep the machine busy."""
 
 
+SLIPS_AWAY = """
+import os, subprocess, time
+# Another session, no variable of its own, and no parent that anybody knows.
+subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',
+    'trap "" TERM HUP; echo $$ > slipped; while :; do date +%N > alive; sleep 0.1; done'])
+# The parent of a fork returns first: with it gone, the shell could be killed before it says its name.
+while not os.path.exists('alive'): time.sleep(0.02)
+"""
+
+
 def insist(act: Callable[[], None]) -> None:
-    """Do it as often as it takes."""
     end = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -19,20 +19,12 @@ from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.hostile import TRICKS, terabyte
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.patience import alive, insist
+from tests.deploy.runners.patience import SLIPS_AWAY, alive, insist
 
 UP = "open('up', 'w').close()\nwhile True: time.sleep(600)"
 STUBBORN = (
     "import os, signal, time\n"
     "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
-)
-SLIPS_AWAY = (
-    # Another session, no variable of its own, and no parent that anybody knows.
-    "import os, subprocess, time\n"
-    "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
-    " 'trap \"\" TERM HUP; echo $$ > slipped; while :; do sleep 1; done'])\n"
-    # The parent of a fork returns first: with it gone, the shell could be killed before it says its name.
-    "while not os.path.exists('slipped') or not os.path.getsize('slipped'): time.sleep(0.02)\n"
 )
 
 

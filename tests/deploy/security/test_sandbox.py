@@ -22,7 +22,7 @@ from spotweave.deploy.security import trial
 from spotweave.deploy.security.sandbox import Box, Mode, Sandbox, SandboxError
 from spotweave.deploy.security.trial import choose
 from tests.deploy.node.agents import wait_until
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import SLIPS_AWAY, insist
 
 pytestmark = pytest.mark.real
 
@@ -159,13 +159,7 @@ def test_a_job_reaches_its_own_files_and_no_secret(world: World, monkeypatch: py
 
 
 def test_nothing_of_it_hides_from_its_end(world: World) -> None:
-    hide = (
-        "import subprocess, time\n"
-        "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
-        " 'trap \"\" TERM HUP; while :; do date +%N > alive; sleep 0.1; done'])\n"
-        "time.sleep(600)"
-    )
-    process = world.run(hide)
+    process = world.run(SLIPS_AWAY + "time.sleep(600)")
     alive = world.mine / "alive"
     wait_until(alive.exists)
     # Not even if its launcher was killed, so that it is nobody's child.

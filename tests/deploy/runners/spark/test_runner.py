@@ -22,7 +22,7 @@ from spotweave.deploy.runners.spark.application import Application, Applications
 from spotweave.deploy.runners.spark.cluster import process_id
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
-from tests.deploy.runners.patience import alive, insist
+from tests.deploy.runners.patience import SLIPS_AWAY, alive, insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
 from tests.deploy.runners.spark.conftest import FOREVER, World
 
@@ -295,15 +295,8 @@ def test_secrets_are_in_no_argument_and_no_readable_file(world: World) -> None:
             assert file.stat().st_mode & 0o077 == 0, file
 
 
-STUBBORN = """
-import os, signal, subprocess, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',
-    'trap "" TERM HUP; while :; do date +%N > alive; sleep 0.1; done'])
-while not os.path.exists('alive'): time.sleep(0.01)
-open('up', 'w').close()
-while True: time.sleep(600)
-"""
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+STUBBORN = f"{DEAF}{SLIPS_AWAY}open('up', 'w').close()\nwhile True: time.sleep(600)"
 
 
 @pytest.mark.parametrize("over", [False, True])
