@@ -11,16 +11,15 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 
 from spotweave.deploy.model.tasks import Assignment
 from spotweave.deploy.runners.base import Printed, RunnerError
-from spotweave.deploy.security.untrusted import UnsafePathError, open_beneath, part
+from spotweave.deploy.security.untrusted import UnsafePathError, enter, open_beneath, parent_of, part
 from spotweave.files import read_at_most
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
 
@@ -58,7 +57,7 @@ class JobFolder:
         More is poison.
         """
         try:
-            with _judged(folder), self._parent(f"{folder}/.") as (handle, _), os.scandir(handle) as entries:
+            with _judged(folder), self._parent(f"{folder}/any") as (handle, _), os.scandir(handle) as entries:
                 found = [entry.name for entry in islice(entries, most + 1)]
         except FileNotFoundError:
             return []
@@ -68,7 +67,7 @@ class JobFolder:
 
     def make(self, name: str) -> None:
         """A folder, if there is none."""
-        with _judged(name), self._parent(f"{name}/.", make=True):
+        with _judged(name), self._parent(f"{name}/any", make=True):
             pass
 
     def rename(self, name: str, to: str) -> None:
@@ -111,22 +110,8 @@ class JobFolder:
             finally:
                 os.close(handle)
 
-    @contextmanager
-    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """A handle of the folder that a name is in, and the last part of the name."""
-        *parts, last = name.split("/")
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in parts:
-                made = make and _make(part, handle)
-                below = os.open(part, _FOLDER, dir_fd=handle)
-                if made:
-                    _give(below, handle)
-                os.close(handle)
-                handle = below
-            yield handle, last
-        finally:
-            os.close(handle)
+    def _parent(self, name: str, *, make: bool = False) -> AbstractContextManager[tuple[int, str]]:
+        return parent_of(self.path, name, _enter_or_make if make else enter)
 
 
 def log_name(of: str, attempt: int) -> str:
@@ -146,13 +131,14 @@ def kept_log(assignment: Assignment, name: str, offset: int, most_bytes: int) ->
         raise RunnerError(f"{name} cannot be read: the job has put something else there") from error
 
 
-def _make(name: str, folder: int) -> bool:
-    """Make a folder. Returns whether it is new."""
+def _enter_or_make(name: str, folder: int) -> int:
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
-        return False
-    return True
+        return enter(name, folder)
+    made = enter(name, folder)
+    _give(made, folder)
+    return made
 
 
 def _give(handle: int, folder: int) -> None:

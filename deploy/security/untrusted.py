@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def open_beneath(folder: Path, path: str, flags: int) -> int:
     UnsafePathError if it is no plain file, or one of several names; OSError if it cannot be opened, or
     something on the way is a link.
     """
-    with _parent(folder, path) as (at, name):
+    with parent_of(folder, path) as (at, name):
         return _open_plain(name, flags, at, folder / path)
 
 
@@ -40,17 +40,23 @@ def anonymous_file(content: str) -> int:
 
 def unlink_beneath(folder: Path, path: str) -> None:
     """Remove a file, if it is there, without following any link on the way. Raises OSError."""
-    with _parent(folder, path) as (at, name), suppress(FileNotFoundError):
+    with parent_of(folder, path) as (at, name), suppress(FileNotFoundError):
         os.unlink(name, dir_fd=at)
 
 
+def enter(name: str, at: int) -> int:
+    """Open a folder that is in an open one. Raises OSError if it is a link, or no folder."""
+    return _open(name, os.O_RDONLY | os.O_DIRECTORY, at)
+
+
 @contextmanager
-def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
+def parent_of(folder: Path, path: str, way: Callable[[str, int], int] = enter) -> Iterator[tuple[int, str]]:
+    """An open folder and the name in it of a path below a trusted folder; each on the way is opened so."""
     *folders, name = Path(path).parts
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in folders:
-            below = _open(part, os.O_RDONLY | os.O_DIRECTORY, at)
+            below = way(part, at)
             os.close(at)
             at = below
         yield at, name
@@ -84,7 +90,7 @@ def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: 
     to.mkdir(mode=0o700, parents=True)
     left, entries = most_bytes, 0
     try:
-        with _parent(folder, f"{path}/any") as (top, _):
+        with parent_of(folder, f"{path}/any") as (top, _):
             for place, folders, files, at in os.fwalk(".", dir_fd=top, follow_symlinks=False):
                 entries += len(folders) + len(files)
                 if entries > most_entries:
@@ -155,7 +161,7 @@ def plain_files(folder: Path, most_entries: int) -> Iterator[tuple[str, int]]:
         at = waiting.pop()
         try:
             # Unlike os.fwalk it holds one descriptor however deep the folders are.
-            with _parent(folder, f"{at}/any") as (handle, _), os.scandir(handle) as found:
+            with parent_of(folder, f"{at}/any") as (handle, _), os.scandir(handle) as found:
                 for entry in found:
                     entries += 1
                     if entries > most_entries:
