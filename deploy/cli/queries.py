@@ -34,9 +34,8 @@ def print_list(found: Sequence[object], columns: Columns, empty: str, *, as_json
 def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) -> None:
     """Send jobs, and wait for their ends if that is asked for.
 
-    Raises:
-        ValueError: for the first that cannot be sent; those before it were.
-        typer.Exit: with `EXIT_FAILED` if one that was waited for did not succeed.
+    Raises ValueError for the first that cannot be sent: those before it were; typer.Exit with `EXIT_FAILED`
+    if one that was waited for did not succeed.
     """
     sent = []
     for file in files:
@@ -219,11 +218,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def cancel(client: Client, job_ids: Sequence[str], *, as_json: bool) -> None:
-    """End jobs. All are tried.
-
-    Raises:
-        typer.Exit: with `EXIT_USER` if one could not be ended; each has its line.
-    """
+    """End jobs. All are tried. Raises typer.Exit (`EXIT_USER`) if one could not be; each has its line."""
     refused = False
     for job_id in job_ids:
         try:

@@ -102,9 +102,8 @@ FEW_OFFERS = 5
 def check(path: Path) -> None:
     """Print a line for each part.
 
-    Raises:
-        ValueError: if the deployment's file itself cannot be used.
-        typer.Exit: with `EXIT_USER` if it could not be served.
+    Raises ValueError if the deployment's file itself cannot be used, typer.Exit (`EXIT_USER`) if it could not
+    be served.
     """
     config = DeploymentConfig.load(path)
     print(f"ok       configuration: {path}")

@@ -106,22 +106,12 @@ class Detached:
         boxed: tuple[Sandbox, Box] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Start it, once for ever; a command that runs or has ended is left alone.
+        """Start it, once for ever; a command that runs or has ended is left alone (unless `again`).
 
-        What can never be started, by its own fault, has ended at once with a result that says why.
-
-        Args:
-            argv: never passed through a shell.
-            env: the whole environment.
-            cwd: its current folder.
-            log: what it prints is appended there.
-            again: start it once more if it has ended.
-            log_below: folder that the command can write to, in which the log lies; None: it cannot.
-            boxed: what keeps it apart; None: nothing.
-            limits: what it may use; None: anything.
-
-        Raises:
-            RunnerError: if it cannot be started.
+        What can never be started, by its own fault, has ended at once with a result that says why. `argv`
+        never passes through a shell, `env` is all of its environment, and what it prints is appended to the
+        log; `log_below`: folder that the command can write to, in which the log lies (None: it cannot).
+        Raises RunnerError if it cannot be started.
         """
         if self.running():
             return

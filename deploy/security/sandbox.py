@@ -158,23 +158,14 @@ class Boxed:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A way to keep jobs apart from the deployment and from each other.
+    """A way to keep jobs apart from the deployment and from each other."""
 
-    Args:
-        mode: any but AUTO.
-        state: folder of the deployment, without links; what of it a command may see is in its box.
-        hidden: other folders that no job may see.
-        readable: what jobs may read although it is hidden.
-        numbers: first and last of the user and group ids to lend; None where serve is not root.
-        python: an interpreter that jobs can reach.
-    """
-
-    mode: Mode
-    state: Path
-    hidden: tuple[Path, ...] = ()
-    readable: tuple[Path, ...] = ()
-    numbers: tuple[int, int] | None = None
-    python: str = sys.executable
+    mode: Mode  # any but AUTO
+    state: Path  # folder of the deployment, without links; what of it a command may see is in its box
+    hidden: tuple[Path, ...] = ()  # other folders that no job may see
+    readable: tuple[Path, ...] = ()  # what jobs may read although it is hidden
+    numbers: tuple[int, int] | None = None  # first and last id to lend; None where serve is not root
+    python: str = sys.executable  # an interpreter that jobs can reach
 
     @property
     def _ids(self) -> Identities | None:
@@ -194,10 +185,8 @@ class Sandbox:
     def wrap(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, box: Box) -> Boxed:
         """Make a command's box. Nothing of an earlier command of this name may run any more.
 
-        Raises:
-            SandboxError: if the job has put something into its folders with which that is not safe.
-            IdentitiesError: if all ids are lent.
-            OSError: if files cannot be handed over.
+        Raises SandboxError if the job has put something into its folders with which that is not safe;
+        IdentitiesError if all ids are lent; OSError if files cannot be handed over.
         """
         remove_tree(box.tmp)
         for folder in (*box.writable, box.tmp):

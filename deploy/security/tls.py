@@ -163,14 +163,8 @@ def listen_allowed(
 ) -> None:
     """Refuse to listen where others can reach it, unless it is protected by tokens and by TLS.
 
-    Args:
-        host: address or name to listen on; "" is every address.
-        has_tokens: whether requests need a token, and a valid one exists.
-        has_tls: whether connections are encrypted.
-        insecure_in_words: `INSECURE_WORDS` exactly, from a person who wants it without.
-
-    Raises:
-        SecurityError: if it may not.
+    `host` "" is every address; `has_tokens`: requests need one, and a valid one exists; `insecure_in_words`:
+    `INSECURE_WORDS` exactly, from a person who wants it without. Raises SecurityError if it may not.
     """
     if insecure_in_words is not None and insecure_in_words != INSECURE_WORDS:
         raise SecurityError(

@@ -36,19 +36,10 @@ def choose(
     numbers: tuple[int, int],
     python: str = sys.executable,
 ) -> Sandbox:
-    """The sandbox of a deployment, tried out.
+    """The sandbox of a deployment, tried out: of the mode that is wanted, and else as of `Sandbox`.
 
-    Args:
-        wanted: as configured.
-        trust: whether submitters have all rights of the operator anyway.
-        state: as of `Sandbox`.
-        hidden: folders of the deployment beyond its state; homes and what runs on this machine are added.
-        readable: as of `Sandbox`.
-        numbers: as of `Sandbox`.
-        python: an interpreter that jobs can reach.
-
-    Raises:
-        SandboxError: one line, if jobs could not be kept apart.
+    `trust`: submitters have all rights of the operator anyway. Homes and what runs on this machine are hidden
+    too. Raises SandboxError (one line) if jobs could not be kept apart.
     """
     root = os.geteuid() == 0
     homes = (Path.home(), Path("/root"), Path("/home"), Path("/run"))

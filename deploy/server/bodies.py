@@ -49,15 +49,9 @@ def expected_size(request: Request, limit: int) -> int:
 
 
 async def read_body(request: Request, limit: int, within_s: float) -> bytes:
-    """The whole body.
+    """The whole body, of `limit` bytes at most, which must arrive `within_s`, and before that at some speed.
 
-    Args:
-        request: of which nothing was read.
-        limit: bytes; one more and it is refused, as soon as that is known.
-        within_s: it must have arrived after so long, and before that at some speed.
-
-    Raises:
-        Refusal: if it is too large, too slow, or not JSON by its content type.
+    Raises Refusal if it is too large, as soon as that is known, too slow, or not JSON by its content type.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -151,15 +145,7 @@ class Room:
 
     @asynccontextmanager
     async def take(self, name: str, size: int) -> AsyncIterator[None]:
-        """Have room for a body, once there is some.
-
-        Args:
-            name: of the caller.
-            size: in bytes, at most `most_each`.
-
-        Raises:
-            Refusal: if there is none in time.
-        """
+        """Have room for a caller's body of at most `most_each`, once there is some. Raises Refusal if not."""
         end_s = time.monotonic() + self._within_s
         while self._taken[name] + size > self._most_each or self._taken.total() + size > self._most:
             if time.monotonic() >= end_s:
@@ -287,16 +273,9 @@ class Staged:
     """A job's folder under a name that no job has, until it is accepted."""
 
     def __init__(self, jobs: Path, job_id: str, files: Mapping[str, str]) -> None:
-        """Write the files, through to the disk.
+        """Write files (base64 by checked name) through to the disk, below the folder of all jobs' folders.
 
-        Args:
-            jobs: folder of all jobs' folders.
-            job_id: whose they will be.
-            files: base64 by checked name.
-
-        Raises:
-            UploadError: if one is not base64.
-            OSError: if they cannot be written.
+        Raises UploadError if one is not base64; OSError if they cannot be written.
         """
         self._jobs = jobs
         self.folder = jobs / f"{_STAGED}{job_id}"

@@ -68,8 +68,7 @@ class Brokers:
     def look(self, silent_s: float) -> None:
         """Note how clients stand, and end what has not answered for `silent_s`: it is started again.
 
-        Raises:
-            RunnerError: while one still ends.
+        Raises RunnerError while one still ends.
         """
         if time.monotonic() < self._next_look_s:
             return

@@ -200,9 +200,7 @@ def newest_whole(folder: JobFolder, most_bytes: int) -> tuple[int, bytes] | None
 def read_status(folder: JobFolder, rounds: int) -> Status | None:
     """Read what a ServerApp tells of its training; None if it says nothing yet.
 
-    Raises:
-        PoisonError: if no ServerApp of this job could have written it.
-        OSError: if it cannot be read now.
+    Raises PoisonError if no ServerApp of this job could have written it; OSError if it cannot be read now.
     """
     content = folder.read(STATUS, STATUS_MOST_BYTES)
     return None if content is None else parsed_status(content, rounds)

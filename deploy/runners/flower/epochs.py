@@ -18,12 +18,7 @@ _SAVED_BYTES = 1024
 
 
 class Epochs:
-    """Those of one job. A client may write anything into them: they are copied, never decoded.
-
-    Args:
-        folder: where they are kept; this job's alone.
-        most_bytes: larger ones are not kept.
-    """
+    """Those of one job, in a folder of its own. Clients may write anything: it is copied, never decoded."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder, self._most_bytes = folder, most_bytes

@@ -19,21 +19,15 @@ machine asks for the job's ServerApp, and nothing else."""
 
 
 class Identity:
-    """The secrets of one job.
+    """The secrets of one job, all of them in a folder for the scheduler alone.
 
-    Args of its making:
-        folder: all of them, for the scheduler alone.
-        shown: what its SuperLink needs is copied there. The user's ServerApp may run as the same user as the
-            SuperLink, so nothing is ever read back from there, and clients' keys never get there.
-
-    Attributes:
-        authority: certificate that nodes check the SuperLink against: its own.
-        shown: see above.
+    What its SuperLink needs is copied to `shown`. The user's ServerApp may run as the same user as the
+    SuperLink, so nothing is ever read back from there, and clients' keys never get there.
     """
 
     def __init__(self, folder: Path, shown: Path) -> None:
         self._folder, self.shown = folder, shown
-        self.authority = folder / AUTHORITY
+        self.authority = folder / AUTHORITY  # nodes check the SuperLink against it: its own certificate
 
     def make(self, host: str) -> None:
         """Make what is missing, for a SuperLink that nodes reach at this IP address."""

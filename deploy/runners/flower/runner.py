@@ -378,14 +378,7 @@ def asynchronous_details(
 
 
 def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> TaskReport:
-    """Report an attempt.
-
-    Args:
-        job: that it is of.
-        assignment: the attempt.
-        answer: its node's latest answer; None if there is none.
-        latest: phase of the report before, for where a node does not answer.
-    """
+    """Report an attempt, with its node's latest answer; `latest`: its phase where that does not answer."""
     name, client = job.client(assignment)
     phase, message = _phase(job, assignment, answer, latest)
     status, present = job.training.status, job.participation(name)

@@ -26,12 +26,7 @@ def put_first(folder: Path) -> None:
 
 
 def launch(argv: list[str], token: str) -> None:
-    """Start an app's process.
-
-    Args:
-        argv: without the token.
-        token: of the app's run.
-    """
+    """Start an app's process with the token of its run, which `argv` is without."""
     file = os.memfd_create("token", 0)
     try:
         os.write(file, token.encode())

@@ -134,18 +134,10 @@ class SuperLink:
     ) -> None:
         """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
 
-        Args:
-            workdir: the job's own folder, its current one.
-            env: of the job.
-            sandbox: around it and its ServerApps; None: none.
-            limits: of it and its ServerApps together.
-            fresh: nothing rests on its database yet. Then it makes a new one: killed while it makes the
-                tables, it would never start again with what it has made.
-            devices: that the sandbox lets through.
-            placed: its ServerApps run on another machine.
-
-        Raises:
-            RunnerError: if it cannot be started.
+        It has the job's folder and variables; sandbox and limits are around it and its ServerApps together,
+        which reach these devices, or run on another machine (`placed`). `fresh`: nothing rests on its
+        database yet. Then it makes a new one: killed while it makes the tables, it would never start again
+        with what it has made. Raises RunnerError if it cannot be started.
         """
         self.end()
         state, identity = self._state, self._identity
@@ -248,9 +240,7 @@ class SuperLink:
     def start_run(self, name: str, content: bytes, config: Mapping[str, Value]) -> int:
         """Start the ServerApp of an app as Flower ships it; `config` replaces its settings.
 
-        Raises:
-            SuperLinkDown: if it cannot be asked.
-            ValueError: if Flower refuses the app; one line.
+        Raises SuperLinkDown if it cannot be asked; ValueError (one line) if Flower refuses the app.
         """
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))

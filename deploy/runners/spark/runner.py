@@ -51,10 +51,7 @@ class SparkRunner(AsyncRunner):
     """Runs jobs of the kinds spark-batch and spark-streaming. Safe to use from several threads.
 
     All state is in `settings.state`, in the launchers' folders there, in the node agents and in Spark itself.
-
-    Args:
-        settings: of the cluster.
-        patience_s: how long callers wait together for the master to come up; then StartingError tells them.
+    Callers wait `patience_s` together for the master to come up; then StartingError tells them.
     """
 
     kinds: tuple[str, ...] = ("spark-batch", "spark-streaming")

@@ -42,10 +42,8 @@ Digest = Mapping[str, Part]
 def digest_of(root: Path, name: str) -> dict[str, Part]:
     """The digest of a file or folder below a folder to which others may write; no link is followed.
 
-    Raises:
-        FileNotFoundError: if it is not there.
-        PoisonError: if it is, or holds, something else than files and folders, or too many or too much.
-        OSError: if it cannot be read.
+    Raises FileNotFoundError; PoisonError if it is, or holds, something else than files and folders, or too
+    many or too much; OSError if it cannot be read.
     """
     found: dict[str, Part] = {}
     left = MOST_BYTES
@@ -116,10 +114,8 @@ class Mover:
     def bring(self, root: Path, source: str, target: str, digest: Digest) -> None:
         """Have a file, which may be a folder, in the job's folder as it was written; what is there is kept.
 
-        Raises:
-            RunnerError: if its content has changed since, or the copy is no longer needed.
-            PoisonError: if the job's programs have put something else in the way.
-            OSError: if the disk fails.
+        Raises RunnerError if its content has changed since, or the copy is no longer needed; PoisonError if
+        the job's programs have put something else in the way; OSError if the disk fails.
         """
         for name, part in digest.items():
             there = f"{target}/{name}".rstrip("/")
