@@ -75,8 +75,6 @@ def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 # The SDK reads the models of AWS's services again for each session, which takes longer than most tests.
-
-
 _LOADER = cache(botocore.session.create_loader)
 
 

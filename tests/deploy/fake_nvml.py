@@ -1,8 +1,10 @@
 """NVML without a GPU: what is used of the module `pynvml`, over GPUs that a test changes."""
 
+# ruff: noqa: N802, N815
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,43 +53,37 @@ class FakeNvml:
     NVMLError = NVMLError
     NVMLError_NoPermission = NoPermissionError
     NVMLError_NotSupported = NotSupportedError
+    nvmlDeviceGetUUID = staticmethod(attrgetter("uuid"))
+    nvmlDeviceGetName = staticmethod(attrgetter("name"))
+    nvmlDeviceGetMinorNumber = staticmethod(attrgetter("minor"))
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self) -> None:
         self._require()
         self.loaded += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:
         self.loaded -= 1
 
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+    def nvmlSystemGetDriverVersion(self) -> str:
         self._require()
         return "570.86"
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self) -> int:
         return len(self.gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
         gpu = self.gpus[index]
         if gpu.fault is not None:
             raise gpu.fault
         return gpu
 
-    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> SimpleNamespace:
         return SimpleNamespace(total=int(gpu.memory_gib * GIB), used=GIB)
 
-    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:
         if gpu.busy is not None:
             raise gpu.busy
         return SimpleNamespace(gpu=25)
-
-    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: N802
-        return gpu.uuid
-
-    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: N802
-        return gpu.name
-
-    def nvmlDeviceGetMinorNumber(self, gpu: FakeGpu) -> int:  # noqa: N802
-        return gpu.minor
 
     def _require(self) -> None:
         if self.missing:

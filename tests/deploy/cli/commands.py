@@ -30,13 +30,11 @@ def spotweave(*arguments: str | Path, env: Mapping[str, str] | None = None) -> R
 
 
 def out(result: Result) -> str:
-    """What a command that succeeds prints."""
     assert result.exit_code == 0, result.output
     return str(result.stdout)
 
 
 def refusal(result: Result) -> str:
-    """The one line with which a command refuses."""
     assert result.exit_code == 2, result.output
     assert result.stderr.count("\n") == 1, result.stderr
     assert result.stderr.startswith("error: ")

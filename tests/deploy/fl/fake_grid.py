@@ -73,12 +73,10 @@ class FakeGrid(Grid):
         self.answers.append(Message(content, reply_to=message))
 
     def asked(self) -> list[int]:
-        """Nodes, in their order."""
         return [message.metadata.dst_node_id for message in self.pushed]
 
 
 def trained(weights: object, **arrays: Array) -> RecordDict:
-    """What a client answers."""
     found = {"w": Array(np.asarray(weights)), **arrays}
     return RecordDict({"arrays": ArrayRecord(found), "metrics": MetricRecord({"num-examples": 1})})
 
@@ -128,14 +126,12 @@ def setup(folder: Path, attempts: Sequence[int] = (1, 1), **told: Any) -> Setup:
 
 
 def status_of(folder: Path) -> Status:
-    """What the ServerApp tells."""
     status = Status.load(folder / "status.json")
     assert status is not None
     return status
 
 
 def kept(folder: Path) -> Checkpoint:
-    """The newest checkpoint."""
     found = checkpoints.load(folder)
     assert found is not None
     return found

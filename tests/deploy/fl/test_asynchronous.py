@@ -34,11 +34,9 @@ from tests.deploy.fl.fake_grid import (
 
 
 class Nodes(FakeGrid):
-    """Nodes 1 and 2 run a real ClientApp and answer in turns, when the script says so.
+    """Nodes 1 and 2 run a real ClientApp and answer when the script says so, with which the process ends.
 
-    Args:
-        app: of the nodes.
-        script: nodes that answer together, once all of them have been asked; the process ends with it.
+    Those of a part of it answer together, once all of them have been asked.
     """
 
     def __init__(self, app: ClientApp, script: Iterable[Sequence[int]]) -> None:

@@ -67,7 +67,6 @@ def command(pid: int) -> str:
 
 
 def shell(process_id: str, script: str, grace_s: float = 30.0, stop: Signal = "TERM") -> ProcessSpec:
-    """A process that an agent shall start."""
     argv = ("sh", "-c", script)
     return ProcessSpec(process_id=process_id, argv=argv, stop_grace_s=grace_s, stop_signal=stop)
 
@@ -103,7 +102,6 @@ class AgentProcess:
         self.destroy()
 
     def start(self) -> None:
-        """Start the agent and wait until it answers."""
         status = self.workdir / ".agent" / "status.json"
         status.unlink(missing_ok=True)
         self.popen = subprocess.Popen(
@@ -156,7 +154,6 @@ class AgentProcess:
 
 @contextmanager
 def serving(listener: L) -> Iterator[L]:
-    """One that answers until the end."""
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -177,6 +174,5 @@ def metadata_service(*fates: Fate) -> Iterator[tuple[MetadataServer, list[Fate]]
 
 @contextmanager
 def agents(folder: Path, count: int) -> Iterator[list[AgentProcess]]:
-    """Several agents at once."""
     with ExitStack() as opened:
         yield [opened.enter_context(AgentProcess(folder)) for _ in range(count)]

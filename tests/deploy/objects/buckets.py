@@ -29,11 +29,7 @@ GCP_POOL = {**POOL, "zone": "us-east1-b", "instance_type": "e2-standard-2", "n_v
 
 
 class S3:
-    """S3 of an emulated account, with one empty bucket.
-
-    Args:
-        changes: of the emulator's configuration.
-    """
+    """S3 of an emulated account, with one empty bucket; `changes` are of the emulator's configuration."""
 
     put, listing, delete = "s3:PutObject", "s3:ListBucket", "s3:DeleteObject"
     scheme = "s3"
@@ -52,7 +48,6 @@ class S3:
         return S3Objects(self.clients, Bucket(bucket, "here"))
 
     def check(self) -> Iterator[Finding]:
-        """Whether they can be used."""
         return check_bucket(self.clients, Bucket(BUCKET, "here"))
 
     def copy(self, name: str, others: list[str]) -> None:
@@ -71,11 +66,7 @@ class S3:
 
 
 class Gcs(S3):
-    """Cloud Storage of an emulated project, with one empty bucket.
-
-    Args:
-        changes: of the emulator's configuration.
-    """
+    """Cloud Storage of an emulated project, the same."""
 
     put, listing, delete = "storage:objects.create", "storage:objects.list", "storage:objects.delete"
     scheme = "gs"
@@ -87,7 +78,6 @@ class Gcs(S3):
         self.project = InProcess(emulator)
 
     def objects(self, bucket: str = BUCKET) -> GcsObjects:
-        """Those below the prefix `here`."""
         return GcsObjects(self.project, Bucket(bucket, "here", "gs"))
 
     @property
@@ -98,9 +88,7 @@ class Gcs(S3):
         return found
 
     def copy(self, name: str, others: list[str]) -> None:
-        """See S3."""
         self.kept.update({f"here/{other}": self.kept[f"here/{name}"] for other in others})
 
     def check(self) -> Iterator[Finding]:
-        """Whether they can be used."""
         return check_gcs_bucket(self.project, Bucket(BUCKET, "here", "gs"))

@@ -274,7 +274,6 @@ class Stage:
         self.played.here = set(self.played.nodes.values())
 
     def begin(self) -> None:
-        """Both clients start and come online."""
         self.ensure("a", "b")
         # On a busy machine both may share a step, and its successor registers them.
         wait_until(lambda: bool(self.phases()) and len(self.played.nodes) == len(self.attempts))
@@ -305,11 +304,7 @@ class Stage:
         insist(lambda: self.runner.forget("job"))
 
     def restart(self, **settings: Any) -> None:
-        """What follows knows only what is on the disk.
-
-        Args:
-            settings: of the runner, which change.
-        """
+        """What follows knows only what is on the disk; these settings of the runner change."""
         self.runner.close()
         self.settings = replace(self.settings, **settings)
         self.runner = FlowerRunner(self.settings)
@@ -349,12 +344,10 @@ class Stage:
         return job
 
     def setup(self) -> Setup:
-        """What the ServerApp is told."""
         setup = Setup.load(self.state / "superlink/setup.json")
         assert setup is not None
         return setup
 
     def say(self, **status: object) -> None:
-        """As the ServerApp does."""
         self.flower.mkdir(exist_ok=True)
         Status.model_validate(status).save(self.flower / "status.json")

@@ -22,7 +22,6 @@ APPS = Path(__file__).parent / "apps"
 
 
 def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_config: str) -> JobSpec:
-    """A Flower job."""
     work = {
         "kind": "flower",
         "app": app,
@@ -58,7 +57,6 @@ class World:
         self.runner = self.new_runner()
 
     def new_runner(self) -> FlowerRunner:
-        """One that has seen nothing yet."""
         runner = FlowerRunner(self.settings)
         runner.start()
         return runner
@@ -88,12 +86,10 @@ class World:
         return assignment
 
     def place_all(self) -> None:
-        """A first attempt at all tasks."""
         for task in self.spec.tasks:
             self.place(task)
 
     def stop(self, task: str) -> None:
-        """End an attempt."""
         insist(lambda: self.runner.stop(self.assignments[task]))
 
     def reports(self) -> dict[str, TaskReport]:
@@ -113,21 +109,17 @@ class World:
         return reports
 
     def wait_for_phase(self, phase: Phase) -> dict[str, TaskReport]:
-        """Until all tasks are there."""
         return self.wait_for(lambda reports: all(report.phase is phase for report in reports.values()))
 
     def status(self) -> Status:
-        """What the ServerApp has told."""
         status = Status.load(self.workdir / "flower/status.json")
         assert status is not None
         return status
 
     def forget(self) -> None:
-        """The job is over."""
         insist(lambda: self.runner.forget("story"))
 
     def job(self) -> FlowerJob:
-        """The runner's own view."""
         job = self.runner._jobs["story"].job
         assert job is not None
         return job
@@ -137,7 +129,6 @@ class World:
         return {task: report.details["node_id"] for task, report in self.reports().items()}
 
     def close(self) -> None:
-        """End all of it."""
         try:
             self.runner.shutdown()
         finally:

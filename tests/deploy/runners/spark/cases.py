@@ -19,7 +19,6 @@ SCRIPT = "app.py"
 def batch(
     code: str, workdir: Path, nodes: Sequence[Node], attempt: int = 1, conf: Mapping[str, str] | None = None
 ) -> Assignment:
-    """An attempt of a batch job with this script."""
     spec = JobSpec(name="a-job", work=SparkBatch(script=SCRIPT, conf=dict(conf or {})))
     return _assignment(spec, code, workdir, nodes, attempt)
 
@@ -87,7 +86,6 @@ os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 
 
 def install(folder: Path) -> SparkHome:
-    """Make it."""
     (folder / "bin").mkdir(parents=True)
     for name, code in (("spark-class", _SPARK_CLASS), ("spark-submit", _SPARK_SUBMIT)):
         place = folder / "bin" / name
