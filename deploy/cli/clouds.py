@@ -13,7 +13,6 @@ from typing import Any
 
 import typer
 
-from spotweave.deploy.cli.client import Client
 from spotweave.deploy.cli.queries import print_json, print_list
 from spotweave.deploy.cli.tables import Columns, ago, available, gpus, show, usd
 from spotweave.deploy.clouds import (
@@ -198,11 +197,6 @@ def _wanted(row: Row, gpu: str | None, max_price_usd_hour: float | None) -> bool
     return (gpu is None or (row["gpu"] is not None and is_model(gpu, row["gpu"]))) and (
         max_price_usd_hour is None or row["price_usd_hour"] <= max_price_usd_hour
     )
-
-
-def offers_of_service(client: Client) -> list[Row]:
-    """As they were in the scheduler's latest pass. Raises ServiceError."""
-    return [dict(one) for one in client.get("/v1/offers")]
 
 
 def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | None, *, as_json: bool) -> None:

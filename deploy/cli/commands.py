@@ -103,7 +103,7 @@ def offers(
         rows = clouds.offers_of_clouds(config, gpu, max_price)
     else:
         with _client(server, token_file) as client:
-            rows = clouds.offers_of_service(client)
+            rows = client.get("/v1/offers")
     clouds.offers(rows, gpu, max_price, as_json=as_json)
 
 

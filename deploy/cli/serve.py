@@ -116,7 +116,7 @@ def check(path: Path) -> None:
         ("http", _http, True),
         ("connections", _connections, False),
         ("sandbox", _sandbox, True),
-        ("Spark", _spark, False),
+        ("Spark", lambda _: f"{find_spark().path}", False),
     ]
     wrong = False
     for name, look, needed in parts:
@@ -256,7 +256,3 @@ def _has_name(uid: int) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _spark(config: DeploymentConfig) -> str:
-    return f"{find_spark().path}"

@@ -327,12 +327,10 @@ class Staged:
         return hashlib.sha256(content).hexdigest()
 
 
-def sweep(jobs: Path) -> int:
-    """Remove what submissions left that ended half-way (by a crash). Returns how many."""
-    left = sorted(jobs.glob(f"{_STAGED}*")) if jobs.is_dir() else []
-    for folder in left:
+def sweep(jobs: Path) -> None:
+    """Remove what submissions left that ended half-way (by a crash)."""
+    for folder in jobs.glob(f"{_STAGED}*"):
         shutil.rmtree(folder, ignore_errors=True)
-    return len(left)
 
 
 def _write(path: Path, content: bytes) -> None:

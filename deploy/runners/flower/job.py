@@ -437,11 +437,6 @@ def process_id(assignment: Assignment) -> str:
     return f"flower.{assignment.attempt_id}"
 
 
-def end_on_node(assignment: Assignment) -> None:
-    """End an attempt's SuperNode. Raises RunnerError while it still ends, NodeUnreachable."""
-    end_process(connect(assignment.nodes[0]), process_id(assignment))
-
-
 # The end of a job: its processes and secrets go at once, its state once its last checkpoint is kept.
 
 _log = logging.getLogger(__name__)

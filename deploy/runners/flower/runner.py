@@ -30,13 +30,7 @@ from spotweave.deploy.runners.flower import app
 from spotweave.deploy.runners.flower.brokers import end_brokers
 from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
 from spotweave.deploy.runners.flower.inspecting import Inspector
-from spotweave.deploy.runners.flower.job import (
-    SUPERLINK_LOG,
-    FlowerJob,
-    end_job,
-    end_on_node,
-    process_id,
-)
+from spotweave.deploy.runners.flower.job import SUPERLINK_LOG, FlowerJob, end_job, process_id
 from spotweave.deploy.runners.flower.liveness import Probe, Probes, Silence
 from spotweave.deploy.runners.flower.settings import FlowerSettings, JobFiles
 from spotweave.deploy.runners.flower.superlink import box_name
@@ -45,6 +39,8 @@ from spotweave.deploy.runners.workers import (
     AsyncRunner,
     Work,
     WorkerPool,
+    connect,
+    end_process,
     one_line,
     printed_on_node,
     wait_for,
@@ -282,7 +278,10 @@ class FlowerRunner(AsyncRunner):
         if held is None or held.job is None or held.late or held.job.over or not assignment.nodes:
             return None
         try:
-            words, take = wants_words(held.job, assignment), held.job.taker(assignment)
+            name, _ = held.job.client(assignment)
+            own = held.job.participation(name)
+            words = own is not None and _unexplained(own, assignment)
+            take = held.job.taker(assignment)
         except Exception:
             # `_report` says what is wrong.
             return None
@@ -322,7 +321,7 @@ class FlowerRunner(AsyncRunner):
     def _stop(self, assignment: Assignment) -> None:
         if assignment.nodes and assignment.nodes[0].port:
             try:
-                end_on_node(assignment)
+                end_process(connect(assignment.nodes[0]), process_id(assignment))
             except NodeUnreachable as error:
                 _log.warning("%s is not told to end: %s", process_id(assignment), error)
         job_id = assignment.key.job_id
@@ -416,13 +415,6 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         else 0.0,
         details=details,
     )
-
-
-def wants_words(job: FlowerJob, assignment: Assignment) -> bool:
-    """Whether the log of a running attempt must be read to explain a failure."""
-    name, _ = job.client(assignment)
-    own = job.participation(name)
-    return own is not None and _unexplained(own, assignment)
 
 
 def _phase(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> tuple[Phase, str]:
