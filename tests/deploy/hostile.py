@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,15 @@ def dig(folder: Path, depth: int) -> None:
 def text_of(job: Mapping[str, Any]) -> str:
     """As it comes over the network."""
     return json.dumps(job)
+
+
+@contextmanager
+def memory() -> Iterator[list[int]]:
+    """The largest number of bytes that were taken within, once it is over."""
+    found: list[int] = []
+    tracemalloc.start()
+    try:
+        yield found
+        found.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()

@@ -10,10 +10,9 @@ import hashlib
 import io
 import json
 import os
-import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.store.store import Store
-from tests.deploy.hostile import TRICKS, Trick, dig, terabyte
+from tests.deploy.hostile import TRICKS, Trick, dig, memory, terabyte
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error
 from tests.deploy.workflows import step
@@ -209,18 +208,6 @@ def outside(service: Service) -> dict[str, str]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and service.jobs not in path.parents and "store" not in path.name
     }
-
-
-@contextmanager
-def memory() -> Iterator[list[int]]:
-    """The largest number of bytes that were taken within, once it is over."""
-    found: list[int] = []
-    tracemalloc.start()
-    try:
-        yield found
-        found.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
 
 
 def submit(service: Service, kind: str, files: Mapping[str, bytes], **work: Any) -> tuple[int, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.node.agents import wait_until
+from tests.deploy.runners.patience import peer
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide, make_service
 from tests.deploy.store.cases import add_job, report, request
@@ -323,21 +324,15 @@ def test_a_job_that_does_not_exist_is_told_whatever_was_typed(run: Any) -> None:
 
 
 def test_something_else_that_answers_is_told_from_a_service() -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path.startswith("/v1/jobs") else 404)
-            self.end_headers()
-            self.wfile.write(b"<html>hello</html>")
+    def answer(connection: socket.socket) -> None:
+        known = connection.recv(1 << 16).startswith(b"GET /v1/jobs")
+        status = b"200 OK" if known else b"404 Not Found"
+        connection.sendall(b"HTTP/1.1 " + status + b"\r\nConnection: close\r\n\r\n<html>hello</html>")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Other) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        server = f"http://127.0.0.1:{other.server_address[1]}"
+    with peer(answer) as port:
+        server = f"http://127.0.0.1:{port}"
         assert "is no Spotweave service" in refusal(spotweave("jobs", "--server", server))
         assert "is no Spotweave service (status 404)" in refusal(spotweave("clusters", "--server", server))
-        other.shutdown()
 
 
 @pytest.mark.real

@@ -34,21 +34,13 @@ Patch = pytest.MonkeyPatch
 
 @dataclass
 class Case:
-    """A task that would run for ten minutes on one node.
-
-    Attributes:
-        asked: its runner.
-        first: the first attempt.
-        kept: what the runner has of the job.
-        processes: what runs, or has run, on the node.
-        refuses: what the runner says to an attempt that was stopped; nothing where it does nothing.
-    """
+    """A task that would run for ten minutes on one node."""
 
     asked: Asked[Any]
     first: Assignment
-    kept: Path
-    processes: Callable[[], Sequence[ProcessStatus]]
-    refuses: str = ""
+    kept: Path  # what the runner has of the job
+    processes: Callable[[], Sequence[ProcessStatus]]  # what runs, or has run, on the node
+    refuses: str = ""  # what the runner says to an attempt that was stopped; nothing where it does nothing
 
     def begin(self) -> None:
         self.asked.ensure(self.first)

@@ -8,9 +8,9 @@ import ssl
 import stat
 import subprocess
 import sys
-import tracemalloc
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from spotweave.deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE,
 from spotweave.deploy.runners.flower.identity import CERTIFICATE, KEY, Identity
 from spotweave.deploy.runners.flower.settings import JobFiles
 from spotweave.deploy.runners.flower.superlink import SuperLink, SuperLinkDown
+from tests.deploy.hostile import memory
 from tests.deploy.runners.patience import Act, drip, peer
 
 
@@ -34,10 +35,9 @@ def test_the_last_line_of_a_log_of_any_length(superlink: SuperLink) -> None:
     os.truncate(superlink.log, 1 << 40)
     with superlink.log.open("a") as file:
         file.write("\nfirst\nno such option\n")
-    tracemalloc.start()
-    assert superlink.last_line() == "no such option"
-    assert tracemalloc.get_traced_memory()[1] < 16 << 20
-    tracemalloc.stop()
+    with memory() as peak:
+        assert superlink.last_line() == "no such option"
+    assert peak[0] < 16 << 20
 
 
 def test_a_log_that_grows_without_end_is_cut(superlink: SuperLink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +125,8 @@ def test_an_app_reads_its_token_and_its_command_line_does_not_say_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
-
-    class Popen(subprocess.Popen[bytes]):
-        def __init__(self, *args: object, **options: object) -> None:
-            super().__init__(*args, **options)  # type: ignore[call-overload]
-            started.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
+    start: Any = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: started.append(start(*args, **options)))
     superexec.launch([sys.executable, "-c", SHOW, str(tmp_path / "found")], "secret")
     assert started[0].wait(60) == 0
     is_file, token, line = eval((tmp_path / "found").read_text())

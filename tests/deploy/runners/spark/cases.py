@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from spotweave.deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Node
@@ -16,31 +17,22 @@ JOB = "job-1"
 SCRIPT = "app.py"
 
 
-def batch(
-    code: str, workdir: Path, nodes: Sequence[Node], attempt: int = 1, conf: Mapping[str, str] | None = None
-) -> Assignment:
-    spec = JobSpec(name="a-job", work=SparkBatch(script=SCRIPT, conf=dict(conf or {})))
-    return _assignment(spec, code, workdir, nodes, attempt)
+def batch(code: str, workdir: Path, nodes: Sequence[Node], attempt: int = 1, **work: Any) -> Assignment:
+    return _assignment(SparkBatch(script=SCRIPT, **work), code, workdir, nodes, attempt)
 
 
-def streaming(
-    code: str,
-    workdir: Path,
-    nodes: Sequence[Node],
-    attempt: int = 1,
-    batches: int | None = None,
-    conf: Mapping[str, str] | None = None,
-) -> Assignment:
+def streaming(code: str, workdir: Path, nodes: Sequence[Node], attempt: int = 1, **work: Any) -> Assignment:
     """An attempt of a streaming job with this script, a batch each second."""
-    work = SparkStreaming(
-        script=SCRIPT, period_s=1.0, batch_deadline_s=1.0, batches=batches, conf=dict(conf or {})
-    )
-    return _assignment(JobSpec(name="a-stream", work=work), code, workdir, nodes, attempt)
+    stream = SparkStreaming(script=SCRIPT, period_s=1.0, batch_deadline_s=1.0, **work)
+    return _assignment(stream, code, workdir, nodes, attempt)
 
 
-def _assignment(spec: JobSpec, code: str, workdir: Path, nodes: Sequence[Node], attempt: int) -> Assignment:
+def _assignment(
+    work: SparkBatch | SparkStreaming, code: str, workdir: Path, nodes: Sequence[Node], attempt: int
+) -> Assignment:
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / SCRIPT).write_text(code)
+    spec = JobSpec(name="a-job", work=work)
     return Assignment(TaskKey(workdir.name, "main"), attempt, spec, tuple(nodes), str(workdir))
 
 

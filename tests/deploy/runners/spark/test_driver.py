@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from spotweave.deploy.runners.spark.cluster import executor_memory_mib
 from spotweave.deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
+from tests.deploy.hostile import memory
 from tests.deploy.runners.spark.conftest import World
 
 
@@ -117,13 +117,9 @@ def test_what_cannot_run_is_refused_in_one_line(folder: Path, spec: JobSpec, mes
 def test_a_jar_that_unpacks_to_gigabytes_is_refused_without_unpacking_it(folder: Path) -> None:
     with zipfile.ZipFile(folder / "bomb.jar", "w", zipfile.ZIP_DEFLATED) as jar:
         jar.writestr("META-INF/MANIFEST.MF", bytes(64 << 20))
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match="its manifest has more than 64 KiB"):
-            check_job(job("bomb.jar"), folder)
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
+    with memory() as peak, pytest.raises(ValueError, match="its manifest has more than 64 KiB"):
+        check_job(job("bomb.jar"), folder)
+    assert peak[0] < 4 << 20
 
 
 def test_a_jar_with_an_endless_list_of_files_is_refused(folder: Path) -> None:
