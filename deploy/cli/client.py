@@ -483,7 +483,6 @@ def _turn_in(response: httpx.Response) -> int | None:
 
 
 def _certificates() -> ssl.SSLContext:
-    """Trust this machine's certificates, or those in SSL_CERT_FILE."""
     file = os.environ.get("SSL_CERT_FILE")
     try:
         return ssl.create_default_context(cafile=file)
@@ -492,8 +491,6 @@ def _certificates() -> ssl.SSLContext:
 
 
 class _Away:
-    """Whether a service is away, and for how long."""
-
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._since_s: float | None = None

@@ -240,7 +240,6 @@ class AsyncRunner:
             yield
 
     def _remove(self, job_id: str, remove: Callable[[str], None], sandbox: Sandbox | None = None) -> None:
-        """Remove what is kept of a job, and let its user id go. Raises RunnerError."""
         try:
             remove(job_id)
             if sandbox is not None:

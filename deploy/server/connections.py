@@ -321,7 +321,6 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)
 
     def _welcome(self, accepted: socket.socket, guest: Guest) -> None:
-        """Let a connection make itself ready for requests."""
         ready = asyncio.create_task(self._connect(accepted, guest))
         guest.drop = ready.cancel
         self._handshakes.add(ready)
@@ -354,7 +353,6 @@ class Server(uvicorn.Server):
 
 
 async def _readable(connection: socket.socket) -> None:
-    """Wait for the first byte, or the end, of a connection."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(connection, ready.set)

@@ -46,8 +46,6 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True)
 class _Offers:
-    """The offers of one request."""
-
     offers: Sequence[Offer]
     used: dict[str, int]  # instances by offer id; rises with each decision of the request
     occupancy: Occupancy

@@ -240,7 +240,6 @@ class FlowerJob:
         return lambda agent, ended: self.epochs.take(agent, name, below, last=ended)
 
     def _below(self, name: str) -> str:
-        """A task's folder below its instance's working folder."""
         return f"flower/{self.job_id}.{name}"
 
     def participation(self, name: str) -> Participation | None:
@@ -415,7 +414,6 @@ class FlowerJob:
     def _process(
         self, assignment: Assignment, home: str, words: tuple[str, ...], variables: Mapping[str, str]
     ) -> ProcessSpec:
-        """A module with its arguments, in the task's folder on its instance."""
         python = self.settings.node_python
         return ProcessSpec(
             process_id=process_id(assignment),

@@ -57,8 +57,6 @@ _METRICS_MOST, _NAME_MOST = 32, 64
 
 
 class _Held:
-    """A job in this process."""
-
     def __init__(self, keeper: CheckpointSync | None) -> None:
         self.keeper = keeper
         self.lock = threading.Lock()  # of whoever works on it

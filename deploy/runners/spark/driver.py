@@ -109,7 +109,6 @@ def check_job(spec: JobSpec, folder: Path) -> None:
 
 
 def _check_gpus(key: str, value: str, spec: JobSpec) -> None:
-    """Refuse GPUs for executors and tasks that their instance need not have."""
     most = spec.resources.gpu_count
     if not most:
         raise ValueError(f"conf sets {key}, and resources asks for no GPU: give resources.gpus")
@@ -131,7 +130,6 @@ def _task_share(value: str, most: int) -> bool:
 
 
 def _check_file(name: str, folder: Path) -> None:
-    """Refuse a file that is missing or lies outside of the job's folder."""
     if not _place("file", name, folder).is_file():
         raise ValueError(
             f"file {name!r}, which py_files or conf names, does not exist in the job's folder: send it with "
@@ -140,7 +138,6 @@ def _check_file(name: str, folder: Path) -> None:
 
 
 def _place(what: str, name: str, folder: Path) -> Path:
-    """Path of a file that a job names. Raises ValueError if it lies outside of the job's folder."""
     place = folder / name
     if os.path.isabs(name) or not place.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{what} {name!r} lies outside of the job's folder: give a path below the job file")

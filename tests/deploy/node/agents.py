@@ -31,12 +31,12 @@ ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
 
 
-def wait_until(true: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+def wait_until(true: Callable[[], object], within_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
     """Wait for something that has to come; fail if it does not."""
     end = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 def loopback_address() -> str:

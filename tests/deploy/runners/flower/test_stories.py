@@ -42,10 +42,6 @@ def weights(here: World) -> dict[int, float]:
     return {number: found["weight"] for number, found in here.status().history.items()}
 
 
-def has_done(rounds: int, reports: Mapping[str, TaskReport]) -> bool:
-    return reports["server"].executions_done >= rounds
-
-
 def after_rounds(*rounds: int) -> object:
     return pytest.approx({number: AFTER_ROUNDS[number] for number in rounds})
 
@@ -119,7 +115,7 @@ def test_a_server_killed_ten_times_repeats_a_round_each_time_at_most(tmp_path: P
                     assert "it hangs" in reports[task].message
                     here.stop(task)
                     here.place(task)
-            return has_done(rounds, reports)
+            return reports["server"].executions_done >= rounds
 
         for killed in range(1, kills + 1):
             here.wait_for(partial(while_clients_are_replaced, killed))

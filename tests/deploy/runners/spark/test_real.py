@@ -9,8 +9,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from spotweave.deploy.security.tokens import AccessTokens
 from spotweave.deploy.security.trial import choose
 from spotweave.deploy.store.store import Store
 from tests.deploy.fake_nvml import install
-from tests.deploy.node.agents import ROOT, agents, loopback_address
+from tests.deploy.node.agents import ROOT, agents, loopback_address, wait_until
 from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, streaming
 
@@ -68,12 +69,8 @@ def report(runner: SparkRunner, assignment: Assignment) -> TaskReport:
     return found
 
 
-def eventually(true: Callable[[], object]) -> None:
-    """Wait for something that has to come; seldom enough to leave the cores to Spark."""
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.3)
+eventually = partial(wait_until, within_s=PATIENCE_S, every_s=0.3)
+"""Looks seldom enough to leave the cores to Spark."""
 
 
 def wait_for(runner: SparkRunner, assignment: Assignment, phase: Phase) -> TaskReport:
