@@ -39,9 +39,9 @@ class PolicyConfig(Part):
     # chosen is written down next to it
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()  # who acts in mode "shadow"
-    # planner of the clusters on which steps of workflows run, of whose offers the market policy takes one.
-    # None: that decides among all.
-    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "annealing"
+    # planner of the regions in which steps of workflows run, of whose offers the market policy takes one.
+    # None: that decides among the offers of all.
+    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = None
 
     @model_validator(mode="before")
     @classmethod

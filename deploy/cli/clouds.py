@@ -41,7 +41,7 @@ _MARKS = {"right": "ok     ", "missing": "MISSING", "unknown": "unknown"}
 def check(path: Path) -> None:
     """Print a line for each thing.
 
-    Raises ValueError if the deployment's file cannot be used, typer.Exit (`EXIT_USER`) if something lacks.
+    Raises ValueError if the file cannot be used, typer.Exit (`EXIT_USER`) if something is missing.
     """
     config = DeploymentConfig.load(path)
     for name, count in count_offers(config).items():
