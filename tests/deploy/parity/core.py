@@ -44,43 +44,23 @@ _SEEN[[at.IDLE, at.MOVING]] = at.WORKING
 
 @dataclass
 class Stay:
-    """A job on an offer, from the request for its instances to their end.
-
-    Attributes:
-        job: number of the job.
-        offer: number of the offer.
-        asked_s: episode seconds of the request.
-        ran_s: since when its instances run; None: they do not yet, or never did.
-        ended_s: when they ended.
-        by_provider: whether their provider ended them, or never started them.
-        moved: whether the job left for another offer.
-        names: of its instances, as far as they were asked for.
-    """
+    """A job on an offer, from the request for its instances to their end; times in episode seconds."""
 
     job: int
     offer: int
     asked_s: int
-    ran_s: int | None = None
+    ran_s: int | None = None  # since when its instances run; None: they do not yet, or never did
     ended_s: int | None = None
-    by_provider: bool = False
-    moved: bool = False
-    names: list[str] = field(default_factory=list)
+    by_provider: bool = False  # whether their provider ended them, or never started them
+    moved: bool = False  # whether the job left for another offer
+    names: list[str] = field(default_factory=list)  # of its instances, as far as they were asked for
 
 
 class SimulationCore:
-    """An episode of a market world.
+    """An episode of a market world of one lane, without hibernation, of which live has a way of its own.
 
-    Args:
-        world: one lane, without hibernation, of which the live side has a way of its own. Servers of
-            federated applications run on the owned cluster: live they run with the scheduler, and are no
-            tasks.
-        key: of the episode.
-
-    Attributes:
-        stays: all that began, in order.
-
-    Raises:
-        ValueError: for a world that has what this cannot do.
+    Servers of federated applications run on the owned cluster: live they run with the scheduler, and are no
+    tasks. `stays` are all that began, in order.
     """
 
     def __init__(self, world: MarketWorld, key: EpisodeKey) -> None:
@@ -109,7 +89,6 @@ class SimulationCore:
 
     @property
     def arrived(self) -> int:
-        """How many jobs have arrived."""
         return int(self.lanes.lane[_LANE, at.ARRIVED])
 
     @property
@@ -119,12 +98,10 @@ class SimulationCore:
         return bool(state[at.CLOSED] == state[at.LIMIT] or state[at.STATUS] != at.RUNNING)
 
     def metrics(self) -> dict[str, float]:
-        """Of the episode, which is over."""
         self._go()
         return dict(self.world.metrics(_LANE))
 
     def phase(self, job: int) -> int:
-        """Where a job is in its life."""
         return int(self.lanes.job[_LANE, job, at.PHASE])
 
     def saved(self, job: int) -> float:
@@ -139,11 +116,6 @@ class SimulationCore:
 
         A job that has a place moves, as it does in the world: where the safety net takes it off spot capacity
         at once, else once its work is saved. The world launches the new instances only then.
-
-        Raises:
-            RefusedError: if the job has ended, or cannot be moved.
-            CapacityError: if the offer is not available.
-            QuotaError: if its quota leaves too little room.
         """
         there = self._open.get(job)
         if there is not None and there.offer == offer and there.asked_s == self.now:
@@ -263,7 +235,6 @@ class SimulationCore:
             self.epochs_s[job] = self.now - int(state[job, at.WORK_START_S])
 
     def _serve(self) -> None:
-        """Servers that wait for a place get it at once."""
         for job in range(self.arrived):
             if is_server(self.episodes, self.slot, job) and self.phase(job) == at.BUFFERED:
                 self._decide(job, server_place(self.world))

@@ -1,12 +1,17 @@
-"""The same episode twice: by the environment, and by the live loop over the simulation core."""
+"""The same episode twice: by the environment, and by the live loop over the simulation core; compared."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spotweave.agents.policy import Policy
 from spotweave.agents.rules.kernels import from_python
@@ -23,6 +28,7 @@ from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.envs.market_data import MarketWorldConfig, build_market, market_data
+from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import WorkloadConfig
@@ -31,6 +37,7 @@ from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Observation, Snapshot, encode
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.single import WorldEnv
+from tests.agents.inputs import CLUSTERS, JOBS, PAIRS
 from tests.deploy.bills import bill_of
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore
 from tests.deploy.parity.views import (
@@ -62,19 +69,12 @@ class Step(NamedTuple):
 
 @dataclass
 class Played:
-    """What came of an episode.
+    """What came of an episode."""
 
-    Attributes:
-        steps: all decisions, in order.
-        observations: what the policy saw at each.
-        metrics: of the episode.
-        ends_s: episode seconds at which each job ended, by arrival.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)  # all decisions, in order
+    observations: list[Observation] = field(default_factory=list)  # what the policy saw at each
     metrics: dict[str, float] = field(default_factory=dict)
-    ends_s: list[int] = field(default_factory=list)
+    ends_s: list[int] = field(default_factory=list)  # when each job ended, by arrival
 
 
 def config_of(
@@ -86,16 +86,10 @@ def config_of(
     workflows: float = 0.0,
     **rules: float,
 ) -> MarketWorldConfig:
-    """MultiCloud-v4 with this many jobs and streams and nothing else.
+    """MultiCloud-v4 with this many jobs and streams, and these shares of bags and workflows among them.
 
-    Args:
-        jobs: that arrive.
-        guards: whether they are on.
-        training: whether one of the jobs is a federated application of three clients, all offers being of one
-            speed and epochs as long as they were.
-        bags: share of the jobs that are bags of tasks.
-        workflows: likewise.
-        rules: other settings of the guards.
+    With `training` one job is a federated application of three clients, all offers being of one speed and
+    epochs as long as they were. `rules` are other settings of the guards.
     """
     config = MarketWorldConfig(WorkloadConfig(jobs=jobs))
     config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
@@ -169,7 +163,6 @@ class Recorder(Decider):
         self.played = Played()
 
     def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision:
-        """As the live one, and remember it."""
         decision = super().decide(snapshot, needs, offers)
         now_s = int(self._clock.now()) - ORIGIN_S
         self.played.steps.append(Step(now_s, row_of(decision.need.key), decision.offer_id))
@@ -240,7 +233,6 @@ class Live:
         )
 
     def play(self) -> Played:
-        """To the end of the last job."""
         while True:
             for job_id, spec, submitted_s in self.arrivals.new():
                 with self.store.transaction():
@@ -293,27 +285,23 @@ class Live:
         }
 
     def events(self, kind: str) -> int:
-        """How many events of a kind there were."""
         return sum(event.kind == kind for event in self.store.events.after(0, 1_000_000))
 
     def _streams(self, job_id: str) -> bool:
         return isinstance(self.store.jobs.get(job_id).spec.work, SparkStreaming)
 
     def ends_in_store(self) -> list[int]:
-        """As `Played.ends_s`, from the store."""
         jobs = sorted(self.store.jobs.latest(1_000_000), key=lambda job: job.job_id)
         return [-1 if job.ended_s is None else int(job.ended_s) - ORIGIN_S for job in jobs]
 
 
 def by_live_loop(name: str, config: MarketWorldConfig, key: EpisodeKey, folder: Path) -> tuple[Played, Live]:
-    """A policy by the name that deployments give it."""
     loaded = _loaded(name, config)
     live = Live(loaded.policy, loaded.components, config, key, folder)
     return live.play(), live
 
 
 def policy_named(name: str, config: MarketWorldConfig) -> Policy:
-    """The same policy for the environment."""
     return _loaded(name, config).policy
 
 
@@ -326,3 +314,111 @@ def _loaded(name: str, config: MarketWorldConfig) -> Loaded:
         return loaded
     both = combined(loaded, load_round_policy(federated, n_offers))
     return Loaded(both, loaded.components, name)
+
+
+# How far two plays of an episode are the same, decision by decision and column by column.
+
+
+CHECKPOINT_S = 25.0
+"""The largest checkpoint of the default workload takes 22 s."""
+_Floats = NDArray[np.float32]
+_COLUMNS = {"clusters": CLUSTERS, "jobs": JOBS, "pairs": PAIRS}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two plays of an episode."""
+
+    environment: Played
+    live: Played
+    # columns of the observations in which entries differed before the first decision that was another, and
+    # how many
+    columns: dict[str, int]
+    books: dict[str, float]  # what the store alone says
+    ends_in_store: list[int]
+    caught: int  # tasks that the safety net took off spot capacity
+    moved: int  # tasks that changed their place while they ran
+
+    @property
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        """Metrics that differ: (environment's, live loop's).
+
+        The core is not told of decisions that leave a federated client as it is, and counts those on servers;
+        all others are compared one by one.
+        """
+        ours, theirs = self.live.metrics, self.environment.metrics
+        counted = "rounds_per_application" not in theirs
+        return {
+            name: (theirs[name], ours[name])
+            for name in theirs
+            if theirs[name] != ours[name] and (counted or name != "decisions")
+        }
+
+    @property
+    def in_store(self) -> dict[str, tuple[float, float]]:
+        """What the store alone, which knows nothing of the core, has otherwise: (environment's, store's)."""
+        theirs = self.environment.metrics
+        expected = {
+            "succeeded": float(len(self.environment.ends_s)),
+            "miss_tc": theirs["miss_tc"],
+            "miss_batches": theirs["miss_batches"],
+            "interruptions": theirs["interruptions"],
+            "rented_usd": theirs["spot_usd"] + theirs["on_demand_usd"],
+            "egress_usd": theirs["egress_usd"],
+        }
+        # Both sums of money are of whole charges, and each is rounded once when it becomes dollars.
+        return {
+            name: (value, self.books[name])
+            for name, value in expected.items()
+            if abs(value - self.books[name]) > 1e-9
+        }
+
+
+def compare(policy: str, seed: int, jobs: int, folder: Path, **parts: Any) -> Comparison:
+    """Play an episode of the test days twice; `parts` as in `config_of`."""
+    config = config_of(jobs, **parts)
+    key = EpisodeKey(seed, "test", 0)
+    environment = by_environment(policy_named(policy, config), config, key)
+    played, live = by_live_loop(policy, config, key, folder)
+    steps = zip(played.steps, environment.steps, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], steps))
+    try:
+        return Comparison(
+            environment=environment,
+            live=played,
+            columns=_columns(environment, played, same),
+            books=live.books(),
+            ends_in_store=live.ends_in_store(),
+            caught=live.events("task.caught"),
+            moved=live.events("task.moved"),
+        )
+    finally:
+        live.store.close()
+
+
+def _being_saved(theirs: _Floats, ours: _Floats) -> NDArray[np.bool_]:
+    """(J, C, N_PAIR_FIELDS) what may differ of a job that runs: whether the checkpoint it writes counts.
+
+    The world knows its end to the second; live it is estimated from the share that is done.
+    """
+    here = theirs[..., col.HERE] > 0
+    close = np.abs(theirs[..., col.EXECUTION_S] - ours[..., col.EXECUTION_S]) <= CHECKPOINT_S
+    may = np.zeros(theirs.shape, np.bool_)
+    for column in (col.EXECUTION_S, col.EXECUTION_RATIO, col.FINISH_S, col.COST_USD):
+        may[..., column] = here & close
+    return may
+
+
+def _columns(environment: Played, live: Played, steps: int) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for k in range(steps):
+        theirs, ours = environment.observations[k], live.observations[k]
+        for part in ("clusters", "jobs", "pairs", "occupation", "action_mask"):
+            differs = np.asarray(theirs[part]) != np.asarray(ours[part])
+            if part == "pairs":
+                differs = differs & ~_being_saved(np.asarray(theirs[part]), np.asarray(ours[part]))
+            if part not in _COLUMNS:
+                found[part] += int(differs.sum())
+            for column, name in enumerate(_COLUMNS.get(part, ())):
+                found[f"{part}.{name}"] += int(differs[..., column].sum())
+    return {name: count for name, count in found.items() if count}

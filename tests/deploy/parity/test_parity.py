@@ -14,9 +14,8 @@ from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.world import EpisodeKey
-from tests.deploy.parity.comparing import Comparison, compare
 from tests.deploy.parity.core import SimulationCore
-from tests.deploy.parity.playing import Live, Played, config_of, policy_named
+from tests.deploy.parity.playing import Comparison, Live, Played, compare, config_of, policy_named
 from tests.deploy.parity.workload import row_of
 
 POLICIES = ("maf", "expected_cost", "spotweave")

@@ -12,7 +12,7 @@ from spotweave.deploy.model.jobs import Bag, JobSpec, Profile, Resources, SparkB
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
-from spotweave.deploy.runners.base import Printed
+from spotweave.deploy.runners.base import Printed, Runner
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.billing import share_done
 from spotweave.envs.simulation.market.episodes import recent_availability, sync_price
@@ -42,15 +42,12 @@ class CoreClock:
         self._core = core
 
     def now(self) -> float:
-        """Epoch seconds."""
         return float(ORIGIN_S + self._core.now)
 
     def sleep(self, seconds: float) -> None:
-        """Go on, however long that takes: nothing can be seen before."""
         self.sleep_until(math.inf)
 
     def sleep_until(self, moment_s: float) -> None:
-        """The same, but no longer than until a moment."""
         self._core.go_on(moment_s - ORIGIN_S)
 
 
@@ -59,17 +56,11 @@ class CoreProvider:
 
     def __init__(self, core: SimulationCore, name: str) -> None:
         self._core = core
-        self._name = name
+        self.name = name
         self._numbers = [k for k, one in enumerate(core.world.data.offers) if one.provider == name]
         self._tokens: dict[str, Stay] = {}
 
-    @property
-    def name(self) -> str:
-        """As in `Offer.provider`."""
-        return self._name
-
     def offers(self) -> Sequence[Offer]:
-        """Its offers, as they are now."""
         return [self._offer(number) for number in self._numbers]
 
     def _offer(self, c: int) -> Offer:
@@ -118,7 +109,6 @@ class CoreProvider:
         return self._report(request.client_token, request.deployment)
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
-        """All that run or ended lately."""
         now_s = self._core.now
         for token, stay in list(self._tokens.items()):
             if stay.ended_s is not None and now_s - stay.ended_s > KEPT_S:
@@ -136,8 +126,7 @@ class CoreProvider:
             if token in instance_ids and stay.ended_s is None:
                 self._core.release(stay)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def _report(self, token: str, deployment: str) -> InstanceReport:
         stay = self._tokens[token]
@@ -159,25 +148,18 @@ class CoreProvider:
         )
 
 
-class CoreRunner:
-    """Says how the jobs of a core are; they start and end by themselves once they have instances."""
+class CoreRunner(Runner):
+    """Says how the jobs of a core are; they start and end by themselves once they have instances.
+
+    What it is told to do it does not: it inherits the empty methods of the interface.
+    """
 
     kinds = ("spark-batch", "spark-streaming", "flower", "bag", "workflow")
 
     def __init__(self, core: SimulationCore) -> None:
         self._core = core
 
-    def check(self, spec: JobSpec, folder: str) -> None:
-        """The core's own jobs run."""
-
-    def start(self) -> None:
-        """No services."""
-
-    def ensure(self, assignment: Assignment) -> None:
-        """It runs, since its instances do."""
-
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
-        """How the attempts are."""
         stays = {name: stay for stay in self._core.stays for name in stay.names}
         return [
             self._of_client(one, stays)
@@ -249,24 +231,8 @@ class CoreRunner:
             execution_saved=saved,
         )
 
-    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
-        """The core saves by itself what a notice lets it save."""
-
-    def stop(self, assignment: Assignment) -> None:
-        """An attempt ends with its instances."""
-
     def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
-        """Nothing is printed."""
         return Printed(b"", 0)
-
-    def leave(self, assignment: Assignment) -> None:
-        """The core's jobs have one task."""
-
-    def forget(self, job_id: str) -> None:
-        """Nothing is kept."""
-
-    def shutdown(self) -> None:
-        """No services."""
 
 
 def providers_of(core: SimulationCore) -> dict[str, CoreProvider]:
@@ -275,7 +241,6 @@ def providers_of(core: SimulationCore) -> dict[str, CoreProvider]:
 
 
 def transfers_of(core: SimulationCore) -> Transfers:
-    """What moving data takes in the core."""
     regions, offers = core.world.data.regions, core.offers
     pairs = [(i, j) for i in range(len(regions)) for j in range(len(regions))]
     return Transfers(

@@ -27,7 +27,6 @@ class WorldOfLiveJobs(MarketWorld):
     """A market whose applications, bags and workflows have what live ones have."""
 
     def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
-        """As the world's own."""
         for lane, key in enumerate(keys):
             drawn = draw_episode(self.config, self.data, key)
             self.load(self._as_live(drawn), lane)
@@ -39,7 +38,6 @@ class WorldOfLiveJobs(MarketWorld):
 
 
 def world_of(config: MarketWorldConfig) -> MarketWorld:
-    """The world of a configuration."""
     if not (config.workload.federated or config.workload.has_groups):
         return build_market(config)
     return WorldOfLiveJobs(config, market_data(config.market))
@@ -94,7 +92,6 @@ def trainings_as_live(jobs: Jobs, factors: np.ndarray[tuple[int], np.dtype[np.in
 
 
 def is_server(episodes: Episodes, slot: int, job: int) -> bool:
-    """Whether a job is the server of an application."""
     row = episodes.job[slot, job]
     return bool(row[at.CLIENTS] > 0 and row[at.SERVER] == job)
 
@@ -113,7 +110,6 @@ def serve_at_once(world: MarketWorld, server: int) -> None:
 
 
 def training_of(episodes: Episodes, slot: int, server: int, place: int) -> Flower:
-    """What a user would say of an application."""
     rows = episodes.job[slot]
     allowance_s = float(rows[server, at.ALLOWANCE_S])
     clients = tuple(
@@ -153,7 +149,6 @@ def is_first(episodes: Episodes, slot: int, job: int) -> bool:
 
 
 def bag_of(episodes: Episodes, slot: int, first: int) -> Bag:
-    """What a user would say of a bag."""
     rows = episodes.job[slot]
     tasks = tuple(
         BagTask(
@@ -175,14 +170,12 @@ def workflow_of(episodes: Episodes, slot: int, first: int, region: str) -> Workf
     """What a user would say of a workflow whose inputs lie in a region."""
     rows, sizes = episodes.job[slot], episodes.job_real[slot]
     jobs = members(episodes, slot, first)
+    needed = slice(at.NEEDED_FROM, at.NEEDED_END + 1)
     steps = [
         {
             "name": f"step-{job:06d}",
             "script": "simulated",
-            "reads": [
-                f"input-{job}",
-                *(f"output-{k}" for k in range(*rows[job, at.NEEDED_FROM : at.NEEDED_END + 1])),
-            ],
+            "reads": [f"input-{job}", *(f"output-{k}" for k in range(*rows[job, needed]))],
             "writes": [{"name": f"output-{job}"}],
             "minutes": float(rows[job, at.STANDARD_S]) / 60.0,
             "executors": int(rows[job, at.EXECUTORS]),
