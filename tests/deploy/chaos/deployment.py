@@ -10,13 +10,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import yaml
@@ -30,6 +29,7 @@ from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from tests.deploy.node.agents import ROOT
 
+T = TypeVar("T")
 SMALL = {"instance_type": "small", "vcpus": 1, "memory_gib": 1.5, "launch_s": 0.5}
 SPOT = {**SMALL, "market": "spot", "on_demand_usd_hour": 0.0371, "quota": 6, "notice_s": 10}
 ON_DEMAND = {**SMALL, "market": "on_demand", "region": "here", "quota": 8}
@@ -40,8 +40,7 @@ OFFERS: list[dict[str, Any]] = [
 ]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One instance."""
 
     client_token: str  # that it was launched with
@@ -89,10 +88,7 @@ QUICK = {
 class Deployment:
     """Serves from `folder`; started again whenever it was killed, as a service manager would.
 
-    Args:
-        folder: for all its files.
-        offers: what there is to rent.
-        data: by region: the folder that its cluster keeps.
+    `data` is by region: the folder that its cluster keeps.
     """
 
     def __init__(
@@ -196,30 +192,28 @@ class Deployment:
     def deployment_id(self) -> str:
         return self.store.deployment_id
 
-    def wait_for(self, true: Callable[[], object], what: str, within_s: float) -> None:
-        """Wait for something that has to come, and keep the service up meanwhile."""
+    def wait_for(self, found: Callable[[], T], what: str, within_s: float) -> T:
+        """Wait for something that has to come, and keep the service up meanwhile; gives what was found."""
         end = time.monotonic() + within_s
         while True:
             self.look()
-            if true():
-                return
+            if seen := found():
+                return seen
             assert time.monotonic() < end, f"{what} did not come in {within_s:.0f} s: {self.last_words()}"
             time.sleep(0.5)
 
     def submit(self, spec: dict[str, Any], folder: Path, names: Sequence[str]) -> str:
         files = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in names}
         body = {"spec": spec, "files": files, "request_id": f"chaos-{spec['name']}"}
-        taken: list[str] = []
 
-        def told() -> bool:
+        def taken() -> str:
             with suppress(httpx.TransportError):
                 answer = httpx.post(f"{self.url}/v1/jobs", json=body, timeout=30.0, trust_env=False)
                 assert answer.status_code in (200, 201), answer.text
-                taken.append(answer.json()["job_id"])
-            return bool(taken)
+                return str(answer.json()["job_id"])
+            return ""
 
-        self.wait_for(told, f"an answer to the submission of {spec['name']}", START_S)
-        return taken[0]
+        return self.wait_for(taken, f"an answer to the submission of {spec['name']}", START_S)
 
     def jobs(self) -> dict[str, Job]:
         return {job.job_id: job for job in self.store.jobs.latest(100)}
@@ -255,6 +249,17 @@ class Deployment:
             return False
         mark = str(self.folder)
         return mark in _command(pid) or any(mark in value for value in procfs.environment(pid).values())
+
+
+@contextmanager
+def serving(folder: Path, *what: Any) -> Iterator[Deployment]:
+    """One that is ready, of which nothing is left afterwards; arguments as `Deployment`."""
+    made = Deployment(folder, *what)
+    try:
+        made.wait_for(made.ready, "the service", START_S)
+        yield made
+    finally:
+        made.destroy()
 
 
 def _command(pid: int) -> str:

@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -101,36 +102,27 @@ def _provoke(deployment: Deployment, fault: Fault) -> str:
 
 
 def _interrupt(deployment: Deployment, fault: Fault, notice_s: float | None) -> str:
-    hit: list[str] = []
-
-    def interrupted() -> bool:
+    def interrupted() -> str:
         running = deployment.running()
         if running:
             name = running[int(fault.draw * len(running))]
-            try:
+            with suppress(RefusedError):  # it ended meanwhile
                 deployment.provider.interrupt(name, notice_s)
-            except RefusedError:
-                return False  # it ended meanwhile
-            hit.append(name if notice_s is None else f"{name} in {notice_s:.1f} s")
-        return bool(hit)
+                return name if notice_s is None else f"{name} in {notice_s:.1f} s"
+        return ""
 
-    deployment.wait_for(interrupted, "an instance to interrupt", TARGET_S)
-    return hit[0]
+    return deployment.wait_for(interrupted, "an instance to interrupt", TARGET_S)
 
 
 def _kill(deployment: Deployment, fault: Fault) -> str:
-    hit: list[str] = []
-
-    def killed() -> bool:
-        found = deployment.processes(PROGRAMS[fault.kind])
-        if found:
+    def killed() -> str:
+        if found := deployment.processes(PROGRAMS[fault.kind]):
             victim = found[int(fault.draw * len(found))]
             if procfs.send(victim.pid, victim.start_ticks, 9):
-                hit.append(f"{fault.kind} {victim.pid}")
-        return bool(hit)
+                return f"{fault.kind} {victim.pid}"
+        return ""
 
-    deployment.wait_for(killed, f"a {fault.kind} to kill", TARGET_S)
-    return hit[0]
+    return deployment.wait_for(killed, f"a {fault.kind} to kill", TARGET_S)
 
 
 # What must hold when all is over, whatever went wrong.

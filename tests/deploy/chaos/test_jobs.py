@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
@@ -25,8 +26,8 @@ from spotweave.deploy.fl.checkpoints import Status
 from spotweave.deploy.jobfile import read_files, read_job
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.node import procfs
-from tests.deploy.chaos.deployment import QUICK, START_S, Deployment
-from tests.deploy.chaos.faults import check_over, plan, strike_all
+from tests.deploy.chaos.deployment import QUICK, Deployment, serving
+from tests.deploy.chaos.faults import Fault, check_over, plan, strike_all
 from tests.deploy.node.agents import ROOT
 
 CLUSTERS = ("north", "south", "center")
@@ -43,20 +44,28 @@ def clusters(tmp_path: Path) -> Iterator[Deployment]:
     make = ROOT / "examples" / "workflows" / "make_data.py"
     subprocess.run([sys.executable, str(make), str(data)], check=True)
     (tmp_path / "served").mkdir()
-    made = Deployment(tmp_path / "served", OFFERS, {name: data / name for name in CLUSTERS})
-    try:
-        made.wait_for(made.ready, "the service", START_S)
+    with serving(tmp_path / "served", OFFERS, {name: data / name for name in CLUSTERS}) as made:
         yield made
-    finally:
-        made.destroy()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    with serving(tmp_path) as made:
+        yield made
+
+
+def planned(counts: Mapping[str, int]) -> list[Fault]:
+    """So many faults of each kind; others by SPOTWEAVE_CHAOS_SEED, several times as many by _TIMES."""
+    seed = int(os.environ.get("SPOTWEAVE_CHAOS_SEED", "7"))
+    times = int(os.environ.get("SPOTWEAVE_CHAOS_TIMES", "1"))
+    print(f"seed {seed}")
+    return plan(seed, {kind: times * count for kind, count in counts.items()})
 
 
 def submit(clusters: Deployment, example: str, folder: Path, gates: Mapping[str, Path]) -> str:
-    """An example, with steps that start sooner on a busy machine.
+    """An example, its scripts copied to `folder`, with steps that start sooner on a busy machine.
 
-    Args:
-        folder: for a copy of the example's scripts.
-        gates: by script: the file for which its steps wait once they run.
+    `gates` are by script: the file for which its steps wait once they run.
     """
     file = ROOT / "examples" / f"{example}.yaml"
     job = read_job(file)
@@ -264,8 +273,8 @@ def spec(ledger: Path, gate: Path) -> dict[str, Any]:
 
 @pytest.mark.real
 @pytest.mark.nightly
-def test_flower(deployment: Deployment, seed: int, times: int, tmp_path: Path) -> None:
-    faults = plan(seed, {kind: times * count for kind, count in FLOWER_FAULTS.items()})
+def test_flower(deployment: Deployment, tmp_path: Path) -> None:
+    faults = planned(FLOWER_FAULTS)
     ledger, gate = tmp_path / "done.txt", tmp_path / "gate"
     make_app(tmp_path)
     names = [str(path.relative_to(tmp_path)) for path in (tmp_path / "digits").rglob("*") if path.is_file()]
@@ -317,8 +326,8 @@ def stream_spec(ledger: Path) -> dict[str, Any]:
 
 @pytest.mark.real
 @pytest.mark.nightly
-def test_spark(deployment: Deployment, seed: int, times: int, tmp_path: Path) -> None:
-    faults = plan(seed, {kind: times * count for kind, count in SPARK_FAULTS.items()})
+def test_spark(deployment: Deployment, tmp_path: Path) -> None:
+    faults = planned(SPARK_FAULTS)
     ledger, rows, gate = tmp_path / "batches.txt", tmp_path / "rows.jsonl", tmp_path / "gate"
     later = {
         0: batch_spec("first", ledger),
