@@ -12,7 +12,7 @@ from spotweave.deploy.model.jobs import Bag, JobSpec, Profile, Resources, SparkB
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
-from spotweave.deploy.runners.base import Printed, Runner
+from spotweave.deploy.runners.base import Printed
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.billing import share_done
 from spotweave.envs.simulation.market.episodes import recent_availability, sync_price
@@ -148,11 +148,8 @@ class CoreProvider:
         )
 
 
-class CoreRunner(Runner):
-    """Says how the jobs of a core are; they start and end by themselves once they have instances.
-
-    What it is told to do it does not: it inherits the empty methods of the interface.
-    """
+class CoreRunner:
+    """Says how the jobs of a core are; they start and end by themselves once they have instances."""
 
     kinds = ("spark-batch", "spark-streaming", "flower", "bag", "workflow")
 
@@ -233,6 +230,17 @@ class CoreRunner(Runner):
 
     def log(self, assignment: Assignment, offset: int, most_bytes: int) -> Printed:
         return Printed(b"", 0)
+
+    # What it is told to do, it need not.
+
+    def check(self, spec: JobSpec, folder: str) -> None: ...
+    def start(self) -> None: ...
+    def ensure(self, assignment: Assignment) -> None: ...
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None: ...
+    def stop(self, assignment: Assignment) -> None: ...
+    def leave(self, assignment: Assignment) -> None: ...
+    def forget(self, job_id: str) -> None: ...
+    def shutdown(self) -> None: ...
 
 
 def providers_of(core: SimulationCore) -> dict[str, CoreProvider]:
