@@ -32,52 +32,31 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """A ready instance, as a runner needs it.
+    """A ready instance, as a runner needs it."""
 
-    Attributes:
-        instance_id: the scheduler's own id.
-        address: IP address.
-        port: of its node agent.
-        token: for its node agent. Never logged.
-        vcpus: that the task may use.
-        memory_gib: that the task may use.
-        speed: of the instance, that of the reference type is 1.
-        region: where it is.
-        gpus: that the task may use.
-        notice_s: epoch seconds at which it will end; None without notice.
-        certificate: of its node agent, PEM: whoever shows another one is not this node.
-    """
-
-    instance_id: str
-    address: str
-    port: int
-    token: str = field(repr=False)
-    vcpus: int
-    memory_gib: float
-    notice_s: float | None = None
+    instance_id: str  # the scheduler's own id
+    address: str  # IP address
+    port: int  # of its node agent
+    token: str = field(repr=False)  # for its node agent. Never logged.
+    vcpus: int  # that the task may use
+    memory_gib: float  # that the task may use
+    notice_s: float | None = None  # epoch seconds at which it will end; None without notice
+    # of its node agent, PEM: whoever shows another one is not this node
     certificate: str = field(default="", repr=False)
-    speed: float = 1.0
+    speed: float = 1.0  # of the instance, that of the reference type is 1
     region: str = ""
-    gpus: int = 0
+    gpus: int = 0  # that the task may use
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt at a task on nodes; `attempt` counts from 1 and never goes back.
-
-    Attributes:
-        key: which task.
-        attempt: number of the try.
-        spec: the job.
-        nodes: where; all of one offer.
-        workdir: the job's own folder on the scheduler's machine (uploaded files, checkpoints, logs).
-    """
+    """One attempt at a task on nodes; `attempt` counts from 1 and never goes back."""
 
     key: TaskKey
     attempt: int
     spec: JobSpec
-    nodes: tuple[Node, ...]
-    workdir: str
+    nodes: tuple[Node, ...]  # where; all of one offer
+    workdir: str  # the job's own folder on the scheduler's machine (uploaded files, checkpoints, logs)
 
     @property
     def attempt_id(self) -> str:
@@ -87,40 +66,23 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a runner knows of an attempt now.
-
-    Attributes:
-        key: which task.
-        attempt: number of the try.
-        phase: where it is.
-        progress: share of the work that is done, 0..1; of what was saved in `saved`.
-        saved: share that a new attempt would not have to do again.
-        message: for people; for FAILED the reason in one line.
-        executions_done: batches or rounds that are finished.
-        misses: batch deadlines missed so far (streaming).
-        last_execution_s: how long the latest batch, round or epoch took; None before one.
-        delivered: Flower: whether a client has delivered in the present round.
-        execution_since_s: Flower: epoch seconds since when a client works on its epoch; None: it does not.
-        details: anything else, for the dashboard.
-        next_due_s: streaming: epoch seconds when the data of the first unfinished batch are complete; None
-            where not known.
-        execution_saved: streaming: share of that batch that a new attempt would not have to do again;
-            federated: of the client's epoch.
-        saved_region: where what was saved lies; "" where nothing was, or where that is not known.
-    """
+    """What a runner knows of an attempt now."""
 
     key: TaskKey
     attempt: int
     phase: Phase
-    progress: float = 0.0
-    saved: float = 0.0
-    message: str = ""
-    executions_done: int = 0
-    misses: int = 0
-    last_execution_s: float | None = None
-    delivered: bool = False
+    progress: float = 0.0  # share of the work that is done, 0..1; of what was saved in `saved`
+    saved: float = 0.0  # share that a new attempt would not have to do again
+    message: str = ""  # for people; for FAILED the reason in one line
+    executions_done: int = 0  # batches or rounds that are finished
+    misses: int = 0  # batch deadlines missed so far (streaming)
+    last_execution_s: float | None = None  # how long the latest batch, round or epoch took; None before one
+    delivered: bool = False  # Flower: whether a client has delivered in the present round
+    # Flower: epoch seconds since when a client works on its epoch; None: it does not
     execution_since_s: float | None = None
-    details: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)  # anything else, for the dashboard
+    # streaming: epoch seconds when the data of the first unfinished batch are complete; None where not known
     next_due_s: float | None = None
+    # share of that batch, or of a client's epoch, that a new attempt would not have to do again
     execution_saved: float = 0.0
-    saved_region: str = ""
+    saved_region: str = ""  # where what was saved lies; "" where nothing was, or where that is not known

@@ -19,18 +19,12 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Transfers:
-    """Prices and times of moving a GB; what is not in the tables is free and takes no time.
+    """Prices and times of moving a GB; what is not in the tables is free and takes no time."""
 
-    Attributes:
-        regions: possible destinations.
-        usd_gb: by (from region, to region).
-        seconds_gb: by (from region, to region).
-        internet_usd_gb: of a GB that leaves a region for another cloud, by region.
-    """
-
-    regions: tuple[str, ...] = ()
-    usd_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    seconds_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    regions: tuple[str, ...] = ()  # possible destinations
+    usd_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by (from region, to region)
+    seconds_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by (from region, to region)
+    # of a GB that leaves a region for another cloud, by region
     internet_usd_gb: Mapping[str, float] = field(default_factory=dict)
 
     def joined(self, *others: Transfers) -> Transfers:
