@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
@@ -45,6 +46,13 @@ def _small(texts: dict[str, str]) -> dict[str, str]:
 def _few(texts: tuple[str, ...]) -> tuple[str, ...]:
     check_size(texts)
     return texts
+
+
+def check_distinct(what: str, names: Iterable[str]) -> None:
+    """Refuse a name that is given twice. Raises ValueError."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"two {what} are called {min(twice)!r}: names must differ")
 
 
 def check_size(texts: Iterable[str], most: int = MAX_TEXT_BYTES) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
@@ -27,6 +26,7 @@ from spotweave.deploy.model.fields import (
     Texts,
     Usd,
     Work,
+    check_distinct,
     check_size,
 )
 from spotweave.deploy.model.gpus import GpuAsk
@@ -96,9 +96,7 @@ class Bag(Work):
 
     @model_validator(mode="after")
     def _distinct(self) -> Bag:
-        twice = [name for name, count in Counter(self.task_names).items() if count > 1]
-        if twice:
-            raise ValueError(f"two tasks are called {min(twice)!r}: names must differ")
+        check_distinct("tasks", self.task_names)
         check_size(self.words, MOST_TEXT_BYTES)
         return self
 
@@ -326,9 +324,7 @@ class Flower(Work):
     @model_validator(mode="after")
     def _distinct(self) -> Flower:
         names = [client.name for client in self.clients]
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            raise ValueError(f"two clients are called {min(twice)!r}: names must differ")
+        check_distinct("clients", names)
         if self.server is not None and SERVER in names:
             raise ValueError("a client is called 'server', as the server's own task: give it another name")
         configured = (text for client in self.clients for entry in client.config.items() for text in entry)

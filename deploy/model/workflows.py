@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal
@@ -21,6 +20,7 @@ from spotweave.deploy.model.fields import (
     Text,
     Texts,
     Work,
+    check_distinct,
     check_size,
 )
 from spotweave.deploy.model.gpus import GpuAsk
@@ -133,9 +133,9 @@ class Workflow(Work):
 
     @model_validator(mode="after")
     def _graph(self) -> Workflow:
-        _distinct("steps", self.task_names)
+        check_distinct("steps", self.task_names)
         names = [file.name for file in self.files] + [file.name for file in self._outputs()]
-        _distinct("files", names)
+        check_distinct("files", names)
         known = set(names)
         for step in self.steps:
             for name in step.reads:
@@ -273,9 +273,3 @@ class Workflow(Work):
                     mine.setdefault(one, f"{file!r} stays")
             found[name] = mine
         return found
-
-
-def _distinct(what: str, names: tuple[str, ...] | list[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"two {what} are called {min(twice)!r}: names must differ")
