@@ -160,12 +160,6 @@ class Intents:
             intent_id, error=plain(error), not_before_s=not_before_s, attempts=intents.c.attempts + 1
         )
 
-    def counts(self) -> dict[IntentState, int]:
-        """Number of intents in each state."""
-        query = select(intents.c.state, func.count()).group_by(intents.c.state)
-        found = {IntentState(state): count for state, count in self._database.read_all(query)}
-        return {state: found.get(state, 0) for state in IntentState}
-
     def _leave(self, intent_id: int, **values: object) -> bool:
         pending = (intents.c.intent_id == intent_id) & (intents.c.state == "pending")
         changed = self._database.writing.execute(update(intents).where(pending).values(**values)).rowcount

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from benchmarks.simulated import SimulatedOffer
 from spotweave.deploy.billing import Bill, usd
@@ -32,6 +33,7 @@ from spotweave.deploy.scheduler.placing import of_start, regions_of
 from spotweave.deploy.scheduler.plans import Plans, Stand
 from spotweave.deploy.server.admission import AdmissionError, admit
 from spotweave.deploy.store.intents import IntentKind
+from spotweave.deploy.store.schema import intents
 from spotweave.envs.simulation.workflows.model import File, Stays
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated, key_of
 from tests.deploy.scheduler.worlds import SETTINGS, Stubborn, World, cheap_and_sure, rentable
@@ -387,10 +389,9 @@ def test_a_killed_scheduler_goes_on_and_what_is_done_is_ended_once(world: World)
     assert each_once(world, job, 12)
     # Twelve machines; for each task one stop, and one to forget the job.
     assert world.cloud.launches == 12
-    n_intents = sum(world.store.intents.counts().values())
-    intents = map(world.store.intents.get, range(1, n_intents + 1))
-    stops = sorted(one.target for one in intents if one.kind is IntentKind.STOP)
-    assert stops == sorted([f"{job}:forget", *(f"{job}.t{k}.1" for k in range(12))])
+    stops = select(intents.c.target).where(intents.c.kind == IntentKind.STOP.value)
+    stopped = sorted(row.target for row in world.store._database.read_all(stops))
+    assert stopped == sorted([f"{job}:forget", *(f"{job}.t{k}.1" for k in range(12))])
 
 
 def test_a_task_needs_what_it_says_and_the_bag_is_time_critical(world: World) -> None:
