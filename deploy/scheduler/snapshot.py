@@ -62,58 +62,7 @@ def snapshot_of(
     Returns:
         A snapshot with `allow_none`.
     """
-    clusters, history = clusters_of(offers, occupancy)
-    fill_use(clusters, offers, used, {}, {})
-    rows = [rows_of(need, offers, transfer_s or {}) for need in needs]
-    return snapshot_from(clusters, history, rows)
-
-
-def clusters_of(offers: Sequence[Offer], occupancy: Occupancy) -> tuple[FloatArray, FloatArray]:
-    """(C, N_CLUSTER_FIELDS) of offers apart from their use, and (C, HISTORY_STEPS) of their past."""
-    clusters = np.zeros((len(offers), N_CLUSTER_FIELDS), np.float32)
-    history = np.zeros((len(offers), HISTORY_STEPS), np.float32)
-    regions: dict[str, int] = {}
-    for k, offer in enumerate(offers):
-        # By name alone: an owned cluster next to a cloud's region is in that region.
-        _fill_offer(clusters[k], k, offer, regions.setdefault(offer.region, len(regions)))
-        clusters[k, col.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
-        history[k] = occupancy.ratios(offer.offer_id, offer.quota)
-    return clusters, history
-
-
-def fill_use(
-    clusters: FloatArray,
-    offers: Sequence[Offer],
-    used: Mapping[str, int],
-    halted: Mapping[str, int],
-    missed: Mapping[str, int],
-) -> None:
-    """Fill in what changes while a pass decides."""
-    for column, counts in ((col.USED, used), (col.HALTED, halted), (col.MISSED, missed)):
-        clusters[:, column] = [counts.get(offer.offer_id, 0) for offer in offers]
-
-
-def rows_of(
-    need: Need, offers: Sequence[Offer], transfer_s: Mapping[tuple[str, str], float]
-) -> tuple[FloatArray, FloatArray]:
-    """(N_JOB_FIELDS,) of a task and (C, N_PAIR_FIELDS) of it on each offer."""
-    job = np.zeros(N_JOB_FIELDS, np.float32)
-    pairs = np.zeros((len(offers), N_PAIR_FIELDS), np.float32)
-    _fill_job(job, need)
-    for k, offer in enumerate(offers):
-        _fill_pair(pairs[k], need, offer, transfer_s.get((need.key.job_id, offer.offer_id), 0.0))
-    return job, pairs
-
-
-def snapshot_from(
-    clusters: FloatArray, history: FloatArray, rows: Sequence[tuple[FloatArray, FloatArray]]
-) -> Snapshot:
-    """Put clusters and copies of tasks' rows together."""
-    jobs = np.zeros((len(rows), N_JOB_FIELDS), np.float32)
-    pairs = np.zeros((len(rows), len(clusters), N_PAIR_FIELDS), np.float32)
-    for k, (job, on_offers) in enumerate(rows):
-        jobs[k], pairs[k] = job, on_offers
-    return Snapshot(clusters, history, jobs, pairs, allow_none=True)
+    return View(offers, Counter(used), Counter(), occupancy, {}, transfer_s).snapshot(needs)
 
 
 def _fill_offer(row: FloatArray, k: int, offer: Offer, region: int) -> None:
@@ -244,7 +193,7 @@ def observe(snapshot: Snapshot, needs: Sequence[Need], window: int, rules: Guard
 
 
 class View:
-    """Offers and their use in one pass.
+    """Offers and their use in one pass; see `snapshot_of`.
 
     Columns are computed once: a task is shown many times before it is decided about.
     """
@@ -256,27 +205,40 @@ class View:
         halted: Counter[str],
         occupancy: Occupancy,
         missed: Mapping[str, int],
+        transfer_s: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
         self.offers, self.used, self._halted = offers, used, halted
-        self._occupancy, self._missed = occupancy, missed
+        self._occupancy, self._missed, self._transfer_s = occupancy, missed, transfer_s or {}
         self.sure = [offer for offer in offers if offer.market != "spot"]
         self._by_id = {offer.offer_id: offer for offer in offers}
         self._rows: dict[int, tuple[Need, tuple[FloatArray, FloatArray]]] = {}
 
     @cached_property
     def _clusters(self) -> tuple[FloatArray, FloatArray]:
-        return clusters_of(self.offers, self._occupancy)
+        """(C, N_CLUSTER_FIELDS) of offers apart from their use, and (C, HISTORY_STEPS) of their past."""
+        clusters = np.zeros((len(self.offers), N_CLUSTER_FIELDS), np.float32)
+        history = np.zeros((len(self.offers), HISTORY_STEPS), np.float32)
+        regions: dict[str, int] = {}
+        for k, offer in enumerate(self.offers):
+            # By name alone: an owned cluster next to a cloud's region is in that region.
+            _fill_offer(clusters[k], k, offer, regions.setdefault(offer.region, len(regions)))
+            clusters[k, col.MEAN_OCCUPATION] = self._occupancy.mean(offer.offer_id, offer.quota)
+            history[k] = self._occupancy.ratios(offer.offer_id, offer.quota)
+        return clusters, history
 
     def snapshot(self, needs: Sequence[Need]) -> Snapshot:
         """Snapshot of these needs and all offers."""
         clusters, history = self._clusters
         clusters = clusters.copy()
-        fill_use(clusters, self.offers, self.used, self._halted, self._missed)
-        snapshot = snapshot_from(clusters, history, [self._of(need) for need in needs])
+        for column, counts in ((col.USED, self.used), (col.HALTED, self._halted), (col.MISSED, self._missed)):
+            clusters[:, column] = [counts.get(offer.offer_id, 0) for offer in self.offers]
+        jobs = np.zeros((len(needs), N_JOB_FIELDS), np.float32)
+        pairs = np.zeros((len(needs), len(self.offers), N_PAIR_FIELDS), np.float32)
         for k, need in enumerate(needs):
+            jobs[k], pairs[k] = self._rows_of(need)
             if need.kind == "federated":
-                self._keep_from_queues(need, snapshot.pairs[k])
-        return snapshot
+                self._keep_from_queues(need, pairs[k])
+        return Snapshot(clusters, history, jobs, pairs, allow_none=True)
 
     def _keep_from_queues(self, need: Need, pairs: FloatArray) -> None:
         """A client does not queue: others of its training may hold what it waits for, and wait for it."""
@@ -286,10 +248,17 @@ class View:
                 beyond = max(need.resources.instances, int(request_beyond(offer.quota)))
                 pairs[k, [col.REQUEST, col.PEAK_REQUEST]] = beyond
 
-    def _of(self, need: Need) -> tuple[FloatArray, FloatArray]:
+    def _rows_of(self, need: Need) -> tuple[FloatArray, FloatArray]:
+        """(N_JOB_FIELDS,) of a task and (C, N_PAIR_FIELDS) of it on each offer."""
         known = self._rows.get(id(need))
         if known is None:
-            known = need, rows_of(need, self.offers, {})
+            job = np.zeros(N_JOB_FIELDS, np.float32)
+            pairs = np.zeros((len(self.offers), N_PAIR_FIELDS), np.float32)
+            _fill_job(job, need)
+            for row, offer in zip(pairs, self.offers, strict=True):
+                further_s = self._transfer_s.get((need.key.job_id, offer.offer_id), 0.0)
+                _fill_pair(row, need, offer, further_s)
+            known = need, (job, pairs)
             self._rows[id(need)] = known  # which keeps the need, so that its id stays its own
         return known[1]
 
