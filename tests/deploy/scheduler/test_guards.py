@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from spotweave.deploy.scheduler.guards import (
 )
 from spotweave.deploy.scheduler.needs import Need, Round
 from spotweave.deploy.scheduler.settings import SchedulerSettings
-from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
+from spotweave.deploy.scheduler.snapshot import Occupancy, Row, observe, snapshot_of
 from spotweave.deploy.store.store import Store
 from spotweave.envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.worlds import Restless, World, batch, cheap_and_sure, need, offer, rentable
@@ -56,65 +56,58 @@ OFFERS = [SPOT, SURE, FAST]
 GUARDS = Guards(GuardsConfig(gain_test=False, margin_s=60.0, margin_share=0.1))
 
 
+def row_of(task: Need, offers: Sequence[Offer] = OFFERS, used: Mapping[str, int] | None = None) -> Row:
+    """What a policy sees of a task; `used` instances are taken of each offer."""
+    return observe(snapshot_of(offers, [task], used or {}, Occupancy()), [task], 1, GUARDS.rules).row(0)
+
+
 def goes(task: Need, chosen: str | None, offers: Sequence[Offer] = OFFERS, **used: int) -> str | None:
-    """Where a task goes; `used` instances are taken of each offer."""
-    row = observe(snapshot_of(offers, [task], used, Occupancy()), [task], 1, GUARDS.rules).row(0)
-    return GUARDS.bound(row, task, chosen, offers).offer_id
+    """Where a task goes."""
+    return GUARDS.bound(row_of(task, offers, used), task, chosen, offers).offer_id
 
 
 ON_SPOT: dict[str, Any] = {"running": True, "here": "spot", "left_here_s": 300.0}
 ON_SURE = {**ON_SPOT, "here": "sure"}
+STREAM = {"kind": "streaming", "executions_left": 9, "period_s": 600.0}
+GONE = [SPOT, SURE, replace(FAST, available=False)]
+LARGE = replace(FAST, offer_id="large", instance_type="large", speed=1.0)
+PICKY = {"places": Places(instance_types=("large",))}
 
 
-# On the fast type 60 s of launch and 300 of work; with margins 360 * 1.1 + 60 = 456 s.
+# On the fast type 60 s of launch and 300 of work; with margins 360 * 1.1 + 60 = 456 s. On the slower one 660,
+# with margins 786 s.
 @pytest.mark.parametrize(
-    ("slack_s", "chosen", "changes", "expected"),
+    ("slack_s", "chosen", "changes", "expected", "there"),
     [
-        pytest.param(457.0, "spot", {}, None, id="time to spare"),
-        pytest.param(457.0, None, {}, None, id="time to wait"),
-        pytest.param(456.0, "spot", {}, "fast", id="time is up"),
-        pytest.param(456.0, None, {}, "fast", id="no time to wait"),
-        pytest.param(360.0, "spot", {}, "fast", id="just possible"),
-        pytest.param(359.0, "spot", {}, None, id="nothing meets it"),
-        pytest.param(400.0, "sure", {}, None, id="on demand is chosen"),
-        pytest.param(400.0, None, ON_SURE, None, id="runs on demand"),
-        pytest.param(310.0, None, ON_SURE, None, id="runs on demand, and nowhere else in time"),
-        pytest.param(400.0, None, ON_SPOT, "fast", id="runs on spot"),
+        pytest.param(457.0, "spot", {}, "spot", {}, id="time to spare"),
+        pytest.param(457.0, None, {}, None, {}, id="time to wait"),
+        pytest.param(456.0, "spot", {}, "fast", {}, id="time is up"),
+        pytest.param(456.0, None, {}, "fast", {}, id="no time to wait"),
+        pytest.param(360.0, "spot", {}, "fast", {}, id="just possible"),
+        pytest.param(359.0, "spot", {}, "spot", {}, id="nothing meets it"),
+        pytest.param(400.0, "sure", {}, "sure", {}, id="on demand is chosen"),
+        pytest.param(400.0, None, ON_SURE, None, {}, id="runs on demand"),
+        pytest.param(310.0, None, ON_SURE, None, {}, id="runs on demand, and nowhere else in time"),
+        pytest.param(400.0, None, ON_SPOT, "fast", {}, id="runs on spot"),
+        pytest.param(None, "spot", {"kind": "general"}, "spot", {}, id="no deadline"),
+        pytest.param(400.0, "spot", STREAM, "spot", {}, id="a stream"),
+        pytest.param(456.0, "spot", {}, "spot", {"fast": 4}, id="no room on the fast type"),
+        pytest.param(780.0, "spot", {}, "sure", {"fast": 4}, id="room on the slower one"),
+        pytest.param(456.0, "spot", {}, "spot", {"offers": GONE}, id="no capacity of the fast type"),
+        pytest.param(780.0, "spot", {}, "sure", {"offers": GONE}, id="capacity of the slower one"),
+        pytest.param(780.0, None, PICKY, None, {}, id="not where it may not run"),
+        pytest.param(780.0, None, PICKY, "large", {"offers": [SPOT, SURE, LARGE]}, id="where it may"),
     ],
 )
 def test_a_task_goes_where_it_ends_first_when_its_time_is_up(
-    slack_s: float, chosen: str | None, changes: dict[str, Any], expected: str | None
+    slack_s: float | None,
+    chosen: str | None,
+    changes: dict[str, Any],
+    expected: str | None,
+    there: dict[str, Any],
 ) -> None:
-    """None: the choice stands."""
-    kept = goes(need(kind="deadline", slack_s=slack_s, **changes), chosen)
-    assert (None if kept == chosen else kept) == expected
-
-
-@pytest.mark.parametrize(
-    "task", [need(), need(kind="streaming", slack_s=400.0, executions_left=9, period_s=600.0)]
-)
-def test_tasks_without_a_deadline_and_streams_are_left_alone(task: Need) -> None:
-    assert goes(task, "spot") == "spot"
-
-
-def test_only_what_is_free_counts() -> None:
-    task = need(kind="deadline", slack_s=456.0)
-    assert goes(task, "spot", fast=4) == "spot"
-    task = need(kind="deadline", slack_s=780.0)
-    # 660 s on the slower one; with margins 786 s.
-    assert goes(task, "spot", fast=4) == "sure"
-
-
-def test_a_task_goes_only_where_it_may_and_where_there_is_capacity_now() -> None:
-    task = need(kind="deadline", slack_s=456.0)
-    gone = replace(FAST, available=False)
-    assert goes(task, "spot", [SPOT, SURE, gone]) == "spot"
-    later = replace(task, slack_s=780.0)
-    assert goes(later, "spot", [SPOT, SURE, gone]) == "sure"
-    picky = replace(later, places=Places(instance_types=("large",)))
-    large = replace(FAST, offer_id="large", instance_type="large", speed=1.0)
-    assert goes(picky, None, [SPOT, SURE, FAST]) is None
-    assert goes(picky, None, [SPOT, SURE, large]) == "large"
+    """Only what is free counts, has capacity, and is where the task may go."""
+    assert goes(need(**{"kind": "deadline", **changes}, slack_s=slack_s), chosen, **there) == expected
 
 
 def test_the_net_counts_all_rounds_of_a_client() -> None:
@@ -168,9 +161,9 @@ class Moved(NamedTuple):
 def moved(price: float, standing: Standing | None = None, task: Need = HALF_DONE, **facts: float) -> Moved:
     there = offer("fair", "on_demand", price_usd_hour=price, on_demand_usd_hour=1.0, **facts)
     offers: list[Offer] = [DEAR, there]
-    guards = Guards(GuardsConfig())
-    row = observe(snapshot_of(offers, [task], {}, Occupancy()), [task], 1, guards.rules).row(0)
-    outcome = guards.bound(row, task, "fair", offers, standing=standing or Standing())
+    outcome = Guards(GuardsConfig()).bound(
+        row_of(task, offers), task, "fair", offers, standing=standing or Standing()
+    )
     assert outcome.gain_usd is not None
     assert outcome.cost_usd is not None
     return Moved(outcome.gain_usd, outcome.cost_usd, outcome.offer_id == "fair")
@@ -341,8 +334,7 @@ def test_a_choice_that_does_not_stand_says_why() -> None:
     strict = Guards(GuardsConfig(margin_s=60.0, margin_share=0.1))
 
     def outcome(task: Need, chosen: str, **more: Any) -> Outcome:
-        row = observe(snapshot_of(OFFERS, [task], {}, Occupancy()), [task], 1, strict.rules).row(0)
-        return strict.bound(row, task, chosen, OFFERS, **more)
+        return strict.bound(row_of(task), task, chosen, OFFERS, **more)
 
     poor = outcome(need(), "spot", left_usd=0.001)
     assert poor == Outcome(None, "budgets leave 0.0010 USD, a start there costs more")
@@ -365,10 +357,9 @@ def test_a_choice_that_does_not_stand_says_why() -> None:
 @pytest.mark.parametrize(("chosen", "words"), [(None, "waiting"), ("spot", "spot")])
 def test_the_net_says_what_on_demand_capacity_needs(chosen: str | None, words: str) -> None:
     task = need(kind="deadline", standard_s=1000.0, slack_s=900.0)
-    row = observe(snapshot_of(OFFERS, [task], {}, Occupancy()), [task], 1, GUARDS.rules).row(0)
     fastest_s = task.finish_s(FAST)
     assert task.finish_s(SPOT) != fastest_s
-    assert net_words(row, task, [one.offer_id for one in OFFERS], chosen) == (
+    assert net_words(row_of(task), task, [one.offer_id for one in OFFERS], chosen) == (
         f"the deadline is in 900 s and on-demand capacity needs {fastest_s:.0f} s: no more time for {words}"
     )
 
