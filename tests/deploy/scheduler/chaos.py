@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.simulated import SimulatedOffer, SimulatedProvider
 from spotweave.deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
-from spotweave.deploy.model.clock import VirtualClock
 from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Market
 from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming, TaskKey
 from spotweave.deploy.model.tasks import Assignment, TaskReport
@@ -43,20 +42,6 @@ OFFERS = ("spot-a", "spot-b", "sure")
 _IN_A_ROW = re.compile(r"(\d+) attempts in a row (?:(were lost)|came to nothing)")
 
 
-class OwnClock:
-    """The scheduler's idea of the time: it may be set back; the cloud's goes on."""
-
-    def __init__(self, true: VirtualClock) -> None:
-        self._true = true
-        self.behind_s = 0.0
-
-    def now(self) -> float:
-        return self._true.now() - self.behind_s
-
-    def sleep(self, seconds: float) -> None:
-        self._true.sleep(seconds)
-
-
 class ChaoticWorld(World):
     """A scheduler that is killed and moves what runs, and a cloud that fails."""
 
@@ -66,7 +51,7 @@ class ChaoticWorld(World):
         self.submitted: list[str] = []  # ids of all jobs that the store took
         self.strangers: set[str] = set()  # machines with our tag that somebody else made
         self.blind_until_s = 0.0  # the cloud says nothing of any machine before this epoch second
-        self._own: OwnClock | None = None
+        self.behind_s = 0.0  # the scheduler's clock was set back by so much; the cloud's goes on
         self._lead: Lock | None = None
         self._restarts = 0
         super().__init__(folder, self._offers(), Restless(), settings=SETTINGS)
@@ -82,12 +67,6 @@ class ChaoticWorld(World):
             made("sure", "on_demand", quota=8),
         ]
 
-    @property
-    def own(self) -> OwnClock:
-        if self._own is None:
-            self._own = OwnClock(self.clock)
-        return self._own
-
     def restart(self) -> None:
         """As after a SIGKILL: nothing is left of the scheduler's memory, and its lead is free."""
         if self._lead is not None:
@@ -99,12 +78,10 @@ class ChaoticWorld(World):
         else:
             self.anew(self.store)
         self._lead = self.store.lead()
-        provider = FaultyProvider(self.provider, self.faults)
-        provider.blind_until_s = self.blind_until_s
-        self._faulty = provider
+        provider = FaultyProvider(self.provider, self.faults, lambda: self.blind_until_s)
         runner = FaultyRunner(self.runner, self.faults)
         scheduler = self.scheduler
-        scheduler.clock = self.own
+        scheduler.clock = OwnClock(self)
         for part in (scheduler.observer, scheduler.actions):
             part._providers = {"simulated": provider}
             part._runners = dict.fromkeys(self.runner.kinds, runner)
@@ -138,9 +115,6 @@ class ChaoticWorld(World):
         except Killed:
             self.restart()
 
-    def go_blind(self, seconds: float) -> None:
-        self.blind_until_s = self._faulty.blind_until_s = self.clock.now() + seconds
-
     def stray_machine(self) -> None:
         """A machine with our tag that the store does not know: of a store that was restored, say."""
         token = f"stray-{len(self.strangers)}"
@@ -154,7 +128,7 @@ class ChaoticWorld(World):
 
     def let_end(self) -> None:
         """Nothing goes wrong any more."""
-        self.go_blind(0.0)
+        self.blind_until_s = 0.0
         self.down_until = dict.fromkeys(OFFERS, 0.0)
         for _ in range(MOST_PASSES):
             if not (self.store.jobs.live() or self.store.instances.live() or self.store.intents.pending()):
@@ -219,6 +193,19 @@ class ChaoticWorld(World):
         return total
 
 
+class OwnClock:
+    """The scheduler's idea of the time."""
+
+    def __init__(self, world: ChaoticWorld) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        return self._world.clock.now() - self._world.behind_s
+
+    def sleep(self, seconds: float) -> None:
+        self._world.clock.sleep(seconds)
+
+
 def stream(name: str, batches: int) -> JobSpec:
     work = SparkStreaming(script="s.py", period_s=60.0, batch_deadline_s=60.0, batches=batches)
     return JobSpec(name=name, work=work)
@@ -268,14 +255,13 @@ def _no_capacity(world: ChaoticWorld, which: int, share: float) -> None:
 
 
 def _set_back(world: ChaoticWorld, which: int, share: float) -> None:
-    """The scheduler's clock, not the cloud's."""
-    world.own.behind_s = share * 60.0
+    world.behind_s = share * 60.0
 
 
 def _go_blind(world: ChaoticWorld, which: int, share: float) -> None:
     # One silence at a time: the cloud reports ended instances for an hour only.
     if world.blind_until_s <= world.clock.now():
-        world.go_blind(10.0 + share * 890.0)
+        world.blind_until_s = world.clock.now() + 10.0 + share * 890.0
 
 
 def _cancel(world: ChaoticWorld, which: int, share: float) -> None:
@@ -311,12 +297,9 @@ class Killed(BaseException):
 
 
 class Faults:
-    """Decides what goes wrong: at random; `left` counts down, and `counts` says how often what did.
+    """Decides what goes wrong: at random, at this rate of all calls, and nothing after `most` faults.
 
-    Args:
-        seed: of the choices.
-        rate: share of calls at which something goes wrong.
-        most: this many faults, then everything is well.
+    `left` counts down, and `counts` says how often what did.
     """
 
     def __init__(self, seed: int = 0, rate: float = 0.0, most: int = 0) -> None:
@@ -326,7 +309,6 @@ class Faults:
         self.counts: Counter[str] = Counter()
 
     def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now."""
         if self.left <= 0 or self.rng.random() >= self.rate:
             return False
         self.left -= 1
@@ -334,7 +316,6 @@ class Faults:
         return True
 
     def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
-        """Which error a call fails with."""
         return self.rng.choice(errors)
 
 
@@ -389,24 +370,20 @@ class Faulty:
 
 
 class FaultyProvider(Faulty):
-    """A cloud whose answers are also late or leave things out.
+    """A cloud whose answers are also late or leave things out, and which at times knows of no machine."""
 
-    Attributes:
-        blind_until_s: `describe` says nothing of any machine before this epoch second.
-    """
-
-    def __init__(self, inner: SimulatedProvider, faults: Faults) -> None:
+    def __init__(self, inner: SimulatedProvider, faults: Faults, blind_until_s: Callable[[], float]) -> None:
         super().__init__(inner, faults, PROVIDER_ERRORS)
         self._describe = self._wrap("describe", inner.describe)
         self._launch = self._wrap("launch", inner.launch)
         self._earlier: Sequence[InstanceReport] = ()
         self._unsure: set[str] = set()
-        self.blind_until_s = 0.0
+        self._blind_until_s = blind_until_s
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """All machines; as they were a while ago, without the newest, or none at all."""
         told: Sequence[InstanceReport] = self._describe(deployment)
-        if self._inner.cloud.clock.now() < self.blind_until_s:
+        if self._inner.cloud.clock.now() < self._blind_until_s():
             return ()
         if self._faults.strikes("describe answers with what was before"):
             return self._earlier

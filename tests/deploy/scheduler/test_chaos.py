@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from benchmarks.simulated import SimulatedRunner
+from benchmarks.simulated import SimulatedCloud, SimulatedRunner
 from spotweave.deploy.billing import micro_usd_hour
 from spotweave.deploy.model.fields import MOST_GB, MOST_SECONDS
 from spotweave.deploy.model.instances import Market
@@ -184,7 +184,9 @@ STUBBORN_S = 12.0
 class HostileRunner(SimulatedRunner):
     """Runs jobs whose names say what they do to it."""
 
-    asked_to_end_s: dict[str, float]
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        super().__init__(cloud)
+        self.asked_to_end_s: dict[str, float] = {}
 
     def ensure(self, assignment: Assignment) -> None:
         name = assignment.spec.name
@@ -231,9 +233,7 @@ class HostileRunner(SimulatedRunner):
 
 class HostileWorld(World):
     def runs(self) -> SimulatedRunner:
-        runner = HostileRunner(self.cloud)
-        runner.asked_to_end_s = {}
-        return runner
+        return HostileRunner(self.cloud)
 
 
 def _hostile() -> list[JobSpec]:
