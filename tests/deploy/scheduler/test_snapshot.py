@@ -51,39 +51,32 @@ def test_columns_are_in_physical_units_and_the_encoder_derives_the_rest() -> Non
     assert pairs[0, 1, col.COST_USD] == pytest.approx(380 / 3600)
     assert pairs[0, 0, col.IMPROPER] == 0
     assert observation["action_mask"].reshape(3, 3).tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 0]]
-
-
-def test_a_deadline_that_an_offer_cannot_meet_is_seen() -> None:
-    observation = encode(
-        snapshot_of([offer("spot")], [need(kind="deadline", slack_s=650.0)], {}, Occupancy()), 1
-    )
-    assert observation["pairs"][0, 0, col.IMPROPER] == 1
+    # Too late on one of them.
+    late = encode(snapshot_of(offers, [replace(needs[0], slack_s=650.0)], {}, Occupancy()), 1)
+    assert late["pairs"][0, :2, col.IMPROPER].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "used", "valid"),
     [
-        {"places": Places(markets=("on_demand",))},
-        {"places": Places(regions=("there",))},
-        {"places": Places(providers=("aws",))},
-        {"places": Places(instance_types=("large",))},
-        {"resources": Resources(vcpus=8)},
-        {"resources": Resources(memory_gib=16.0)},
-        {"resources": Resources(gpus=1)},
-        {"resources": Resources(gpu=("T4",))},
-        {"resources": Resources(instances=5)},
+        ({"places": Places(markets=("on_demand",))}, 0, False),
+        ({"places": Places(regions=("there",))}, 0, False),
+        ({"places": Places(providers=("aws",))}, 0, False),
+        ({"places": Places(instance_types=("large",))}, 0, False),
+        ({"resources": Resources(vcpus=8)}, 0, False),
+        ({"resources": Resources(memory_gib=16.0)}, 0, False),
+        ({"resources": Resources(gpus=1)}, 0, False),
+        ({"resources": Resources(gpu=("T4",))}, 0, False),
+        ({"resources": Resources(instances=5)}, 0, False),
+        pytest.param({"resources": Resources(instances=2)}, 3, False, id="no room"),
+        pytest.param({"resources": Resources(instances=2)}, 2, True, id="just enough room"),
     ],
 )
-def test_what_a_job_may_not_use_is_never_valid(changes: dict[str, Any]) -> None:
-    observation = encode(snapshot_of([offer("spot")], [need(**changes)], {}, Occupancy()), 1)
-    assert observation["action_mask"].tolist() == [0, 1]
-
-
-def test_an_offer_without_room_is_not_valid_and_one_with_just_enough_is() -> None:
-    wants_two = need(resources=Resources(instances=2))
-    for used, valid in ((2, 1), (3, 0)):
-        observation = encode(snapshot_of([offer("spot")], [wants_two], {"spot": used}, Occupancy()), 1)
-        assert observation["action_mask"].tolist() == [valid, 1]
+def test_only_where_a_task_may_run_and_has_room_is_valid(
+    changes: dict[str, Any], used: int, valid: bool
+) -> None:
+    observation = encode(snapshot_of([offer("spot")], [need(**changes)], {"spot": used}, Occupancy()), 1)
+    assert observation["action_mask"].tolist() == [valid, 1]
 
 
 def test_an_idle_task_may_keep_what_it_holds_even_where_nothing_can_be_rented() -> None:
