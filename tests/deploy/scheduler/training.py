@@ -63,9 +63,6 @@ class Training:
 class RoundsRunner(SimulatedRunner):
     """Runs federated trainings with rounds; other jobs as its base does."""
 
-    trainings: dict[str, Training]
-    epochs_s: dict[str, float]
-
     def __init__(
         self, cloud: SimulatedCloud, epochs_s: dict[str, float], trainings: dict[str, Training]
     ) -> None:
@@ -120,11 +117,8 @@ class RoundsRunner(SimulatedRunner):
         )
 
     def _lives(self, assignment: Assignment) -> bool:
-        ours = assignment.nodes[0].instance_id
-        return any(
-            machine.report.client_token.endswith(ours) and machine.report.state is InstanceState.RUNNING
-            for machine in self.cloud.machines.values()
-        )
+        name = self.cloud._by_own_id[assignment.nodes[0].instance_id]
+        return self.cloud.machines[name].report.state is InstanceState.RUNNING
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
         """Nothing is kept of an epoch."""
@@ -140,9 +134,8 @@ class RoundsRunner(SimulatedRunner):
     def leave(self, assignment: Assignment) -> None:
         training = self.trainings.get(assignment.key.job_id)
         if training is not None:
-            training.epochs_s.pop(assignment.key.task, None)
-            training.present_s.pop(assignment.key.task, None)
-            training.delivered_s.pop(assignment.key.task, None)
+            for known in (training.epochs_s, training.present_s, training.delivered_s):
+                known.pop(assignment.key.task, None)
 
 
 class TrainingWorld(World):
