@@ -152,15 +152,8 @@ class Deployment:
         assert not self.trap.exists(), f"the service was killed by something else: {self.last_words()}"
         self.start()
 
-    def ready(self) -> bool:
-        """Whether it serves and has made a pass since it was started."""
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=5.0, trust_env=False).status_code == 200
-        except httpx.HTTPError:
-            return False
-
     def passes(self) -> float:
-        """Epoch seconds of its latest pass; 0 if it does not answer."""
+        """Epoch seconds of its latest pass; 0 if it does not answer, or has made none since its start."""
         try:
             answer = httpx.get(f"{self.url}/readyz", timeout=5.0, trust_env=False)
             return float(answer.raise_for_status().json()["last_pass_s"])
@@ -256,7 +249,7 @@ def serving(folder: Path, *what: Any) -> Iterator[Deployment]:
     """One that is ready, of which nothing is left afterwards; arguments as `Deployment`."""
     made = Deployment(folder, *what)
     try:
-        made.wait_for(made.ready, "the service", START_S)
+        made.wait_for(made.passes, "the service", START_S)
         yield made
     finally:
         made.destroy()
