@@ -29,7 +29,7 @@ class CandidateRecord:
     Attributes:
         offer_id: the offer; None for "none for now".
         values: value per component, by its name; empty for rules that have none.
-        price_usd_hour: of one instance; None for "none for now".
+        price_usd_hour: of all instances that the task would hold there; None for "none for now".
         available: whether it could be chosen.
         reason: why it could not, or of the chosen one which guard or margin decided.
         total: what the policy ranked by, higher is better; None for rules.
