@@ -26,23 +26,14 @@ _MOST_RATE = 6.0
 
 @dataclass
 class BagsConfig:
-    """What `spotweave/Bags-v0` simulates.
+    """What `spotweave/Bags-v0` simulates."""
 
-    Attributes:
-        types: the VM types of Table 7.1 or 9.1 of the thesis.
-        job: "J60", "J80", "J100" or "ED200", drawn anew for every episode; empty: bags of any size.
-        scenario: such as "sc_4" or "s_2"; empty: drawn rates.
-        deadline_s: seconds; None: drawn.
-        launch_s: seconds until a VM that is rented runs tasks; None: drawn.
-        omega: weight of money in the objective, 1 - omega that of the makespan (Eq. 8.1).
-    """
-
-    types: VmTypes = "table_9_1"
-    job: str = ""
-    scenario: str = ""
-    deadline_s: float | None = None
-    launch_s: float | None = None
-    omega: float = 0.5
+    types: VmTypes = "table_9_1"  # the VM types of Table 7.1 or 9.1 of the thesis
+    job: str = ""  # "J60", "J80", "J100" or "ED200", drawn anew for every episode; empty: bags of any size
+    scenario: str = ""  # such as "sc_4" or "s_2"; empty: drawn rates
+    deadline_s: float | None = None  # seconds; None: drawn
+    launch_s: float | None = None  # seconds until a VM that is rented runs tasks; None: drawn
+    omega: float = 0.5  # weight of money in the objective, 1 - omega that of the makespan (Eq. 8.1)
 
     def validate(self) -> None:
         """Raises WorldError for a configuration that makes no sense."""

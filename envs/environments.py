@@ -30,36 +30,27 @@ GROUP = "spotweave.environments"
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment. What is written `MODULE:NAME` may also be the object itself.
+    """One environment. What is written `MODULE:NAME` may also be the object itself."""
 
-    Attributes:
-        title: one line for people.
-        config: `MODULE:NAME` of the dataclass of its settings; the group `env` has its fields.
-        world: `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that
-            keeps a `timeline` for pictures.
-        default_agent: what `training/train.py` trains unless agent= says otherwise.
-        gymnasium: id under which Gymnasium knows it; None: it does not.
-        reference: rule that comes first in comparisons without policies=.
-        rules: rules that a policy is compared with by default; None: those that declare this environment.
-        rivals: of these, what a finished training is compared with; None: the first seven.
-        members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one
-            setting, to train on or to validate on, where there are several.
-        draw: `MODULE:NAME` of what gives the settings of the world that a training round is played in, where
-            worlds can be varied, from the configured ones, `trainer.variety`, the seed and the round's
-            number.
-        draw_validation: likewise those of the worlds to validate such a training on, the configured first.
-    """
-
-    title: str
-    config: str | type[Any]
+    title: str  # one line for people
+    config: str | type[Any]  # `MODULE:NAME` of the dataclass of its settings; the group `env` has its fields
+    # `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that keeps a
+    # `timeline` for pictures
     world: str | Callable[..., BatchWorld]
-    default_agent: str = "rl_lsfc"
-    gymnasium: str | None = None
-    reference: str | None = None
+    default_agent: str = "rl_lsfc"  # what `training/train.py` trains unless agent= says otherwise
+    gymnasium: str | None = None  # id under which Gymnasium knows it; None: it does not
+    reference: str | None = None  # rule that comes first in comparisons without policies=
+    # rules that a policy is compared with by default; None: those that declare this environment
     rules: Sequence[str] | None = None
+    # of these, what a finished training is compared with; None: the first seven
     rivals: Sequence[str] | None = None
+    # `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one setting, to train
+    # on or to validate on, where there are several
     members: str | None = None
+    # `MODULE:NAME` of what gives the settings of the world that a training round is played in, where worlds
+    # can be varied, from the configured ones, `trainer.variety`, the seed and the round's number
     draw: str | None = None
+    # likewise those of the worlds to validate such a training on, the configured first
     draw_validation: str | None = None
 
     @property

@@ -42,32 +42,22 @@ _HOUR_S = 3600
 
 @dataclass
 class FederatedConfig:
-    """What `spotweave/Federated-v1` simulates.
+    """What `spotweave/Federated-v1` simulates."""
 
-    Attributes:
-        scenario: a scenario file, or the name of a bundled one (docs/federated-rounds.md), whose
-            `start_together` does not count: here each client begins when it is ready. Empty: every episode
-            draws an application.
-        market: of drawn applications: "one_zone" (a constant price, as in Sinha 2025), "zones" (recorded AWS
-            spot zones with their availability, and on-demand offers) or "mixed".
-        clients_least: fewest clients of a drawn application.
-        clients_most: most clients.
-        rounds_least: fewest rounds.
-        rounds_most: most rounds.
-        time_weight: per cent of cost that one per cent of delay weighs as much as.
-        measured: whether tasks' mean times are known beforehand (pre-scheduling) or learned in the rounds.
-        budget_share: share of drawn applications whose clients have budgets.
-    """
-
+    # a scenario file, or the name of a bundled one (docs/federated-rounds.md), whose `start_together` does
+    # not count: here each client begins when it is ready. Empty: every episode draws an application.
     scenario: str = ""
+    # of drawn applications: "one_zone" (a constant price, as in Sinha 2025), "zones" (recorded AWS spot zones
+    # with their availability, and on-demand offers) or "mixed"
     market: Kind = "mixed"
-    clients_least: int = 2
-    clients_most: int = 8
-    rounds_least: int = 6
-    rounds_most: int = 24
-    time_weight: float = 0.5
+    clients_least: int = 2  # fewest clients of a drawn application
+    clients_most: int = 8  # most clients
+    rounds_least: int = 6  # fewest rounds
+    rounds_most: int = 24  # most rounds
+    time_weight: float = 0.5  # per cent of cost that one per cent of delay weighs as much as
+    # whether tasks' mean times are known beforehand (pre-scheduling) or learned in the rounds
     measured: bool = False
-    budget_share: float = 0.1
+    budget_share: float = 0.1  # share of drawn applications whose clients have budgets
 
     def validate(self) -> None:
         """Raises WorldError for a configuration that makes no sense."""

@@ -64,23 +64,16 @@ def draw_infrastructure(base: SliceWorldConfig, n_clusters: int, seed: int) -> S
 
 @dataclass
 class AnyClustersConfig:
-    """One infrastructure drawn at random, or many of them to train one policy for all.
+    """One infrastructure drawn at random, or many of them to train one policy for all."""
 
-    Attributes:
-        clusters: number of clusters; 0: train on `members` infrastructures of `smallest` to `largest`
-            clusters, validate on others.
-        seed: of the infrastructure, or of all members.
-        smallest: fewest clusters of a member.
-        largest: most clusters of a member.
-        members: infrastructures to train on.
-        world: everything else: workload (arrivals are scaled), elasticity, value; its clusters are not used.
-    """
-
+    # number of clusters; 0: train on `members` infrastructures of `smallest` to `largest` clusters, validate
+    # on others
     clusters: int = 0
-    seed: int = 0
-    smallest: int = 3
-    largest: int = 50
-    members: int = 16
+    seed: int = 0  # of the infrastructure, or of all members
+    smallest: int = 3  # fewest clusters of a member
+    largest: int = 50  # most clusters of a member
+    members: int = 16  # infrastructures to train on
+    # everything else: workload (arrivals are scaled), elasticity, value; its clusters are not used
     world: SliceWorldConfig = field(default_factory=SliceWorldConfig)
 
     def check(self) -> None:

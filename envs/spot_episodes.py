@@ -39,19 +39,12 @@ MULTI_DAYS: dict[str, tuple[int, int]] = {"train": (0, 25), "validation": (25, 3
 
 @dataclass(frozen=True)
 class Rules:
-    """One problem of the leaderboard.
+    """One problem of the leaderboard."""
 
-    Attributes:
-        tick_s: g, seconds.
-        deadlines_s: deadlines, seconds.
-        restarts_s: restart overheads, seconds.
-        one_zone: whether an episode has one zone, at a constant price.
-    """
-
-    tick_s: int
-    deadlines_s: tuple[int, ...]
-    restarts_s: tuple[int, ...]
-    one_zone: bool
+    tick_s: int  # g, seconds
+    deadlines_s: tuple[int, ...]  # deadlines, seconds
+    restarts_s: tuple[int, ...]  # restart overheads, seconds
+    one_zone: bool  # whether an episode has one zone, at a constant price
 
 
 RULES: dict[RulesName, Rules] = {
@@ -89,40 +82,29 @@ SPOT_ANCHOR_USD_HOUR = 0.9731
 
 @dataclass
 class SpotConfig:
-    """What `spotweave/Spot-v0` simulates.
+    """What `spotweave/Spot-v0` simulates."""
 
-    Attributes:
-        rules: "adrs_single" (one zone, ticks of 600 s) or "adrs_multi" (several zones, ticks of 195 s).
-        zones: names of recorded zones. `adrs_single` draws one of them for each episode, `adrs_multi` has all
-            of them at the same time, in this order. Empty: all nine.
-        work_h: hours of work.
-        deadline_h: hours until the deadline; None: one of the leaderboard's, in training every other episode
-            a drawn one.
-        restart_s: seconds of overhead of every start; None: likewise.
-        availability: "recorded", or "poisson": memoryless spells of spot and none, independent by zone, at
-            the recorded prices.
-        up_h: mean hours of a spell of spot, with "poisson"; that of all recorded zones unless told.
-        down_h: mean hours without, likewise.
-        launch_s: mean seconds from a start until it runs, on top of the overhead; one takes 0.5 to 1.5 times
-            that.
-        launch_failure: probability that a start on spot fails although there is some.
-        notice_s: seconds before its end that a zone's spot is known to end and takes no more starts; only
-            whole ticks of it tell anybody anything.
-        notice_missed: probability that an end comes without its notice.
-    """
-
+    # "adrs_single" (one zone, ticks of 600 s) or "adrs_multi" (several zones, ticks of 195 s)
     rules: RulesName = "adrs_multi"
+    # names of recorded zones. `adrs_single` draws one of them for each episode, `adrs_multi` has all of them
+    # at the same time, in this order. Empty: all nine.
     zones: list[str] = field(default_factory=list)
-    work_h: float = 48.0
+    work_h: float = 48.0  # hours of work
+    # hours until the deadline; None: one of the leaderboard's, in training every other episode a drawn one
     deadline_h: float | None = None
-    restart_s: int | None = None
+    restart_s: int | None = None  # seconds of overhead of every start; None: likewise
+    # "recorded", or "poisson": memoryless spells of spot and none, independent by zone, at the recorded
+    # prices
     availability: Availability = "recorded"
-    up_h: float = 3.3
-    down_h: float = 1.9
+    up_h: float = 3.3  # mean hours of a spell of spot, with "poisson"; that of all recorded zones unless told
+    down_h: float = 1.9  # mean hours without, likewise
+    # mean seconds from a start until it runs, on top of the overhead; one takes 0.5 to 1.5 times that
     launch_s: int = 0
-    launch_failure: float = 0.0
+    launch_failure: float = 0.0  # probability that a start on spot fails although there is some
+    # seconds before its end that a zone's spot is known to end and takes no more starts; only whole ticks of
+    # it tell anybody anything
     notice_s: int = 0
-    notice_missed: float = 0.0
+    notice_missed: float = 0.0  # probability that an end comes without its notice
 
     def validate(self) -> None:
         """Raises WorldError for a configuration that makes no sense."""

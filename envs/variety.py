@@ -31,28 +31,19 @@ Bounds = Annotated[list[float], AfterValidator(_bounds)]
 
 @dataclass
 class Variety:
-    """How much the markets of a training differ. [a, b] are inclusive bounds.
+    """How much the markets of a training differ. [a, b] are inclusive bounds."""
 
-    Attributes:
-        share: of the rounds that are played in a drawn market; 0: all in the configured one.
-        every_offer: of the drawn markets, those that keep all offers.
-        without_owned: those that have no owned cluster.
-        owned: executors of the first owned cluster in the others.
-        one_owned: of these, those that have no further one.
-        jobs_only: those without federated applications, bags and workflows.
-        load: factor on the arrivals per second (log-uniform).
-        small_jobs: those whose one-shot jobs are smaller than configured.
-        job_size: factor on the time, data and checkpoints of these (log-uniform).
-    """
-
-    share: Share = 0.0
-    every_offer: Share = 0.2
-    without_owned: Share = 0.3
+    share: Share = 0.0  # of the rounds that are played in a drawn market; 0: all in the configured one
+    every_offer: Share = 0.2  # of the drawn markets, those that keep all offers
+    without_owned: Share = 0.3  # those that have no owned cluster
+    # executors of the first owned cluster in the others
     owned: Annotated[list[int], AfterValidator(_bounds)] = field(default_factory=lambda: [4, 12])
-    one_owned: Share = 0.5
-    jobs_only: Share = 0.3
+    one_owned: Share = 0.5  # of these, those that have no further one
+    jobs_only: Share = 0.3  # those without federated applications, bags and workflows
+    # factor on the arrivals per second (log-uniform)
     load: Bounds = field(default_factory=lambda: [0.5, 2.0])
-    small_jobs: Share = 0.3
+    small_jobs: Share = 0.3  # those whose one-shot jobs are smaller than configured
+    # factor on the time, data and checkpoints of these (log-uniform)
     job_size: Bounds = field(default_factory=lambda: [0.01, 0.3])
 
 

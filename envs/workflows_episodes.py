@@ -36,34 +36,22 @@ PRIVATE_SHARE = 0.3
 
 @dataclass
 class WorkflowsConfig:
-    """What `spotweave/Workflows-v0` simulates.
+    """What `spotweave/Workflows-v0` simulates."""
 
-    Attributes:
-        family: one of the nine families of random graphs; empty: drawn.
-        instance: a recorded workflow in WfFormat (JSON), carried out in every episode instead.
-        steps: about how many a random graph has.
-        mean_run_s: mean seconds of a step on an instance of reference speed; None: drawn.
-        ratio: of moving a file to running a step; None: drawn.
-        deadline_factor: of the time that the workflow takes on demand; None: drawn. No deadline is earlier
-            than what on demand certainly keeps.
-        private_share: of the given files that may not leave their region; None: 0 or 0.3.
-        owned_executors: of each of the two owned clusters; 0: there are none.
-        spot_quota: most instances of a spot offer.
-        providers: clouds whose recorded offers there are: "aws", "gcp".
-        offers: names of the only ones; empty: all.
-    """
-
-    family: str = ""
-    instance: str = ""
-    steps: int = 50
-    mean_run_s: float | None = None
-    ratio: float | None = None
+    family: str = ""  # one of the nine families of random graphs; empty: drawn
+    instance: str = ""  # a recorded workflow in WfFormat (JSON), carried out in every episode instead
+    steps: int = 50  # about how many a random graph has
+    mean_run_s: float | None = None  # mean seconds of a step on an instance of reference speed; None: drawn
+    ratio: float | None = None  # of moving a file to running a step; None: drawn
+    # of the time that the workflow takes on demand; None: drawn. No deadline is earlier than what on demand
+    # certainly keeps.
     deadline_factor: float | None = None
-    private_share: float | None = None
-    owned_executors: int = 1
-    spot_quota: int = 4
+    private_share: float | None = None  # of the given files that may not leave their region; None: 0 or 0.3
+    owned_executors: int = 1  # of each of the two owned clusters; 0: there are none
+    spot_quota: int = 4  # most instances of a spot offer
+    # clouds whose recorded offers there are: "aws", "gcp"
     providers: list[str] = field(default_factory=lambda: ["aws"])
-    offers: list[str] = field(default_factory=list)
+    offers: list[str] = field(default_factory=list)  # names of the only ones; empty: all
 
     def validate(self) -> None:
         """Raises WorldError for a configuration that makes no sense."""

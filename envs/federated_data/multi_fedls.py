@@ -163,29 +163,18 @@ class _Scenario(StrictModel):
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One row of a published table: means of three runs.
+    """One row of a published table: means of three runs."""
 
-    Attributes:
-        label: what is special about it, for people.
-        server: the server's market.
-        clients: the clients' market.
-        revocation_mean_s: k_r.
-        revocations: mean number.
-        time_s: mean seconds of everything; None where it was not printed (or is lost).
-        cost_usd: mean USD; None likewise.
-        runs: (server, clients) that were revoked in each of the three runs; None where it is not known.
-        why: why our numbers differ where they do.
-    """
-
-    label: str
-    server: Market
-    clients: Market
-    revocation_mean_s: float
-    revocations: float | None
-    time_s: int | None
-    cost_usd: float | None
+    label: str  # what is special about it, for people
+    server: Market  # the server's market
+    clients: Market  # the clients' market
+    revocation_mean_s: float  # k_r
+    revocations: float | None  # mean number
+    time_s: int | None  # mean seconds of everything; None where it was not printed (or is lost)
+    cost_usd: float | None  # mean USD; None likewise
+    # (server, clients) that were revoked in each of the three runs; None where it is not known
     runs: tuple[tuple[int, int], ...] | None
-    why: str
+    why: str  # why our numbers differ where they do
 
 
 @dataclass(frozen=True)
@@ -201,23 +190,14 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class MultiFedlsScenario:
-    """A scenario file.
+    """A scenario file."""
 
-    Attributes:
-        name: title.
-        deployment: application, clouds, conditions.
-        placement: the first placement; None: the optimal initial mapping.
-        alpha: weight of cost against time.
-        published: the tables that it is compared with.
-        notes: for people.
-    """
-
-    name: str
-    deployment: Deployment
-    placement: Placement | None
-    alpha: float
-    published: tuple[PublishedTable, ...]
-    notes: tuple[str, ...]
+    name: str  # title
+    deployment: Deployment  # application, clouds, conditions
+    placement: Placement | None  # the first placement; None: the optimal initial mapping
+    alpha: float  # weight of cost against time
+    published: tuple[PublishedTable, ...]  # the tables that it is compared with
+    notes: tuple[str, ...]  # for people
 
     @cached_property
     def unchecked(self) -> Application:

@@ -45,20 +45,13 @@ class TraceBundle:
     Times are seconds from `clock_start_utc`, when the AWS recording starts. GCP spot prices were recorded
     only from 2023-05-08 on, so every GCP series (spot and on-demand alike) is moved `gcp_shift_days` back:
     the GCP prices of 2023-09-13 stand at time 0. Prices before time 0 are kept, at negative times.
-
-    Attributes:
-        clock_start_utc: ISO 8601.
-        record_end_s: where recorded availability ends.
-        tick_s: seconds between two probes of availability (nominal; the true times are kept).
-        gcp_shift_days: see above.
-        meta: bundle.json as read, with sources and licences.
     """
 
-    clock_start_utc: str
-    record_end_s: int
-    tick_s: int
-    gcp_shift_days: int
-    meta: dict[str, Any]
+    clock_start_utc: str  # ISO 8601
+    record_end_s: int  # where recorded availability ends
+    tick_s: int  # seconds between two probes of availability (nominal; the true times are kept)
+    gcp_shift_days: int  # see above
+    meta: dict[str, Any]  # bundle.json as read, with sources and licences
     _series: dict[_SeriesKey, StepSeries]
     _egress: dict[tuple[str, str], float]
     _list_prices: dict[str, Any]
@@ -243,35 +236,25 @@ FITTED_PATH = Path(__file__).parent / "data" / "fitted.json"
 
 @dataclass(frozen=True)
 class FittedWorkload:
-    """Jobs and launches, as `spotweave traces fit` found them.
+    """Jobs and launches, as `spotweave traces fit` found them."""
 
-    Attributes:
-        gang_sizes: GPUs that a job needs at once.
-        gang_probabilities: of each size; they sum to 1.
-        duration_mixture: job duration in seconds.
-        hourly_weights: (24,) share of a day's streaming load that falls in each hour; they sum to 1.
-        launch_failure: probability that a launch fails although the latest probe, one tick ago, said that
-            capacity was there. This is what a world applies to a launch while availability is 1.
-    """
-
-    gang_sizes: tuple[int, ...]
-    gang_probabilities: tuple[float, ...]
-    duration_mixture: tuple[LognormalComponent, ...]
+    gang_sizes: tuple[int, ...]  # GPUs that a job needs at once
+    gang_probabilities: tuple[float, ...]  # of each size; they sum to 1
+    duration_mixture: tuple[LognormalComponent, ...]  # job duration in seconds
+    # (24,) share of a day's streaming load that falls in each hour; they sum to 1
     hourly_weights: tuple[float, ...]
+    # probability that a launch fails although the latest probe, one tick ago, said that capacity was there.
+    # This is what a world applies to a launch while availability is 1.
     launch_failure: float
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything in fitted.json.
+    """Everything in fitted.json."""
 
-    Attributes:
-        workload: jobs and launches.
-        availability: spell parameters by name: "pooled" over the nine V100 zones, and one set per AWS region,
-            e.g. "us-west-2" for a market with plenty and "us-east-1" for a scarce one. Train days only.
-    """
-
-    workload: FittedWorkload
+    workload: FittedWorkload  # jobs and launches
+    # spell parameters by name: "pooled" over the nine V100 zones, and one set per AWS region, e.g. "us-
+    # west-2" for a market with plenty and "us-east-1" for a scarce one. Train days only.
     availability: dict[str, SpellParameters]
 
 

@@ -72,19 +72,12 @@ class MarketMeta(StrictModel):
 
 @dataclass(frozen=True)
 class MarketTrace:
-    """A validated market trace. Availability is True = available here, whatever the file's polarity.
+    """A validated market trace. Availability is True = available here, whatever the file's polarity."""
 
-    Attributes:
-        meta: trace.json.
-        times_s: (n,) strictly increasing seconds from meta.start_utc.
-        available: (n,) or None if the file has no availability.
-        price_usd_hour: (n,) or None if the file has no prices.
-    """
-
-    meta: MarketMeta
-    times_s: Ints
-    available: Bools | None
-    price_usd_hour: Floats | None
+    meta: MarketMeta  # trace.json
+    times_s: Ints  # (n,) strictly increasing seconds from meta.start_utc
+    available: Bools | None  # (n,) or None if the file has no availability
+    price_usd_hour: Floats | None  # (n,) or None if the file has no prices
 
     def offer_trace(
         self, price_usd_hour: StepSeries | None = None, availability: StepSeries | None = None
@@ -357,21 +350,13 @@ _COLUMNS = ("arrival_s", "duration_s", "executors")
 
 @dataclass(frozen=True)
 class JobTrace:
-    """Recorded jobs in the order of their arrival.
+    """Recorded jobs in the order of their arrival."""
 
-    Attributes:
-        source: where the data come from.
-        licence: under which licence.
-        arrival_s: (n,) seconds from the first arrival, never decreasing; several may be equal.
-        duration_s: (n,) positive seconds.
-        executors: (n,) positive counts.
-    """
-
-    source: str
-    licence: str
-    arrival_s: Ints
-    duration_s: Ints
-    executors: Ints
+    source: str  # where the data come from
+    licence: str  # under which licence
+    arrival_s: Ints  # (n,) seconds from the first arrival, never decreasing; several may be equal
+    duration_s: Ints  # (n,) positive seconds
+    executors: Ints  # (n,) positive counts
 
 
 def load_jobs(path: str | Path) -> JobTrace:

@@ -42,31 +42,19 @@ GROUP = "spotweave.traces"
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a foreign file does not say itself.
+    """What a foreign file does not say itself."""
 
-    Attributes:
-        polarity: what a 1 means: "available" or "unavailable"; must be given where the file has availability.
-        provider: e.g. "aws".
-        zone: for files of one zone that do not name it.
-        instance_type: for files that do not name it.
-        market: "spot" or "on_demand".
-        start_utc: ISO 8601, for files without absolute time.
-        tick_s: seconds between two probes; None if rows are changes, or if the file says it.
-        max_gap_s: see `MarketMeta`.
-        source: where the data come from.
-        licence: under which licence.
-    """
-
+    # what a 1 means: "available" or "unavailable"; must be given where the file has availability
     polarity: str | None = None
-    provider: str = "aws"
-    zone: str = ""
-    instance_type: str = ""
-    market: Market = "spot"
-    start_utc: str | None = None
-    tick_s: int | None = None
-    max_gap_s: int | None = None
-    source: str = ""
-    licence: str = ""
+    provider: str = "aws"  # e.g. "aws".
+    zone: str = ""  # for files of one zone that do not name it
+    instance_type: str = ""  # for files that do not name it
+    market: Market = "spot"  # "spot" or "on_demand"
+    start_utc: str | None = None  # ISO 8601, for files without absolute time
+    tick_s: int | None = None  # seconds between two probes; None if rows are changes, or if the file says it
+    max_gap_s: int | None = None  # see `MarketMeta`
+    source: str = ""  # where the data come from
+    licence: str = ""  # under which licence
 
 
 Importer = Callable[[Path, ImportOptions], list[MarketTrace]]
@@ -311,14 +299,10 @@ _LISTS = {"aws": "aws_on_demand", "gcp": "gcp_prices"}
 
 @dataclass(frozen=True)
 class OnDemandPrices:
-    """The price list that ships, and a price for what it does not have.
+    """The price list that ships, and a price for what it does not have."""
 
-    Attributes:
-        bundle: holds the list.
-        otherwise_usd_hour: USD an hour of types that the list lacks; None: they are refused.
-    """
-
-    bundle: TraceBundle
+    bundle: TraceBundle  # holds the list
+    # USD an hour of types that the list lacks; None: they are refused
     otherwise_usd_hour: float | None = None
 
     def listed(self, meta: MarketMeta) -> float | None:
@@ -398,15 +382,10 @@ def with_on_demand(traces: Sequence[MarketTrace], prices: OnDemandPrices) -> lis
 
 @dataclass(frozen=True)
 class SpotPrice:
-    """What spot capacity costs all the time, where a file holds its availability only.
+    """What spot capacity costs all the time, where a file holds its availability only."""
 
-    Attributes:
-        amount: USD an hour, or a share of the on-demand price.
-        is_share: whether it is the share.
-    """
-
-    amount: float
-    is_share: bool = False
+    amount: float  # USD an hour, or a share of the on-demand price
+    is_share: bool = False  # whether it is the share
 
     def beside(self, meta: MarketMeta, prices: OnDemandPrices) -> float:
         """USD an hour of a trace's offer. Raises TraceError where the on-demand price is not known."""

@@ -23,43 +23,31 @@ _GROUP = "workload.applications"
 
 @dataclass
 class ApplicationsConfig:
-    """Federated applications among the arrivals, used with `workload.federated`. [a, b] are inclusive bounds.
+    """Federated applications among the arrivals, with `workload.federated`; [a, b] are inclusive bounds."""
 
-    Attributes:
-        share: of the arrivals, how many are applications (at least one is; its tasks come on top of
-            `workload.jobs`).
-        clients: clients of an application.
-        rounds: synchronous rounds of an application.
-        epoch_s: standard time of its slowest possible client's epoch, log-uniform.
-        client_share: a client's epoch as a share of that: how unequal the clients' data are.
-        epoch_spread: an epoch takes up to this share more or less than usual, drawn again for each.
-        cold_share: what a first epoch on a new instance takes longer, as a share of the client's epoch.
-        aggregation_s: standard time that the server takes to aggregate.
-        data_gb: a client's data, log-uniform; they lie in a region of their own.
-        checkpoint_gb: size of the model, log-uniform.
-        checkpoint_interval_s: seconds of an epoch between checkpoints; 0 takes none.
-        deadline: share of the applications that have a deadline.
-        slack: time allowed as a multiple of the application's standard time.
-        slack_s: fixed allowance on top, seconds.
-        budget: share of the clients that have a budget.
-        budget_usd_hour: USD of budget per hour of the client's standard time in all rounds.
-    """
-
+    # of the arrivals, how many are applications (at least one is; its tasks come on top of `workload.jobs`)
     share: float = 0.1
-    clients: list[int] = field(default_factory=lambda: [3, 8])
-    rounds: list[int] = field(default_factory=lambda: [5, 20])
+    clients: list[int] = field(default_factory=lambda: [3, 8])  # clients of an application
+    rounds: list[int] = field(default_factory=lambda: [5, 20])  # synchronous rounds of an application
+    # standard time of its slowest possible client's epoch, log-uniform
     epoch_s: list[int] = field(default_factory=lambda: [300, 1800])
+    # a client's epoch as a share of that: how unequal the clients' data are
     client_share: list[float] = field(default_factory=lambda: [0.25, 1.0])
-    epoch_spread: float = 0.1
+    epoch_spread: float = 0.1  # an epoch takes up to this share more or less than usual, drawn again for each
+    # what a first epoch on a new instance takes longer, as a share of the client's epoch
     cold_share: list[float] = field(default_factory=lambda: [0.1, 0.5])
+    # standard time that the server takes to aggregate
     aggregation_s: list[int] = field(default_factory=lambda: [5, 30])
+    # a client's data, log-uniform; they lie in a region of their own
     data_gb: list[float] = field(default_factory=lambda: [0.5, 20.0])
-    checkpoint_gb: list[float] = field(default_factory=lambda: [0.1, 2.0])
-    checkpoint_interval_s: int = 300
-    deadline: float = 0.5
+    checkpoint_gb: list[float] = field(default_factory=lambda: [0.1, 2.0])  # size of the model, log-uniform
+    checkpoint_interval_s: int = 300  # seconds of an epoch between checkpoints; 0 takes none
+    deadline: float = 0.5  # share of the applications that have a deadline
+    # time allowed as a multiple of the application's standard time
     slack: list[float] = field(default_factory=lambda: [1.5, 3.0])
-    slack_s: int = 1800
-    budget: float = 0.25
+    slack_s: int = 1800  # fixed allowance on top, seconds
+    budget: float = 0.25  # share of the clients that have a budget
+    # USD of budget per hour of the client's standard time in all rounds
     budget_usd_hour: list[float] = field(default_factory=lambda: [2.0, 6.0])
 
     def validate(self) -> None:
@@ -81,26 +69,18 @@ class ApplicationsConfig:
 
 @dataclass
 class BagsConfig:
-    """Bags of tasks among the arrivals: one-executor tasks that arrive together, with one deadline if any.
+    """Bags of tasks among the arrivals: one-executor tasks that arrive together, with one deadline if any."""
 
-    Attributes:
-        share: of the arrivals, how many are bags (0: none, else at least one). Their tasks come on top
-            of `workload.jobs`.
-        tasks: tasks of a bag.
-        task_s: standard time of a task, log-uniform.
-        deadline: share of the bags that have a deadline.
-        slack: time allowed as a multiple of the longest task's standard time.
-        slack_s: fixed allowance on top, seconds.
-        data_gb: input of a task, log-uniform.
-    """
-
+    # of the arrivals, how many are bags (0: none, else at least one). Their tasks come on top of
+    # `workload.jobs`.
     share: float = 0.0
-    tasks: list[int] = field(default_factory=lambda: [5, 20])
-    task_s: list[int] = field(default_factory=lambda: [300, 7200])
-    deadline: float = 0.75
+    tasks: list[int] = field(default_factory=lambda: [5, 20])  # tasks of a bag
+    task_s: list[int] = field(default_factory=lambda: [300, 7200])  # standard time of a task, log-uniform
+    deadline: float = 0.75  # share of the bags that have a deadline
+    # time allowed as a multiple of the longest task's standard time
     slack: list[float] = field(default_factory=lambda: [1.5, 4.0])
-    slack_s: int = 1800
-    data_gb: list[float] = field(default_factory=lambda: [0.1, 5.0])
+    slack_s: int = 1800  # fixed allowance on top, seconds
+    data_gb: list[float] = field(default_factory=lambda: [0.1, 5.0])  # input of a task, log-uniform
 
     def validate(self) -> None:
         """Check every parameter. Raises WorldError naming it, its value and what is expected."""
@@ -119,26 +99,19 @@ class WorkflowsConfig:
     """Workflows among the arrivals: stages of steps, each of which waits for all steps of the stage before.
 
     A step must end so early that the stages after it, each with a start of `start_s`, can be in time.
-
-    Attributes:
-        share: of the arrivals, how many are workflows (0: none, else at least one). Their steps come on
-            top of `workload.jobs`.
-        stages: stages of a workflow.
-        width: steps of a stage.
-        step_s: standard time of a step, log-uniform.
-        executors: that a step needs at once.
-        start_s: what the start of a stage is taken to need.
-        slack: time allowed for the whole as a multiple of its longest path, starts included.
-        data_gb: input of a step, log-uniform, read where the workflow's data lie.
     """
 
+    # of the arrivals, how many are workflows (0: none, else at least one). Their steps come on top of
+    # `workload.jobs`.
     share: float = 0.0
-    stages: list[int] = field(default_factory=lambda: [2, 5])
-    width: list[int] = field(default_factory=lambda: [1, 4])
-    step_s: list[int] = field(default_factory=lambda: [300, 5400])
-    executors: list[int] = field(default_factory=lambda: [1, 4])
-    start_s: int = 300
+    stages: list[int] = field(default_factory=lambda: [2, 5])  # stages of a workflow
+    width: list[int] = field(default_factory=lambda: [1, 4])  # steps of a stage
+    step_s: list[int] = field(default_factory=lambda: [300, 5400])  # standard time of a step, log-uniform
+    executors: list[int] = field(default_factory=lambda: [1, 4])  # that a step needs at once
+    start_s: int = 300  # what the start of a stage is taken to need
+    # time allowed for the whole as a multiple of its longest path, starts included
     slack: list[float] = field(default_factory=lambda: [1.5, 3.0])
+    # input of a step, log-uniform, read where the workflow's data lie
     data_gb: list[float] = field(default_factory=lambda: [0.5, 20.0])
 
     def validate(self) -> None:
@@ -234,70 +207,53 @@ def _poisson() -> ArrivalConfig:
 
 @dataclass
 class WorkloadConfig:
-    """The job mix. [a, b] are inclusive bounds; see `envs.simulation.market.workload` for the laws.
+    """The job mix. [a, b] are inclusive bounds; see `envs.simulation.market.workload` for the laws."""
 
-    Attributes:
-        jobs: jobs per episode.
-        trace: folder of a job trace (docs/traces.md), whose arrivals, durations and executors the jobs have;
-            none of them is a stream. "": they are drawn.
-        arrivals: arrival pattern; one time unit of it is `arrival_unit_s` seconds (`times` are in seconds).
-        arrival_unit_s: seconds per time unit of the pattern: the load knob. A job trace keeps its pace at
-            160; at 80 its jobs arrive twice as fast.
-        hourly: whether the load follows the recorded hours of the day (not for a trace).
-        general: share of jobs without a deadline (the categories are those of Liu 2022, section 5.2).
-        time_critical: share of jobs with one deadline.
-        streaming: share of jobs that work through batches, each with a deadline.
-        gangs: executors that a job may need at once; empty: as fitted to the Philly cluster.
-        gang_weights: how often each of `gangs` occurs.
-        standard_s: bounds that the standard time of one-shot jobs is clipped to.
-        expected_hetero: hetero factor that a standard time refers to.
-        sensitivity: heterogeneity sensitivity `sen` of Liu 2022, section 5.3.
-        zeta: the range of that sensitivity is expected_hetero +- sensitivity * zeta.
-        slack: time-critical: allowed time as a multiple of the standard time.
-        slack_s: time-critical: fixed allowance on top, seconds.
-        period_s: streaming: seconds between batches.
-        batches: streaming: number of batches.
-        batch_work: streaming: standard time of a batch / period.
-        batch_allowance: streaming: time allowed for a batch once its data are complete / period.
-        data_gb_median: of the lognormal size of the input.
-        data_gb_sigma: standard deviation of its logarithm.
-        data_gb: bounds that it is clipped to.
-        checkpoint_gb: bounds of the checkpoint's size (log-uniform).
-        checkpoint_interval_s: seconds of work between checkpoints of one-shot jobs; 0 takes none.
-        federated: whether some arrivals are federated applications: servers and clients that train in rounds.
-        applications: what these are like.
-        bags: how many arrivals are bags of tasks, and what these are like.
-        workflows: how many arrivals are workflows, and what these are like.
-    """
-
-    jobs: int = 120
+    jobs: int = 120  # jobs per episode
+    # folder of a job trace (docs/traces.md), whose arrivals, durations and executors the jobs have; none of
+    # them is a stream. "": they are drawn.
     trace: str = ""
+    # arrival pattern; one time unit of it is `arrival_unit_s` seconds (`times` are in seconds)
     arrivals: ArrivalConfig = field(default_factory=_poisson)
+    # seconds per time unit of the pattern: the load knob. A job trace keeps its pace at 160; at 80 its jobs
+    # arrive twice as fast.
     arrival_unit_s: int = ARRIVAL_UNIT_S
-    hourly: bool = True
+    hourly: bool = True  # whether the load follows the recorded hours of the day (not for a trace)
+    # share of jobs without a deadline (the categories are those of Liu 2022, section 5.2)
     general: float = 0.4
-    time_critical: float = 0.35
-    streaming: float = 0.25
+    time_critical: float = 0.35  # share of jobs with one deadline
+    streaming: float = 0.25  # share of jobs that work through batches, each with a deadline
+    # executors that a job may need at once; empty: as fitted to the Philly cluster
     gangs: list[int] = field(default_factory=list)
-    gang_weights: list[float] = field(default_factory=list)
+    gang_weights: list[float] = field(default_factory=list)  # how often each of `gangs` occurs
+    # bounds that the standard time of one-shot jobs is clipped to
     standard_s: list[int] = field(default_factory=lambda: [600, 36_000])
+    # hetero factor that a standard time refers to
     expected_hetero: list[int] = field(default_factory=lambda: [55, 100])
+    # heterogeneity sensitivity `sen` of Liu 2022, section 5.3
     sensitivity: list[int] = field(default_factory=lambda: [1, 5])
-    zeta: float = 10.0
+    zeta: float = 10.0  # the range of that sensitivity is expected_hetero +- sensitivity * zeta
+    # time-critical: allowed time as a multiple of the standard time
     slack: list[float] = field(default_factory=lambda: [1.3, 3.0])
-    slack_s: int = 900
-    period_s: list[int] = field(default_factory=lambda: [600, 1800])
-    batches: list[int] = field(default_factory=lambda: [12, 48])
+    slack_s: int = 900  # time-critical: fixed allowance on top, seconds
+    period_s: list[int] = field(default_factory=lambda: [600, 1800])  # streaming: seconds between batches
+    batches: list[int] = field(default_factory=lambda: [12, 48])  # streaming: number of batches
+    # streaming: standard time of a batch / period
     batch_work: list[float] = field(default_factory=lambda: [0.3, 0.6])
+    # streaming: time allowed for a batch once its data are complete / period
     batch_allowance: list[float] = field(default_factory=lambda: [1.0, 1.5])
-    data_gb_median: float = 30.0
-    data_gb_sigma: float = 0.9
-    data_gb: list[float] = field(default_factory=lambda: [5.0, 200.0])
+    data_gb_median: float = 30.0  # of the lognormal size of the input
+    data_gb_sigma: float = 0.9  # standard deviation of its logarithm
+    data_gb: list[float] = field(default_factory=lambda: [5.0, 200.0])  # bounds that it is clipped to
+    # bounds of the checkpoint's size (log-uniform)
     checkpoint_gb: list[float] = field(default_factory=lambda: [1.0, 20.0])
-    checkpoint_interval_s: int = 1800
+    checkpoint_interval_s: int = 1800  # seconds of work between checkpoints of one-shot jobs; 0 takes none
+    # whether some arrivals are federated applications: servers and clients that train in rounds
     federated: bool = False
-    applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)
+    applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)  # what these are like
+    # how many arrivals are bags of tasks, and what these are like
     bags: BagsConfig = field(default_factory=BagsConfig)
+    # how many arrivals are workflows, and what these are like
     workflows: WorkflowsConfig = field(default_factory=WorkflowsConfig)
 
     @property
@@ -368,77 +324,47 @@ class OwnedConfig:
 
 @dataclass
 class MarketConfig:
-    """The world around the jobs.
+    """The world around the jobs."""
 
-    Attributes:
-        providers: clouds whose recorded offers are part of the world ("aws", "gcp").
-        offers: names of the only offers of clouds that are part of it; empty: all.
-        owned_executors: executors of the first owned cluster; 0: there is no owned cluster.
-        owned_elastic: executors added to the first owned cluster while it is full, at most.
-        more_owned: further owned clusters, each beside another region.
-        elastic_step: executors added to an elastic cluster, or taken back, at once, every 300 s.
-        elastic_window_s: how long after it was full an elastic cluster stays extended.
-        spot_quota: most spot instances per offer.
-        on_demand_quota: most on-demand instances per offer.
-        notice_missed: probability that an interruption comes without its notice.
-        window: J, jobs shown in one observation.
-        decision_interval_s: a job that was told "none" asks again after this.
-        reconsider_interval_s: a job on on-demand capacity may be moved this often; 0 is never.
-        failure_s: seconds until a failed launch is known.
-        restart_s: seconds to set a job up on fresh instances.
-        bandwidth_inside_gb_s: transfer speed inside a region.
-        bandwidth_across_gb_s: transfer speed between regions.
-        dump_base_s: a checkpoint takes dump_base_s + GB / dump_gb_s seconds.
-        dump_gb_s: see above.
-        hibernate: whether interrupted AWS spot instances hibernate (else they terminate).
-        disk_gb: disk kept per hibernated instance.
-        disk_usd_gb_hour: its price.
-        strict_fifo: whether a job that does not fit blocks those behind it in an owned cluster's queue.
-        beta: decay of mutual misses per later deployment on a cluster (Liu 2022, section 5.3).
-        miss_usd: what a missed time-critical job costs in the objective.
-        batch_miss_usd: what a late batch costs.
-        delay_usd_hour: what an hour of delay costs, per job.
-        mutual_weight: default weight of mutual misses in the scalarised value, as a share of `miss_usd`.
-        owned_usd_hour: default weight of an owned executor-hour there: what it is worth to other jobs.
-        margin_s: recorded time wanted after the last arrival when an episode's window is drawn.
-        max_decisions: an episode is truncated beyond these.
-        max_s: an episode is truncated beyond these.
-        traces: a user's own traces (docs/traces.md); "" uses the recorded bundle.
-    """
-
+    # clouds whose recorded offers are part of the world ("aws", "gcp")
     providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
+    # names of the only offers of clouds that are part of it; empty: all
     offers: list[str] = field(default_factory=list)
-    owned_executors: int = 8
-    owned_elastic: int = 0
+    owned_executors: int = 8  # executors of the first owned cluster; 0: there is no owned cluster
+    owned_elastic: int = 0  # executors added to the first owned cluster while it is full, at most
+    # further owned clusters, each beside another region
     more_owned: list[OwnedConfig] = field(default_factory=list)
-    elastic_step: int = 2
-    elastic_window_s: int = 3600
-    spot_quota: int = 8
-    on_demand_quota: int = 16
-    notice_missed: float = 0.05
-    window: int = 8
-    decision_interval_s: int = 300
-    reconsider_interval_s: int = 1800
-    failure_s: int = 60
-    restart_s: int = 120
-    bandwidth_inside_gb_s: float = 1.0
-    bandwidth_across_gb_s: float = 0.25
-    dump_base_s: float = 2.0
-    dump_gb_s: float = 1.0
-    hibernate: bool = False
-    disk_gb: float = 100.0
-    disk_usd_gb_hour: float = 0.08 / 730.0
+    elastic_step: int = 2  # executors added to an elastic cluster, or taken back, at once, every 300 s
+    elastic_window_s: int = 3600  # how long after it was full an elastic cluster stays extended
+    spot_quota: int = 8  # most spot instances per offer
+    on_demand_quota: int = 16  # most on-demand instances per offer
+    notice_missed: float = 0.05  # probability that an interruption comes without its notice
+    window: int = 8  # J, jobs shown in one observation
+    decision_interval_s: int = 300  # a job that was told "none" asks again after this
+    reconsider_interval_s: int = 1800  # a job on on-demand capacity may be moved this often; 0 is never
+    failure_s: int = 60  # seconds until a failed launch is known
+    restart_s: int = 120  # seconds to set a job up on fresh instances
+    bandwidth_inside_gb_s: float = 1.0  # transfer speed inside a region
+    bandwidth_across_gb_s: float = 0.25  # transfer speed between regions
+    dump_base_s: float = 2.0  # a checkpoint takes dump_base_s + GB / dump_gb_s seconds
+    dump_gb_s: float = 1.0  # see above
+    hibernate: bool = False  # whether interrupted AWS spot instances hibernate (else they terminate)
+    disk_gb: float = 100.0  # disk kept per hibernated instance
+    disk_usd_gb_hour: float = 0.08 / 730.0  # its price
+    # whether a job that does not fit blocks those behind it in an owned cluster's queue
     strict_fifo: bool = False
-    beta: float = 0.95
-    miss_usd: float = 25.0
-    batch_miss_usd: float = 5.0
-    delay_usd_hour: float = 0.25
+    beta: float = 0.95  # decay of mutual misses per later deployment on a cluster (Liu 2022, section 5.3)
+    miss_usd: float = 25.0  # what a missed time-critical job costs in the objective
+    batch_miss_usd: float = 5.0  # what a late batch costs
+    delay_usd_hour: float = 0.25  # what an hour of delay costs, per job
+    # default weight of mutual misses in the scalarised value, as a share of `miss_usd`
     mutual_weight: float = 0.2
+    # default weight of an owned executor-hour there: what it is worth to other jobs
     owned_usd_hour: float = 0.2
-    margin_s: int = 12 * 3600
-    max_decisions: int = 50_000
-    max_s: int = 14 * 86_400
-    traces: str = ""
+    margin_s: int = 12 * 3600  # recorded time wanted after the last arrival when an episode's window is drawn
+    max_decisions: int = 50_000  # an episode is truncated beyond these
+    max_s: int = 14 * 86_400  # an episode is truncated beyond these
+    traces: str = ""  # a user's own traces (docs/traces.md); "" uses the recorded bundle
 
     def validate(self) -> None:
         """Check every parameter. Raises WorldError naming it, its value and what is expected."""

@@ -22,20 +22,13 @@ class Tasks:
     An application's rows are its server, then its clients; they arrive together. `Jobs.executions` are its
     rounds, `Jobs.standard_s` an epoch (of the server: an aggregation); the server's `Jobs.allowance_s` is
     the time allowed for all of it (0: no deadline).
-
-    Attributes:
-        server: (n,) row of the application's server.
-        clients: (n,) clients of the application.
-        cold_s: (n,) what a client's first epoch on an instance takes longer.
-        budget_usd: (n,) of a client, 0 without one.
-        whole_s: (n,) of a server: standard time of the whole application.
     """
 
-    server: Ints
-    clients: Ints
-    cold_s: Ints
-    budget_usd: Floats
-    whole_s: Ints
+    server: Ints  # (n,) row of the application's server
+    clients: Ints  # (n,) clients of the application
+    cold_s: Ints  # (n,) what a client's first epoch on an instance takes longer
+    budget_usd: Floats  # (n,) of a client, 0 without one
+    whole_s: Ints  # (n,) of a server: standard time of the whole application
 
 
 @dataclass(frozen=True)

@@ -34,31 +34,19 @@ _DECAY_STEPS = 512
 
 @dataclass(frozen=True)
 class MarketData:
-    """The recorded side of a market world. Series are on one clock, in seconds.
+    """The recorded side of a market world. Series are on one clock, in seconds."""
 
-    Attributes:
-        offers: C offers.
-        price_usd_hour: C price series per executor (constant 0 on owned clusters).
-        availability: C series; None where each episode draws a synthetic one.
-        on_demand_usd_hour: C price series of the same type on demand.
-        regions: R region names.
-        egress_usd_gb: (R, R) price of a GB from row to column.
-        splits: [start, end) of each split on the clock; no episode looks outside its split.
-        law: what recordings say about jobs.
-        spells: law of the synthetic availability; None if no offer needs it.
-        log: recorded jobs; None where they are drawn.
-    """
-
-    offers: tuple[OfferConfig, ...]
-    price_usd_hour: tuple[StepSeries, ...]
-    availability: tuple[StepSeries | None, ...]
-    on_demand_usd_hour: tuple[StepSeries, ...]
-    regions: tuple[str, ...]
-    egress_usd_gb: Floats
+    offers: tuple[OfferConfig, ...]  # C offers
+    price_usd_hour: tuple[StepSeries, ...]  # C price series per executor (constant 0 on owned clusters)
+    availability: tuple[StepSeries | None, ...]  # C series; None where each episode draws a synthetic one
+    on_demand_usd_hour: tuple[StepSeries, ...]  # C price series of the same type on demand
+    regions: tuple[str, ...]  # R region names
+    egress_usd_gb: Floats  # (R, R) price of a GB from row to column
+    # [start, end) of each split on the clock; no episode looks outside its split
     splits: Mapping[Split, tuple[int, int]]
-    law: JobLaw
-    spells: SpellParameters | None = None
-    log: JobLog | None = None
+    law: JobLaw  # what recordings say about jobs
+    spells: SpellParameters | None = None  # law of the synthetic availability; None if no offer needs it
+    log: JobLog | None = None  # recorded jobs; None where they are drawn
 
     def validate(self) -> None:
         """Check that the parts fit together.

@@ -27,36 +27,22 @@ HOUR_S = 3600
 
 @dataclass(frozen=True)
 class JobLaw:
-    """What recordings say about jobs.
+    """What recordings say about jobs."""
 
-    Attributes:
-        gang_sizes: executors that a job needs at once.
-        gang_weights: how often each size occurs.
-        durations: of one-shot jobs, seconds, before the bounds of `WorkloadConfig.standard_s`.
-        hourly_weights: (24,) share of a day's load in each hour.
-    """
-
-    gang_sizes: tuple[int, ...]
-    gang_weights: tuple[float, ...]
-    durations: LognormalMixture
-    hourly_weights: tuple[float, ...]
+    gang_sizes: tuple[int, ...]  # executors that a job needs at once
+    gang_weights: tuple[float, ...]  # how often each size occurs
+    durations: LognormalMixture  # of one-shot jobs, seconds, before the bounds of `WorkloadConfig.standard_s`
+    hourly_weights: tuple[float, ...]  # (24,) share of a day's load in each hour
 
 
 @dataclass(frozen=True)
 class JobLog:
-    """Recorded jobs, by arrival.
+    """Recorded jobs, by arrival."""
 
-    Attributes:
-        arrival_s: (n,) seconds, not decreasing.
-        duration_s: (n,) seconds of work.
-        executors: (n,) needed at once.
-        splits: rows [first, end) of each split.
-    """
-
-    arrival_s: Ints
-    duration_s: Ints
-    executors: Ints
-    splits: Mapping[Split, tuple[int, int]]
+    arrival_s: Ints  # (n,) seconds, not decreasing
+    duration_s: Ints  # (n,) seconds of work
+    executors: Ints  # (n,) needed at once
+    splits: Mapping[Split, tuple[int, int]]  # rows [first, end) of each split
 
     def require(self, jobs: int) -> None:
         """Raise WorldError if a split has fewer jobs than an episode plays."""
