@@ -23,6 +23,8 @@ from spotweave.mistakes import EXIT_USER, one_line_errors, say
 from spotweave.tables import show
 from spotweave.training import commands as training_commands
 
+_EXTRAS = {"boto3": "aws", "flwr": "flower", "google": "gcp", "moto": "dev", "pyspark": "spark"}
+
 
 class Commands(TyperGroup):
     """The commands, each of which tells a user's mistake in one line, with exit code 2."""
@@ -39,10 +41,12 @@ class Commands(TyperGroup):
                 say(f"error: {error.format_message()} (see {path} --help)")
                 sys.exit(EXIT_USER)
             except ModuleNotFoundError as error:
-                if error.name is None or find_spec(error.name.partition(".")[0]) is not None:
+                missing = (error.name or "").partition(".")[0]
+                if not missing or find_spec(missing) is not None:
                     raise
+                extra = _EXTRAS.get(missing, "deploy")
                 raise ValueError(
-                    f"this command needs {error.name} and more: pip install 'spotweave[deploy]'"
+                    f"this command needs {missing} and more: pip install 'spotweave[{extra}]'"
                 ) from error
 
 

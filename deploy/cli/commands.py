@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -414,8 +413,6 @@ def emulate(
     ] = None,
 ) -> None:
     """Emulate a cloud on this machine until SIGINT or SIGTERM, for tests and rehearsals."""
-    if importlib.util.find_spec("moto") is None:
-        raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
     from spotweave.deploy.emulator.server import serve as serve_cloud
 
     serve_cloud(cloud, config, port if port is not None else 5556 if cloud == "gcp" else 5555)

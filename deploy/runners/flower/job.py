@@ -135,7 +135,6 @@ class FlowerJob:
         else:
             client.set_offline = client.set_offline or client.attempt > 0
         client.attempt = assignment.attempt
-        client.instance_id = assignment.nodes[0].instance_id
         client.wanted, client.seen, client.drained, client.given_up = True, False, False, ""
         self._unstarted.pop(name, None)
         self.liveness.forget(name)

@@ -74,7 +74,6 @@ class ClientRecord(BaseModel):
 
     node_id: int = 0  # at the SuperLink; 0 before it is registered
     attempt: int = 0  # the latest attempt at its task; 0: none yet
-    instance_id: str = ""  # on which that is
     wanted: bool = False  # whether it should run; False after `stop`
     seen: bool = False  # whether this attempt was online at the SuperLink
     set_offline: bool = False  # whether an earlier attempt's presence must still be ended at the SuperLink

@@ -28,14 +28,22 @@ from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, out, refusal, s
 from tests.deploy.node.agents import wait_until
 
 
-def test_without_the_extra_it_says_how_to_install_it() -> None:
+@pytest.mark.parametrize(
+    ("words", "absent", "extra"),
+    [
+        (["jobs"], ("httpx", "fastapi", "sqlalchemy", "structlog"), "deploy"),
+        (["emulate", "aws", "--config", "none.yaml"], ("moto",), "dev"),
+    ],
+)
+def test_without_the_extra_it_says_how_to_install_it(
+    words: list[str], absent: tuple[str, ...], extra: str
+) -> None:
     """Nor is any of it loaded before a command needs it."""
-    absent = ("httpx", "fastapi", "sqlalchemy", "structlog")
     without = f"import sys; sys.modules |= dict.fromkeys({absent})"
-    command = [sys.executable, "-c", f"{without}; from spotweave.cli import app; app(['jobs'])"]
+    command = [sys.executable, "-c", f"{without}; from spotweave.cli import app; app({words})"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 2
-    line = r"error: this command needs (\w+) and more: pip install 'spotweave\[deploy\]'\n"
+    line = rf"error: this command needs (\w+) and more: pip install 'spotweave\[{extra}\]'\n"
     needed = re.fullmatch(line, told.stderr)
     assert needed, told.stderr
     assert needed[1] in absent
