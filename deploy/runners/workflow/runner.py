@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from spotweave.deploy.model.jobs import JobSpec
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
-from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.base import Printed, RunnerError, StartingError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
 from spotweave.deploy.runners.spark.outcome import log_name
 from spotweave.deploy.runners.spark.runner import SparkRunner
@@ -62,7 +62,8 @@ class WorkflowRunner(AsyncRunner):
         if self._patience.wait(work):
             self._acts.collect(_beginning(assignment))
             if (error := work.future.exception()) is not None:
-                raise RunnerError(_text(error)) from error
+                waits = isinstance(error, StartingError)
+                raise (StartingError if waits else RunnerError)(_text(error)) from error
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner."""
@@ -203,6 +204,8 @@ class WorkflowRunner(AsyncRunner):
         error = work.future.exception()
         if error is None:
             return None
+        if isinstance(error, StartingError):  # The next look begins again.
+            return TaskReport(key, number, Phase.STARTING, message=_text(error))
         phase = Phase.FAILED if isinstance(error, PoisonError) else Phase.LOST
         return TaskReport(key, number, phase, message=_text(error))
 

@@ -14,8 +14,9 @@ import pytest
 
 from spotweave.deploy.model.jobs import JobSpec, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
-from spotweave.deploy.runners.base import RunnerError
+from spotweave.deploy.runners.base import RunnerError, StartingError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkSettings
 from spotweave.deploy.runners.workflow.application import WorkflowSettings
 from spotweave.deploy.runners.workflow.files import Mover, Part, digest_of
@@ -132,6 +133,26 @@ def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story,
     story.forget(JOB)
     assert story.kept("s", "sum").exists()
     assert list((story.state / "jobs").iterdir()) == []
+
+
+@pytest.mark.real
+def test_a_step_waits_for_the_master_of_its_cluster(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, late = SparkRunner.ensure, iter(range(2))
+
+    def slow(cluster: SparkRunner, assignment: Assignment) -> None:
+        if next(late, None) is not None:
+            raise StartingError("the Spark master is starting")
+        begin(cluster, assignment)
+
+    monkeypatch.setattr(SparkRunner, "ensure", slow)
+    with AgentProcess(story.folder) as agent:
+        split = story.on(agent, "split", "n")
+        with pytest.raises(StartingError, match="the Spark master is starting"):
+            story.runner.ensure(split)
+        # Asked how it is, it begins again, as after a restart, and is told once more to wait.
+        wait_until(lambda: story.runner.reports([split])[0].phase is not Phase.STARTING)
+        assert story.ended(split).phase is Phase.SUCCEEDED
+    assert next(late, None) is None
 
 
 @pytest.mark.real
