@@ -303,8 +303,8 @@ def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     report = ended.stdout.splitlines()
-    for job in ("wordcount-", "pi-", "streaming-", "federated-mnist-"):
-        row = [line for line in report if line.startswith(job)]
+    for job in ("wordcount", "pi", "streaming", "federated-mnist", "primes", "wordcount-steps"):
+        row = [line for line in report if re.match(rf"{job}-[0-9a-f]{{10}} ", line)]
         assert len(row) == 1, report
         assert " succeeded " in row[0]
     assert "USD for the same instances on demand." in report[-1]

@@ -179,7 +179,7 @@ def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path
         with ThreadPoolExecutor(1) as pool:
             code = pool.submit(node.train, run, 1, str(ROOT))
             try:
-                until(lambda: log_of(run).exists() and "best" in log_of(run).read_text())
+                until(lambda: log_of(run).exists() and "gain" in log_of(run).read_text())
             finally:
                 node.interrupt()
             assert code.result() == EXIT_INTERRUPTED
