@@ -29,7 +29,7 @@ class BagsConfig:
     """What `spotweave/Bags-v0` simulates."""
 
     types: VmTypes = "table_9_1"  # the VM types of Table 7.1 or 9.1 of the thesis
-    job: str = ""  # "J60", "J80", "J100" or "ED200", drawn anew for every episode; empty: bags of any size
+    job: str = ""  # "J60", "J80", "J100" or "ED200", redrawn for each episode; empty: bags of any size
     scenario: str = ""  # such as "sc_4" or "s_2"; empty: drawn rates
     deadline_s: float | None = None  # seconds; None: drawn
     launch_s: float | None = None  # seconds until a VM that is rented runs tasks; None: drawn

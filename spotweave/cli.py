@@ -23,6 +23,7 @@ from spotweave.mistakes import EXIT_USER, one_line_errors, say
 from spotweave.tables import show
 from spotweave.training import commands as training_commands
 
+# The extra that installs a library, where it is not `deploy`.
 _EXTRAS = {"boto3": "aws", "flwr": "flower", "google": "gcp", "moto": "dev", "pyspark": "spark"}
 
 

@@ -103,7 +103,7 @@ class InstanceReport:
     # epoch seconds at which the provider said it will end it; None without notice
     notice_s: float | None = None
     rebalance: bool = False  # whether the provider recommends to leave it
-    # epoch seconds since which it is stopped, or was until it ended; None where it is not, or nobody says
+    # epoch seconds at which it stopped, kept once it has ended; None if it runs or the provider does not say
     stopped_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)  # deployment, job_id, task
     # of its node agent, PEM, where the provider knows it; "": the node shows it when it joins

@@ -55,12 +55,12 @@ def image_finding(what: str, image: str, made_for: str | None) -> Finding:
     """Whether an image has what nodes need, by its tag (or label) `spotweave`: a version."""
     ours = version("spotweave")
     if made_for is None:
-        text = f"{image} has no tag `spotweave`: image.sh makes one with driver, Java and agent"
+        text = f"{image} has no tag `spotweave`: image.sh builds one with driver, Java and agent"
         return Finding(what, "unknown", text)
     if made_for.replace("-", ".") != ours:
-        text = f"{image} was made for spotweave {made_for}, this is {ours}: make it anew with image.sh"
+        text = f"{image} was built for spotweave {made_for}, but this is {ours}: rebuild it with image.sh"
         return Finding(what, "missing", text)
-    return Finding(what, "right", f"{image}, made for spotweave {ours}")
+    return Finding(what, "right", f"{image}, built for spotweave {ours}")
 
 
 def granted(what: str, where: str, denied: Sequence[str], remedy: str) -> Iterator[Finding]:

@@ -3,9 +3,10 @@
 # the node agent, and CUDA's runtime, which comes with torch. Give it as user data (docs/aws.md, docs/gcp.md): it stops the
 # machine when all is there, and else says in /var/log/cloud-init-output.log what failed. Or run it as root.
 set -euo pipefail
-SOURCE=${SOURCE:-REPOSITORY}   # this project, as git clones it
+SOURCE=${SOURCE:-}             # this project, as git clones it: set it here if you give this as user data
 DRIVER=${DRIVER:-580-server}   # branch of NVIDIA's driver in Ubuntu's archive; none: a machine without GPUs
 LIBRARIES=${LIBRARIES:-}       # what jobs import besides, as pip takes it
+[ -n "$SOURCE" ] || { echo "image.sh: SOURCE is empty: set it to what git clones, this repository" >&2; exit 2; }
 export DEBIAN_FRONTEND=noninteractive
 apt=(apt-get -qq -o DPkg::Lock::Timeout=300)
 

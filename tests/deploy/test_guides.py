@@ -82,6 +82,8 @@ def test_a_setup_script_runs_to_its_end_and_prints_what_a_deployment_needs(
 def test_the_script_of_the_image_installs_what_there_is_where_nodes_look_for_it() -> None:
     script = ROOT / "deploy" / "providers" / "image.sh"
     assert subprocess.run(["bash", "-n", script], timeout=60).returncode == 0
+    refused = subprocess.run(["bash", script], env={}, capture_output=True, text=True, timeout=60)
+    assert (refused.returncode, refused.stderr[:26]) == (2, "image.sh: SOURCE is empty:")
     text = script.read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (extras,) = re.findall(r"/opt/spotweave-source\[([a-z,]+)\]", text)

@@ -28,8 +28,8 @@ class Scenario:
     hibernations: float  # k_h, events expected per type in `over_s`
     resumes: float  # k_r, likewise; 0 where a hibernated VM never comes back
     over_s: float  # the deadline D of the section that defines it
-    # the emulation asks once in so many seconds whether an event happens, with the probability of one second;
-    # 1 takes the rates as they are printed
+    # seconds between two trials of the emulation, each with the probability of one second; 1 takes the rates
+    # as printed
     trial_s: float = 1.0
 
     @property

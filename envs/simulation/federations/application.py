@@ -99,7 +99,7 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class FlApplication:
-    """Rounds of five steps with a barrier: nobody begins a round before everybody has ended the last."""
+    """Rounds of five steps with a barrier: no client starts one before all have finished the last."""
 
     name: str  # for people
     rounds: int  # communication rounds

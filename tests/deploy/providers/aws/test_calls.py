@@ -297,9 +297,9 @@ def test_rights_are_asked_for_with_what_they_are_needed_on(cloud: Cloud, right: 
 @pytest.mark.parametrize(
     ("made_for", "verdict", "words"),
     [
-        (version("spotweave"), "right", "ami-1, made for spotweave "),
-        (version("spotweave").replace(".", "-"), "right", "ami-1, made for spotweave "),  # as labels may be
-        ("0-1-0", "missing", "ami-1 was made for spotweave 0-1-0, this is "),
+        (version("spotweave"), "right", "ami-1, built for spotweave "),
+        (version("spotweave").replace(".", "-"), "right", "ami-1, built for spotweave "),  # as labels may be
+        ("0-1-0", "missing", "ami-1 was built for spotweave 0-1-0, but this is "),
         (None, "unknown", "ami-1 has no tag `spotweave`: "),
     ],
 )
@@ -314,7 +314,7 @@ def test_an_image_is_right_if_it_was_made_for_this_version(
     ("operation", "breaks", "what", "word"),
     [
         ("DescribeImages", {"Images": [FOR_ARM]}, "us-east-1 image", "is for arm64"),
-        ("DescribeImages", {"Images": [OLD]}, "us-east-1 image", "made for spotweave 0.1.0, this is"),
+        ("DescribeImages", {"Images": [OLD]}, "us-east-1 image", "built for spotweave 0.1.0, but this is"),
         ("GetCallerIdentity", "InvalidClientTokenId", "credentials", "does not accept these credentials"),
         ("GetCallerIdentity", LATE, "clock", "synchronise it (NTP)"),
         ("SimulatePrincipalPolicy", DENIED, "permissions", "may not ec2:TerminateInstances"),
