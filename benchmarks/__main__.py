@@ -39,10 +39,10 @@ BENCHMARKS = (
     ),
     Benchmark(
         "multicloud",
-        "simulation of MultiCloud-v4",
-        partial(simulation.measure_steps, "spotweave/MultiCloud-v4", "spot_fallback", 10_000, 100_000),
+        "simulation of MultiCloud-v5",
+        partial(simulation.measure_steps, "spotweave/MultiCloud-v5", "spot_fallback", 10_000, 100_000),
     ),
-    Benchmark("episodes", "whole episodes of MultiCloud-v4", simulation.measure_episodes),
+    Benchmark("episodes", "whole episodes of MultiCloud-v5", simulation.measure_episodes),
     Benchmark("federated_rounds", "simulation of federated rounds", simulation.measure_rounds),
     Benchmark("bag_executions", "executions of a bag of tasks", simulation.measure_bags),
     Benchmark("workflow_plans", "planning of a large workflow", simulation.measure_workflows),

@@ -92,7 +92,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "spotweave.envs.simulation.market.config:MarketWorldConfig",
         "spotweave.envs.market_data:build_market",
         default_agent="mtdqn",
-        gymnasium="spotweave/MultiCloud-v4",
+        gymnasium="spotweave/MultiCloud-v5",
         rivals=(
             "expected_cost",
             "uniform_progress",

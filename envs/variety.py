@@ -38,7 +38,7 @@ class Variety:
     without_owned: Share = 0.3  # those that have no owned cluster
     # executors of the first owned cluster in the others
     owned: Annotated[list[int], AfterValidator(_bounds)] = field(default_factory=lambda: [4, 12])
-    one_owned: Share = 0.5  # of these, those that have no further one
+    one_owned: Share = 0.5  # of these, those that have no further one, and this one of fixed size
     jobs_only: Share = 0.3  # those without federated applications, bags and workflows
     # factor on the arrivals per second (log-uniform)
     load: Bounds = field(default_factory=lambda: [0.5, 2.0])
@@ -85,7 +85,7 @@ def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) 
     if rng.random() < variety.small_jobs:
         workload = smaller(workload, log_uniform(variety.job_size, rng))
     if rng.random() < variety.one_owned:
-        market = dataclasses.replace(market, more_owned=[])
+        market = dataclasses.replace(market, owned_elastic=0, more_owned=[])
     if rng.random() < variety.jobs_only:
         workload = jobs_only(workload)
     return dataclasses.replace(config, market=market, workload=workload)

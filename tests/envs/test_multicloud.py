@@ -1,4 +1,4 @@
-"""MultiCloud-v4 on the recorded bundle and on users' traces."""
+"""MultiCloud-v5 on the recorded bundle and on users' traces."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_everything_is_registered() -> None:
     ("name", "settings"),
     [
         *((name, {}) for name in REGISTERED),
-        ("spotweave/MultiCloud-v4", {"config": MarketWorldConfig(WorkloadConfig(federated=True))}),
+        ("spotweave/MultiCloud-v5", {"config": MarketWorldConfig(WorkloadConfig(federated=True))}),
     ],
 )
 def test_check_env_has_nothing_to_say(name: str, settings: dict[str, Any]) -> None:

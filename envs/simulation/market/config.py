@@ -400,15 +400,18 @@ def _every_kind() -> WorkloadConfig:
 
 
 def _three_owned() -> MarketConfig:
-    # The first has the factor of a V100, 70.
-    return MarketConfig(more_owned=[OwnedConfig("us-west-2", 6, 55), OwnedConfig("us-central1", 4, 100)])
+    # The first has the factor of a V100, 70. First and last double while they are full.
+    return MarketConfig(
+        owned_elastic=8,
+        more_owned=[OwnedConfig("us-west-2", 6, 55), OwnedConfig("us-central1", 4, 100, elastic=4)],
+    )
 
 
 @dataclass
 class MarketWorldConfig:
     """What arrives in a market world, where it may run, and what bounds every policy.
 
-    By default every kind of work arrives, and there are three owned clusters of different speed.
+    By default every kind of work arrives, and of three owned clusters of different speed two are elastic.
     """
 
     workload: WorkloadConfig = field(default_factory=_every_kind)

@@ -1,6 +1,6 @@
 """One episode of the simulated market, driven from outside: what was asked of it happens, and time goes on.
 
-The core is the one that `spotweave/MultiCloud-v4` steps. There it stops at each decision and is told one
+The core is the one that `spotweave/MultiCloud-v5` steps. There it stops at each decision and is told one
 action; here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted
 or is late, or the price of something rented changed), and a scheduler asks for what it wants. A job that is
 due and is given nothing was told "none for now".

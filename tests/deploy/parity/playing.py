@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ def config_of(
     workflows: float = 0.0,
     **rules: float,
 ) -> MarketWorldConfig:
-    """MultiCloud-v4 with this many jobs and streams, and these shares of bags and workflows among them.
+    """MultiCloud-v5 with this many jobs and streams, and these shares of bags and workflows among them.
 
     With `training` one job is a federated application of three clients, all offers being of one speed and
     epochs as long as they were. `rules` are other settings of the guards.
@@ -95,7 +95,7 @@ def config_of(
     config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
     if training:
         config.market.providers = ["aws"]
-        config.market.owned_executors, config.market.more_owned = 1, []
+        config.market = replace(config.market, owned_executors=1, owned_elastic=0, more_owned=[])
         config.workload.federated = True
         applications = config.workload.applications
         applications.share, applications.clients = 1e-9, [3, 3]
