@@ -44,7 +44,8 @@ from spotweave.envs.simulation.snapshot import Category, ObservationArrays
     WORTH,
     RESERVE,
     QUEUE_AFTER,
-) = range(26)
+    GROW,
+) = range(27)
 
 
 AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
@@ -86,6 +87,7 @@ class ExpectedCostParameters(RuleParameters):
     worth_usd_hour: float = 10.0
     reserve: float = 2.0  # executors of a spot offer that such a job leaves free
     queue_after_s: float = 259200.0  # and the wait after which it joins a queue nevertheless
+    grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
 
 
 @inner
@@ -198,6 +200,15 @@ def undone_s(obs: ObservationArrays, job: int, cluster: int, notice: float) -> f
 
 
 @inner
+def to_come(obs: ObservationArrays, cluster: int) -> float:
+    """Executors by which an elastic cluster can still be extended; 0 for any other place."""
+    if obs.clusters[cluster, col.QUEUES] == 0.0:
+        return 0.0
+    now = max(obs.clusters[cluster, col.CAPACITY_NOW], obs.clusters[cluster, col.CAPACITY_NORMAL])
+    return float(obs.clusters[cluster, col.CAPACITY_MAX] - now)
+
+
+@inner
 def expected_parts(
     obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: Floats
 ) -> tuple[float, float, float, float]:
@@ -216,6 +227,9 @@ def expected_parts(
     egress = 0.0 if here else float(obs.pairs[job, cluster, col.EGRESS_USD])
     if obs.clusters[cluster, col.QUEUES] != 0.0 and not here and obs.pairs[job, cluster, col.FITS] == 0.0:
         missing = obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]
+        added = min(missing, to_come(obs, cluster))
+        start += parameters[GROW] * added
+        missing -= added
         queue_s = parameters[QUEUE]
         if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
             queue_s *= parameters[QUEUE_RISK]

@@ -3,8 +3,8 @@
 What a job should cost on an offer is said in `agents.rules.expectation`. Waiting ("none") is compared as the
 cheapest offer later on: one without capacity, that should return after its mean down-time, or one of now a
 little later, which pays for a stream that would idle. A running job is moved only when that saves a margin.
-A job that cannot miss a deadline joins no queue, and where nothing can be had on demand it leaves some spot
-free: what it would hold is worth more to the others.
+A job that cannot miss a deadline joins no queue but that of a cluster which will grow, and where nothing can
+be had on demand it leaves some spot free: what it would hold is worth more to the others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from spotweave.agents.rules.expectation import (
     expected_usd,
     return_time,
     saved_usd_hour,
+    to_come,
 )
 from spotweave.agents.rules.registry import MARKET, Rule, register
 from spotweave.envs.simulation import columns as col
@@ -70,9 +71,9 @@ def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tupl
 def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> bool:
     """Whether the job leaves the cluster to others, which lose more by waiting than it does.
 
-    A job without a deadline joins no queue until it has waited for days. Where nothing on demand is large
-    enough for it, neither does one that an executor-hour saves little, and both leave some of a spot offer
-    free. A job that must go somewhere gives way to none.
+    A job without a deadline joins no queue until it has waited for days, unless the cluster can still grow
+    enough for it. Where nothing on demand is large enough, neither does one that an executor-hour saves
+    little, and both leave some of a spot offer free. A job that must go somewhere gives way to none.
 
     Args:
         obs: one observation.
@@ -84,7 +85,8 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     request = obs.pairs[job, cluster, col.REQUEST]
     # A gang that takes nearly all of an offer goes when the rest is free.
     kept = 0.0 if queues else min(parameters[RESERVE], obs.clusters[cluster, col.CAPACITY_MAX] - request)
-    if obs.pairs[job, cluster, col.FREE] - request >= kept or stays(obs, job) or not is_valid(obs, job, -1):
+    free = obs.pairs[job, cluster, col.FREE] + to_come(obs, cluster)
+    if free - request >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
     if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
         return False

@@ -237,6 +237,8 @@ def test_expected_cost_of_queueing_on_an_owned_cluster_by_hand() -> None:
     # 2 executors of 4 are missing: 7200 * 2 / 4 = 3600 s of wait; start 3700 s, work 3600 s.
     # Executors at .5: 2 * .5 * 7300 / 3600 = 2.0278; delay 7300 * .0001 = .73; 10000 s are enough.
     assert usd(market({}), 2) == pytest.approx(2.0277778 + 0.73, rel=1e-6)
+    # One more comes after 300 s, one is missing: 300 + 7200 / 4 = 2100 s of wait, and 5800 s in all.
+    assert usd(market({}, owned={"CAPACITY_MAX": 5}), 2) == pytest.approx(1.6111111 + 0.58, rel=1e-6)
 
 
 def test_expected_cost_of_a_streaming_job_by_hand() -> None:
@@ -306,6 +308,9 @@ def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
         (GENERAL, {"USED": 2}, 1),
         ({**GENERAL, "WAITED_S": 259_199}, {"USED": 4}, 2),
         ({**GENERAL, "WAITED_S": 259_200}, {"USED": 4}, 1),
+        (GENERAL, {"USED": 4, "CAPACITY_MAX": 6}, 1),  # it grows by the two executors asked for
+        (GENERAL, {"USED": 4, "CAPACITY_MAX": 5}, 2),
+        (GENERAL, {"USED": 4, "CAPACITY_MAX": 6, "HALTED": 1}, 2),
     ],
 )
 def test_expected_cost_queues_with_a_deadline_or_after_days(job: Row, owned: Row, chosen: int) -> None:
