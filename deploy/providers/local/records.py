@@ -105,7 +105,7 @@ def instance_id(client_token: str) -> str:
     return f"i-{hashlib.sha256(client_token.encode()).hexdigest()[:17]}"
 
 
-def loopback_address(taken: Collection[str]) -> str:
+def loopback_address(taken: Collection[str] = ()) -> str:
     """A free address of 127/8, drawn at random so that two deployments rarely get the same one."""
     draw = random.SystemRandom().randrange
     while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:

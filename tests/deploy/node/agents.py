@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import secrets
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from spotweave.deploy.node.client import NodeClient
 from spotweave.deploy.node.processes import NODE_VARIABLE
 from spotweave.deploy.node.server import Listener
 from spotweave.deploy.providers.local.machine import MetadataServer
-from spotweave.deploy.providers.local.records import Fate
+from spotweave.deploy.providers.local.records import Fate, loopback_address
 from spotweave.deploy.security.tls import node_pair
 
 L = TypeVar("L", bound=Listener)
@@ -37,12 +36,6 @@ def wait_until(true: Callable[[], object], within_s: float = PATIENCE_S, every_s
     while not true():
         assert time.monotonic() < end, "it did not come"
         time.sleep(every_s)
-
-
-def loopback_address() -> str:
-    """An address for one instance; tests that run at the same time hardly ever draw the same."""
-    draw = random.SystemRandom().randrange
-    return f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}"
 
 
 def tagged(instance_id: str) -> list[procfs.Process]:

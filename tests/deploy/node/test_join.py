@@ -7,7 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from spotweave.deploy.node.config import AgentConfig, PrivateFile
 from spotweave.deploy.node.join import JoinConfig, JoinError, join
 from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
 from spotweave.deploy.node.server import Listener, QuietHandler
-from spotweave.deploy.providers.local.records import Fate
+from spotweave.deploy.providers.local.records import Fate, loopback_address
 from spotweave.deploy.security.tls import node_certificate
 from spotweave.deploy.security.tokens import join_token, may_join
 from spotweave.deploy.yamlfile import ConfigError
-from tests.deploy.node.agents import AgentProcess, loopback_address, serving, wait_until
+from tests.deploy.node.agents import AgentProcess, serving, wait_until
 from tests.deploy.runners.patience import dripping
 
 NODE_TOKEN = "n" * 32
@@ -67,60 +67,46 @@ def services(codes: list[int]) -> Iterator[Any]:
         yield server
 
 
-Services = Callable[..., Any]
+Joining = tuple[Any, JoinConfig]
 
 
 @pytest.fixture
-def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """Makes services, and the configuration of a node that joins by them."""
-    with ExitStack() as opened:
-
-        def make(codes: list[int], token: str = join_token(NODE_TOKEN, "launch-1")) -> Any:
-            server = opened.enter_context(services(codes))
-            monkeypatch.setenv(VARIABLES["ec2"], server.url)
-            content = {"scheduler_url": server.url, "port": 7070, "workdir": str(tmp_path / "work")}
-            content |= {"client_token": "launch-1", "join_token": token}
-            return server, JoinConfig.model_validate(content)
-
-        yield make
+def joining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Joining]:
+    """A scheduler that fails, refuses and then answers; and the configuration of a node that asks it."""
+    with services([503, 403]) as server:
+        monkeypatch.setenv(VARIABLES["ec2"], server.url)
+        content = {"scheduler_url": server.url, "port": 7070, "workdir": str(tmp_path / "work")}
+        content |= {"client_token": "launch-1", "join_token": join_token(NODE_TOKEN, "launch-1")}
+        yield server, JoinConfig.model_validate(content)
 
 
-def test_a_node_joins_after_a_failure_and_once_for_all_restarts(tmp_path: Path, joining: Services) -> None:
-    server, config = joining([503])
+def test_a_node_joins_once_for_all_restarts_and_shows_the_same_certificate_each_time(
+    tmp_path: Path, joining: Joining
+) -> None:
+    server, config = joining
+    folder = tmp_path / "work" / ".agent"
+    # A failure is tried again, a refusal is not.
+    with pytest.raises(JoinError, match="refused this node"):
+        join(config, 30.0)
+    assert len(server.asked) == 2
+    assert not (folder / "config.json").exists()
+    # The agent that ended so comes back: its scheduler keeps the first certificate that it was shown.
     made = join(config, 30.0)
     assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
     assert made.token == NODE_TOKEN
-    # The same certificate each time: its scheduler keeps the first.
-    assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
+    assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 3
     assert node_certificate(made.certificate) == made.certificate
     assert join(config, 30.0) == made
-    assert len(server.asked) == 2
+    assert len(server.asked) == 3
     for name in ("config.json", "pair.json"):
-        kept = tmp_path / "work" / ".agent" / name
-        assert kept.stat().st_mode & 0o777 == 0o600
-
-
-def test_an_agent_that_dies_in_its_join_shows_the_same_certificate_again(joining: Services) -> None:
-    server, config = joining([403])
-    with pytest.raises(JoinError):
-        join(config, 30.0)
-    made = join(config, 30.0)
-    assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
-
-
-def test_a_refused_node_says_so_and_does_not_ask_again(tmp_path: Path, joining: Services) -> None:
-    server, config = joining([], "x" * 43)
-    with pytest.raises(JoinError, match="refused this node"):
-        join(config, 30.0)
-    assert len(server.asked) == 1
-    assert not (tmp_path / "work" / ".agent" / "config.json").exists()
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("silent", ["scheduler", "metadata service"])
 def test_who_is_silent_is_given_up_in_the_end(
-    joining: Services, monkeypatch: pytest.MonkeyPatch, silent: str
+    joining: Joining, monkeypatch: pytest.MonkeyPatch, silent: str
 ) -> None:
-    _, config = joining([])
+    _, config = joining
     nobody = "http://127.0.0.1:1"
     if silent == "scheduler":
         config = config.model_copy(update={"scheduler_url": nobody})
@@ -182,7 +168,9 @@ def url(fates: list[Fate], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url_of("gce")
 
 
-def test_a_preemption_is_thirty_seconds_from_when_it_is_first_seen(url: str, fates: list[Fate]) -> None:
+def test_maintenance_is_advice_to_leave_and_a_preemption_thirty_seconds_from_when_it_is_first_seen(
+    url: str, fates: list[Fate]
+) -> None:
     metadata = service("gce", url)
     assert isinstance(metadata, GceMetadata)
     assert metadata.instance_id() == "sw-1"
@@ -190,20 +178,15 @@ def test_a_preemption_is_thirty_seconds_from_when_it_is_first_seen(url: str, fat
     assert metadata.interruption_s() is None
     assert not metadata.rebalance()
     now_s = time.time()
+    fates.append(Fate(rebalance_s=now_s))
+    assert metadata.rebalance()
+    assert metadata.interruption_s() is None
     fates.append(Fate(notice_s=now_s, kill_s=now_s + 30))
     ends_s = metadata.interruption_s()
     assert ends_s is not None
     assert now_s + 30 <= ends_s <= time.time() + 30
     # The watcher tells of a notice once: it must stay the same.
     assert metadata.interruption_s() == ends_s
-
-
-def test_host_maintenance_that_ends_the_instance_is_advice_to_leave(url: str, fates: list[Fate]) -> None:
-    metadata = service("gce", url)
-    assert not metadata.rebalance()
-    fates.append(Fate(rebalance_s=time.time()))
-    assert metadata.rebalance()
-    assert metadata.interruption_s() is None
 
 
 def test_whoever_does_not_say_what_he_asks_gets_nothing(url: str) -> None:

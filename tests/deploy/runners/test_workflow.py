@@ -14,6 +14,7 @@ import pytest
 
 from spotweave.deploy.model.jobs import JobSpec, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
+from spotweave.deploy.providers.local.records import loopback_address
 from spotweave.deploy.runners.base import RunnerError, StartingError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.spark.runner import SparkRunner
@@ -21,7 +22,7 @@ from spotweave.deploy.runners.spark.settings import SparkSettings
 from spotweave.deploy.runners.workflow.application import WorkflowSettings
 from spotweave.deploy.runners.workflow.files import Mover, Part, digest_of
 from spotweave.deploy.runners.workflow.runner import WorkflowRunner
-from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
+from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import install
 from tests.deploy.workflows import file, step, workflow

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from spotweave.deploy.model.tasks import Assignment
+from spotweave.deploy.providers.local.records import loopback_address
 from spotweave.deploy.runners.spark.cluster import process_id
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkHome, SparkSettings
-from tests.deploy.node.agents import AgentProcess, loopback_address, wait_until
+from tests.deploy.node.agents import AgentProcess, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind
 from tests.deploy.runners.spark.cases import JOB, batch, install, master_knows
 

@@ -24,6 +24,7 @@ from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from spotweave.deploy.node import procfs
 from spotweave.deploy.providers.local.config import LocalConfig
 from spotweave.deploy.providers.local.provider import LocalProvider
+from spotweave.deploy.providers.local.records import loopback_address
 from spotweave.deploy.runners.spark import settings as spark_settings
 from spotweave.deploy.runners.spark.application import Application
 from spotweave.deploy.runners.spark.cluster import known_states
@@ -35,7 +36,7 @@ from spotweave.deploy.security.tokens import AccessTokens
 from spotweave.deploy.security.trial import choose
 from spotweave.deploy.store.store import Store
 from tests.deploy.fake_nvml import install
-from tests.deploy.node.agents import ROOT, agents, loopback_address, wait_until
+from tests.deploy.node.agents import ROOT, agents, wait_until
 from tests.deploy.runners.patience import PATIENCE_S, insist, left_behind
 from tests.deploy.runners.spark.cases import batch, streaming
 
