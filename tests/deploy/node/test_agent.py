@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from spotweave.deploy.node import procfs
@@ -360,12 +361,9 @@ def test_metadata_needs_a_session_as_on_ec2() -> None:
     with metadata_service(Fate(notice_s=1.0, kill_s=1505722920.0)) as (server, _):
 
         def ask(method: str, path: str, **headers: str) -> tuple[int, str]:
-            connection = http.client.HTTPConnection(str(server.server_address[0]), server.port, timeout=30)
             given = {f"X-aws-ec2-metadata-{name.replace('_', '-')}": value for name, value in headers.items()}
-            with closing(connection):
-                connection.request(method, path, headers=given)
-                response = connection.getresponse()
-                return response.status, response.read().decode()
+            answer = httpx.request(method, f"{server.url}{path}", headers=given)
+            return answer.status_code, answer.text
 
         assert ask("GET", action)[0] == 401
         assert ask("GET", action, token="made-up")[0] == 401

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from spotweave.deploy.emulator.machine import GceMetadataServer
@@ -190,8 +189,7 @@ def test_maintenance_is_advice_to_leave_and_a_preemption_thirty_seconds_from_whe
 
 
 def test_whoever_does_not_say_what_he_asks_gets_nothing(url: str) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"{url}{ROOT}name", timeout=5)
+    assert httpx.get(f"{url}{ROOT}name").status_code == 403
 
 
 def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

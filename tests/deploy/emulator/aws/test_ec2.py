@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 import yaml
 from botocore.config import Config
@@ -332,13 +330,8 @@ def test_what_cannot_be_launched(cloud: Cloud, changes: dict[str, Any], code: st
 
 def ask(url: str, name: str, body: Any = None) -> tuple[int, Any]:
     """The control interface on a socket."""
-    data = None if body is None else json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(f"{url}/_emulator/{name}", data) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+    answer = httpx.request("GET" if body is None else "POST", f"{url}/_emulator/{name}", json=body)
+    return answer.status_code, answer.json()
 
 
 @pytest.mark.real

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 import yaml
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -81,12 +81,8 @@ class Running:
         found: dict[str, Any] = self.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]
         return dict(found["Instances"][0])
 
-    def post(self, name: str, body: dict[str, Any]) -> Any:
-        request = urllib.request.Request(
-            f"{self.url}/_emulator/{name}", json.dumps(body).encode(), method="POST"
-        )
-        with urllib.request.urlopen(request) as answer:
-            return json.loads(answer.read())
+    def post(self, name: str, body: dict[str, Any]) -> None:
+        httpx.post(f"{self.url}/_emulator/{name}", json=body).raise_for_status()
 
     def left(self) -> list[procfs.Process]:
         state = str((self.folder / "state").resolve())
