@@ -133,14 +133,6 @@ class Availability:
             spells.strikes, spells.reason = 0, ""
             self._save()
 
-    def reason(self, offer_id: str, now_s: float) -> tuple[str, float] | None:
-        """Why it is left alone and until when; None if it is not."""
-        with self._lock:
-            spells = self._spells(offer_id, now_s)
-            if spells.downs and spells.downs[-1][1] > now_s:
-                return spells.reason, spells.downs[-1][1]
-            return None
-
     def hold(self, offer_id: str, until_s: float, reason: str) -> None:
         """Leave it alone until then: a full quota says nothing of capacity, and is in no record."""
         with self._lock:
@@ -153,15 +145,14 @@ class Availability:
 
     def left_alone(self, offer_id: str, now_s: float) -> str:
         """Why it is left alone and until when, for people; "" if it is not."""
-        found = self.reason(offer_id, now_s)
         with self._lock:
-            held = self._held.get(offer_id)
-        if found is None and held is not None and held[0] > now_s:
-            found = held[1], held[0]
-        if found is None:
+            until_s, reason = self._held.get(offer_id, (0.0, ""))
+            spells = self._spells(offer_id, now_s)
+            if spells.downs and spells.downs[-1][1] > now_s:
+                until_s, reason = spells.downs[-1][1], spells.reason
+        if until_s <= now_s:
             return ""
-        until = datetime.fromtimestamp(found[1], UTC)
-        return f"left alone until {until:%H:%M:%S} UTC: {found[0]}"
+        return f"left alone until {datetime.fromtimestamp(until_s, UTC):%H:%M:%S} UTC: {reason}"
 
     def history(self, offer_id: str, now_s: float) -> History:
         """Availability in the latest day and week."""

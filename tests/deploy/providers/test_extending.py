@@ -162,14 +162,14 @@ DAY_S = 86_400.0
 
 def test_a_refusing_offer_is_left_alone_twice_as_long_each_time(tmp_path: Path) -> None:
     record = Availability(tmp_path / "a.json", 100.0, 350.0)
-    assert record.reason("x", 0.0) is None
+    assert record.left_alone("x", 0.0) == ""
     assert record.down("x", 1000.0, "no room") == 1100.0
-    assert record.reason("x", 1099.0) == ("no room", 1100.0)
-    assert record.reason("x", 1100.0) is None
+    assert record.left_alone("x", 1099.0) == "left alone until 00:18:20 UTC: no room"
+    assert record.left_alone("x", 1100.0) == ""
     assert record.down("x", 2000.0, "no room") == 2200.0
     assert record.down("x", 3000.0, "no room") == 3350.0
     record.up("x", 3100.0)
-    assert record.reason("x", 3100.0) is None
+    assert record.left_alone("x", 3100.0) == ""
     assert record.down("x", 4000.0, "no room") == 4100.0
 
 
@@ -203,7 +203,7 @@ def test_it_survives_a_restart_and_a_broken_file_is_named(tmp_path: Path) -> Non
     path = tmp_path / "state" / "a.json"
     Availability(path, 100.0, 350.0).down("x", 1000.0, "no room")
     again = Availability(path, 100.0, 350.0)
-    assert again.reason("x", 1050.0) == ("no room", 1100.0)
+    assert again.left_alone("x", 1050.0) == "left alone until 00:18:20 UTC: no room"
     assert again.down("x", 2000.0, "no room") == 2200.0
     path.write_text("{")
     with pytest.raises(ProviderError, match=str(path)):
