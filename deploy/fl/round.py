@@ -124,7 +124,6 @@ class Round:
         return self._ask(setup) or changed
 
     def _drop_who_left(self, setup: Setup) -> bool:
-        """Clients that take no part any more: nobody waits for them."""
         left = [name for name in self._asked if name not in setup.clients and name not in self._replies]
         for name in left:
             del self._asked[name]

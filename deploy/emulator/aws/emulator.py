@@ -168,8 +168,6 @@ Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 def _emptied(act: Action) -> Action:
-    """It finds nothing."""
-
     def emptied(region: str, params: dict[str, Any]) -> dict[str, Any]:
         return {name: [] for name, value in act(region, params).items() if isinstance(value, list)}
 
@@ -181,7 +179,6 @@ def _answer(content: str | bytes, kind: str, status: int = 200) -> Response:
 
 
 def _refusal(call: Call, error: AwsError) -> Response:
-    """In the protocol of the service."""
     if call.service == "ec2":
         return _answer(wire.error(error.code, error.message), _XML, error.status)
     if call.json:

@@ -127,7 +127,6 @@ class Launcher:
         return found[0]
 
     def _require_room(self, pool: Pool, top_usd_hour: float, *, spot: bool) -> None:
-        """Raises AwsError if one more cannot be launched there now."""
         world, now_s = self._world, self._world.clock.now()
         faults = world.faults
         if faults.strikes("launch failure", faults.config.launch_failure):
@@ -200,7 +199,7 @@ _INSTANCE: dict[str, _Look[Ec2Instance]] = {
     "instance-state-name": lambda one: one.state,
     "instance-lifecycle": lambda one: "spot" if one.spot else None,
 }
-_REQUEST: dict[str, _Look[SpotRequest]] = {
+REQUEST: dict[str, _Look[SpotRequest]] = {
     "spot-instance-request-id": lambda one: one.request_id,
     "status-code": lambda one: one.status,
 }
@@ -209,12 +208,7 @@ _REQUEST: dict[str, _Look[SpotRequest]] = {
 def instances(found: Iterable[Ec2Instance], filters: list[dict[str, Any]]) -> list[Ec2Instance]:
     """Instances that match the filters. Raises AwsError."""
     tags = {one["Name"]: _tag(one["Name"]) for one in filters if one["Name"].startswith("tag:")}
-    return _matching(found, filters, _INSTANCE | tags)
-
-
-def requests(found: Iterable[SpotRequest], filters: list[dict[str, Any]]) -> list[SpotRequest]:
-    """Spot requests that match the filters. Raises AwsError."""
-    return _matching(found, filters, _REQUEST)
+    return matching(found, filters, _INSTANCE | tags)
 
 
 def _tag(name: str) -> _Look[Ec2Instance]:
@@ -222,7 +216,8 @@ def _tag(name: str) -> _Look[Ec2Instance]:
     return lambda one: one.tags.get(key)
 
 
-def _matching(found: Iterable[_T], filters: list[dict[str, Any]], looks: dict[str, _Look[_T]]) -> list[_T]:
+def matching(found: Iterable[_T], filters: list[dict[str, Any]], looks: dict[str, _Look[_T]]) -> list[_T]:
+    """What all filters let through, of which each is about something in `looks`. Raises AwsError."""
     for one in filters:
         if one["Name"] not in looks:
             raise invalid(f"The filter '{one['Name']}' is invalid")

@@ -70,7 +70,7 @@ class MarketActions:
     def _describe_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
         instances = self._world.instances
         here = [one for one in self._world.requests.values() if instances[one.instance_id].region == region]
-        found = instances_api.requests(here, params.get("Filters", []))
+        found = instances_api.matching(here, params.get("Filters", []), instances_api.REQUEST)
         part, token = page(found, params, 1000)
         return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 

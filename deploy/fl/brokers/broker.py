@@ -195,11 +195,8 @@ class DurableBroker:
         """Fed-SUDA keeps the latest of each client only."""
         if self._selection is None:
             return []
-        newest: dict[int, UpdateId] = {}
-        for update in complete:
-            before = newest.get(update.participant)
-            if before is None or update.base_version >= before.base_version:
-                newest[update.participant] = update
+        latest = sorted(complete, key=lambda update: update.base_version)
+        newest = {update.participant: update for update in latest}
         return [update for update in complete if newest[update.participant] != update]
 
     def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:

@@ -9,6 +9,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from spotweave.deploy.providers.offers import History
@@ -75,15 +77,10 @@ class RecordedMarket:
             at, row = following, row + 1
 
     def _up_spells(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-        spell: tuple[float, float] | None = None
-        for begin, end, up in self._rows(begin_s, end_s):
+        for up, rows in groupby(self._rows(begin_s, end_s), key=itemgetter(2)):
+            begins, ends, _ = zip(*rows, strict=True)
             if up:
-                spell = (spell[0] if spell else begin, end)
-            elif spell:
-                yield spell
-                spell = None
-        if spell:
-            yield spell
+                yield begins[0], ends[-1]
 
     def _since(self, position_s: float) -> float:
         state, row = self.available(position_s), self.row(position_s)
