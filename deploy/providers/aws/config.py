@@ -171,11 +171,6 @@ def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in values.items()]
 
 
-def tag_values(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Tags as EC2 gives them."""
-    return {str(tag["Key"]): str(tag["Value"]) for tag in tags}
-
-
 def client_token(request: LaunchRequest) -> str:
     """At most 64 characters for any token and deployment."""
     return hashlib.sha256(f"{request.deployment}\n{request.client_token}".encode()).hexdigest()

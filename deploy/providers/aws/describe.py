@@ -10,16 +10,7 @@ from typing import Any
 
 from spotweave.deploy.model.instances import InstanceReport, InstanceState
 from spotweave.deploy.providers.aws.clients import Clients, aws_errors
-from spotweave.deploy.providers.aws.config import (
-    DEPLOYMENT,
-    JOB,
-    PROVIDER,
-    TASK,
-    TOKEN,
-    AwsConfig,
-    batches,
-    tag_values,
-)
+from spotweave.deploy.providers.aws.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, AwsConfig, batches
 from spotweave.deploy.providers.config import Place
 
 PAGE = 1000  # the most that EC2 gives: 1,000 instances are one call
@@ -47,7 +38,7 @@ _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> InstanceReport:
     """One entry of describe_instances or run_instances. Where EC2 does not date an end, it has none."""
-    tags = tag_values(entry.get("Tags", ()))
+    tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
     place = Place(PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
     state = _STATES[entry["State"]["Name"]]

@@ -32,7 +32,8 @@ stopped is paid for until it is."""
 def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[Done]) -> InstanceReport:
     """An instance that is listed, and the operations on it."""
     labels = dict(one.labels)
-    zone, market = one.zone.rpartition("/")[2], _market(one)
+    zone = one.zone.rpartition("/")[2]
+    market: Market = "spot" if one.scheduling.provisioning_model == "SPOT" else "on_demand"
     place = Place(PROVIDER, config.region_of(zone), zone, _type(one), market)
     state = _STATES[one.status]
     begun_s = epoch_s(one.last_start_timestamp or one.creation_timestamp)
@@ -125,10 +126,6 @@ def _stopped_s(report: InstanceReport, operations: Sequence[Done]) -> float | No
     started_s = max((op.began_s for op in operations if op.kind == "start"), default=report.launched_s)
     stops = [report.stopped_s, *(op.ended_s for op in operations if op.kind in STOPS and op.error is None)]
     return min((at_s for at_s in stops if at_s is not None and at_s > started_s), default=None)
-
-
-def _market(one: compute_v1.Instance) -> Market:
-    return "spot" if one.scheduling.provisioning_model == "SPOT" else "on_demand"
 
 
 def _type(one: compute_v1.Instance) -> str:
