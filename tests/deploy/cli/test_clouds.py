@@ -16,7 +16,6 @@ import yaml
 from spotweave.deploy.clouds import open_providers
 from spotweave.deploy.config import DeploymentConfig
 from spotweave.deploy.emulator.server import Server
-from spotweave.deploy.model.instances import LaunchRequest
 from spotweave.deploy.model.jobs import JobState, TaskKey
 from spotweave.deploy.providers.base import CapacityError
 from spotweave.deploy.providers.gcp.clients import VARIABLE
@@ -28,6 +27,7 @@ from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldCon
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import Emulated, Make, emulating
 from tests.deploy.emulator.aws.conftest import TYPE
+from tests.deploy.providers.contract import request
 from tests.deploy.providers.gcp.project import TYPE as GCP_TYPE
 from tests.deploy.providers.gcp.project import Project
 from tests.deploy.scheduler.worlds import batch
@@ -270,18 +270,14 @@ def rent(config: Path) -> tuple[str, str, str]:
                 store.jobs.add(Job(job_id, batch(name), JobState.PENDING, time.time(), "/", "me"))
                 place(store, TaskKey(job_id, "main"), 1, offer, time.time(), None)
             (one,) = store.instances.of_job(job_id)
-            ids.append(_launch(provider, store.deployment_id, offer.offer_id, one.client_token, job_id))
+            asked = request(offer.offer_id, one.client_token, store.deployment_id)
+            ids.append(provider.launch(asked).instance_id)
         with store.transaction():
             store.jobs.set_state("cancelled-1", JobState.CANCELLED, time.time(), "")
-        ids.append(_launch(provider, store.deployment_id, offer.offer_id, "lost", "lost-1"))
+        ids.append(provider.launch(request(offer.offer_id, "lost", store.deployment_id)).instance_id)
         # Another deployment's is none of our business.
-        _launch(provider, "another", next(o.offer_id for o in provider.offers()), "x", "other-1")
+        provider.launch(request(offer.offer_id, "x", "another"))
     return ids[0], ids[1], ids[2]
-
-
-def _launch(provider: Any, deployment: str, offer_id: str, token: str, job_id: str) -> str:
-    request = LaunchRequest(token, offer_id, deployment, job_id, "main", "a-node-token-0123456789")
-    return str(provider.launch(request).instance_id)
 
 
 def test_a_sweep_lists_and_then_ends_what_no_job_needs(cloud: Any) -> None:
@@ -321,7 +317,7 @@ def test_an_episode_on_what_was_recorded(gcp: Gcp, tmp_path: Path) -> None:
         with store.transaction():
             store.prices.record(provider.offers(), now_s - 1000.0)
         with pytest.raises(CapacityError):
-            provider.launch(LaunchRequest("t", closed, store.deployment_id, "job-1", "main", "n" * 32))
+            provider.launch(request(closed, "t", store.deployment_id))
         with store.transaction():
             store.prices.record(provider.offers(), now_s - 400.0)
             store.events.add("job.submitted", now_s, {})

@@ -15,7 +15,6 @@ import pytest
 from spotweave.deploy.clouds import missing
 from spotweave.deploy.config import DeploymentConfig
 from spotweave.deploy.model.gpus import broken_promise, is_model, model_of
-from spotweave.deploy.model.instances import LaunchRequest
 from spotweave.deploy.node import gpus as module
 from spotweave.deploy.node.api import ProcessSpec
 from spotweave.deploy.node.client import NodeClient
@@ -35,6 +34,7 @@ from tests.deploy.fake_nvml import (
     install,
 )
 from tests.deploy.node.agents import ROOT, wait_until
+from tests.deploy.providers.contract import DEPLOYMENT, request
 
 OFFER = "local/local/box/owned"
 
@@ -127,10 +127,6 @@ def config(folder: Path, **offer: object) -> LocalConfig:
     return LocalConfig.model_validate({"folder": folder, "state": "state", "offers": offers})
 
 
-def request(token: str) -> LaunchRequest:
-    return LaunchRequest(token, OFFER, "here", "job-1", "main", "x" * 32)
-
-
 @pytest.fixture
 def two_t4(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml([FakeGpu(), FakeGpu(uuid="GPU-1", minor=3), FakeGpu("NVIDIA L4", 22.5, "GPU-2", 5)])
@@ -148,8 +144,8 @@ def test_the_local_provider_finds_the_gpus_of_its_machine(
     monkeypatch.setattr(LocalProvider, "_switch_on", lambda provider, record: None)
     monkeypatch.setattr(LocalProvider, "_running", lambda provider: provider._state.records())
     monkeypatch.setattr(LocalProvider, "_born", lambda provider, record: False)
-    for token in ("a", "b", "c"):
-        provider.launch(request(token))
+    for _ in range(3):
+        provider.launch(request(OFFER))
     given = [list(record.gpus.items()) for record in provider._state.records()]
     assert given == [[("GPU-0", 0)], [("GPU-1", 3)], [("GPU-0", 0)]]
     provider.close()
@@ -169,7 +165,7 @@ def test_an_offer_with_more_gpus_than_the_machine_is_not_available(
     (found,) = provider.offers()
     assert (found.available, found.gpus, found.gpu, found.reason) == (False, 0, None, told)
     with pytest.raises(CapacityError, match=told):
-        provider.launch(request("a"))
+        provider.launch(request(OFFER))
     provider.close()
 
 
@@ -259,10 +255,11 @@ def test_an_instance_reports_its_own_gpu_and_its_processes_see_no_other(
     monkeypatch.setattr(StateFolder, "environment", with_fake)
     provider = LocalProvider(config(tmp_path))
     try:
-        name = provider.launch(request("a")).instance_id
-        wait_until(lambda: provider.describe("here")[0].node_port)
-        (report,) = provider.describe("here")
-        client = NodeClient(report.address, report.node_port, "x" * 32, report.certificate)
+        asked = request(OFFER)
+        name = provider.launch(asked).instance_id
+        wait_until(lambda: provider.describe(DEPLOYMENT)[0].node_port)
+        (report,) = provider.describe(DEPLOYMENT)
+        client = NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
         wait_until(lambda: client.status().gpus is not None)
         assert [one.uuid for one in client.status().gpus or ()] == ["GPU-0"]
         client.start_process(ProcessSpec(process_id="p", argv=("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")))
@@ -270,6 +267,6 @@ def test_an_instance_reports_its_own_gpu_and_its_processes_see_no_other(
         assert client.log("p") == b"GPU-0\n"
         provider.terminate([name])
     finally:
-        for one in provider.describe("here"):
+        for one in provider.describe(DEPLOYMENT):
             provider.terminate([one.instance_id])
         provider.close()

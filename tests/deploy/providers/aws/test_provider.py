@@ -14,7 +14,7 @@ import pytest
 
 from spotweave.deploy.billing import PriceSegment, Usage, bill
 from spotweave.deploy.emulator.aws import world
-from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offer
 from spotweave.deploy.providers.aws import describe
 from spotweave.deploy.providers.aws.provider import AwsProvider
 from spotweave.deploy.providers.base import (
@@ -24,9 +24,9 @@ from spotweave.deploy.providers.base import (
     QuotaError,
     RefusedError,
 )
-from spotweave.deploy.providers.userdata import NodeConfig, user_data
+from spotweave.deploy.providers.userdata import user_data
 from spotweave.deploy.security.tokens import join_token
-from tests.deploy.emulator.aws.conftest import ON_DEMAND, POOL, SPOT, TYPE, ZONE, Cloud, region
+from tests.deploy.emulator.aws.conftest import ON_DEMAND, POOL, SPOT, TYPE, ZONE, Cloud, region, renting
 from tests.deploy.emulator.transport import START_S
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
@@ -231,12 +231,8 @@ def test_a_dead_region_is_no_empty_region(cloud: Cloud, provider: AwsProvider) -
         provider.describe(DEPLOYMENT)
 
 
-NODE = NodeConfig(scheduler_url="https://scheduler.example:8443", address="public")
-
-
 def test_a_job_that_forks_or_eats_memory_does_not_end_the_agent() -> None:
-    request = LaunchRequest("token-1", SPOT, "test", "job", "main", "n" * 43)
-    content = json.loads(user_data(request, NODE, None, "ec2", 16384).partition("\n")[2])
+    content = json.loads(user_data(request(SPOT), renting().node, None, "ec2", 16384).partition("\n")[2])
     (unit,) = [one["content"] for one in content["write_files"] if one["path"].endswith(".service")]
     read = configparser.ConfigParser(interpolation=None)
     read.read_string(unit)
