@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from spotweave.deploy.cli.client import Client
+from spotweave.deploy import cli
 
 Server = Annotated[
     str | None, typer.Option(help="URL of the service; else SPOTWEAVE_SERVER, or http://127.0.0.1:8421")
@@ -36,12 +35,6 @@ def mount(app: typer.Typer) -> None:
         app.command(rich_help_panel=LIVE)(command)
 
 
-def _client(server: str | None, token_file: Path | None) -> Client:
-    from spotweave.deploy.cli.client import connect
-
-    return connect(server, token_file)
-
-
 def submit(
     files: Annotated[list[Path], typer.Argument(help="job files (YAML)")],
     wait: Annotated[
@@ -52,10 +45,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit jobs with the files that they name: spotweave submit examples/wordcount.yaml."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.submit(client, files, wait=wait, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.submit(client, files, wait=wait, as_json=as_json)
 
 
 def jobs(
@@ -69,18 +60,14 @@ def jobs(
     as_json: Json = False,
 ) -> None:
     """List the latest jobs."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.jobs(client, state or [], limit, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.jobs(client, state or [], limit, as_json=as_json)
 
 
 def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """List what can be rented: prices, quotas, and what is not available and why."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.clusters(client, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.clusters(client, as_json=as_json)
 
 
 def offers(
@@ -94,16 +81,14 @@ def offers(
     as_json: Json = False,
 ) -> None:
     """List what could be rented now: prices, how often it was there, scores, what speaks against it."""
-    from spotweave.deploy.cli import clouds
-
     if config is not None and server is not None:
         raise ValueError("--config asks the clouds themselves, --server a service: give one of them")
     if config is not None:
-        rows = clouds.offers_of_clouds(config, gpu, max_price)
+        rows = cli.clouds.offers_of_clouds(config, gpu, max_price)
     else:
-        with _client(server, token_file) as client:
+        with cli.client.connect(server, token_file) as client:
             rows = client.get("/v1/offers")
-    clouds.offers(rows, gpu, max_price, as_json=as_json)
+    cli.clouds.offers(rows, gpu, max_price, as_json=as_json)
 
 
 def instances(
@@ -114,10 +99,8 @@ def instances(
     as_json: Json = False,
 ) -> None:
     """List what is rented, and for which task."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.instances(client, job, ended=ended, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.instances(client, job, ended=ended, as_json=as_json)
 
 
 def costs(
@@ -127,10 +110,8 @@ def costs(
     as_json: Json = False,
 ) -> None:
     """Show what was paid, and what the same would have cost on demand."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.costs(client, by, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.costs(client, by, as_json=as_json)
 
 
 def events(
@@ -142,33 +123,27 @@ def events(
     as_json: Json = False,
 ) -> None:
     """Show what happened, the latest last; with --json a line for each."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.events(client, job, limit, follow=follow, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.events(client, job, limit, follow=follow, as_json=as_json)
 
 
 def explain(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Tell why a job is where it is: every decision with its candidates, values and reasons."""
-    from spotweave.deploy.cli import explaining, queries
-
-    with _client(server, token_file) as client:
+    with cli.client.connect(server, token_file) as client:
         found = client.explain(job)
     if as_json:
-        queries.print_json(found)
+        cli.queries.print_json(found)
     else:
-        explaining.explain(found)
+        cli.explaining.explain(found)
 
 
 def status(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Show how a job is: state, where, attempts, deadline, cost, the latest decision."""
-    from spotweave.deploy.cli import explaining, queries
-
-    with _client(server, token_file) as client:
+    with cli.client.connect(server, token_file) as client:
         if as_json:
-            queries.print_json(client.job(job))
+            cli.queries.print_json(client.job(job))
         else:
-            explaining.status(client, job)
+            cli.explaining.status(client, job)
 
 
 def logs(
@@ -187,20 +162,16 @@ def logs(
     token_file: TokenFile = None,
 ) -> None:
     """Print what a job prints."""
-    from spotweave.deploy.cli import explaining
-
-    with _client(server, token_file) as client:
-        explaining.logs(client, job, task, attempt, tail, follow=follow)
+    with cli.client.connect(server, token_file) as client:
+        cli.explaining.logs(client, job, task, attempt, tail, follow=follow)
 
 
 def retry(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Submit a job that has ended once more; prints the new job's id."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
+    with cli.client.connect(server, token_file) as client:
         made = client.retry(job)
     if as_json:
-        queries.print_json(made)
+        cli.queries.print_json(made)
     else:
         print(made["job_id"])
 
@@ -214,10 +185,8 @@ def download(
     token_file: TokenFile = None,
 ) -> None:
     """Fetch the files that a job has left in its folder, its logs too."""
-    from spotweave.deploy.cli import explaining
-
-    with _client(server, token_file) as client:
-        explaining.download(client, job, folder)
+    with cli.client.connect(server, token_file) as client:
+        cli.explaining.download(client, job, folder)
 
 
 def cancel(
@@ -227,10 +196,8 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End jobs that wait or run."""
-    from spotweave.deploy.cli import queries
-
-    with _client(server, token_file) as client:
-        queries.cancel(client, job, as_json=as_json)
+    with cli.client.connect(server, token_file) as client:
+        cli.queries.cancel(client, job, as_json=as_json)
 
 
 # Commands of whoever runs a deployment. They work on its files, not over HTTP.
@@ -297,34 +264,26 @@ def serve(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
     """Run a deployment: the scheduler and its HTTP service, until SIGINT or SIGTERM."""
-    from spotweave.deploy.cli import serve as serving
-
-    serving.serve(config, dry_run=dry_run, log_format=log_format, log_level=log_level)
+    cli.serve.serve(config, dry_run=dry_run, log_format=log_format, log_level=log_level)
 
 
 def check(config: Config) -> None:
     """See whether a deployment can be served: configuration, policies, store, TLS, Java. Starts nothing."""
-    from spotweave.deploy.cli import serve as serving
-
-    serving.check(config)
+    cli.serve.check(config)
 
 
 def backup(
     config: Config, to: Annotated[Path, typer.Option(help="file to write; it must not exist")]
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.backup(config, to)
+    cli.upkeep.backup(config, to)
 
 
 def restore(
     config: Config, source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")]
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.restore(config, source)
+    cli.upkeep.restore(config, source)
 
 
 def record(
@@ -333,9 +292,7 @@ def record(
     since: Annotated[str | None, typer.Option(help="only from this time on, ISO 8601 (UTC)")] = None,
 ) -> None:
     """Write what a deployment saw of prices, refusals and interruptions as market traces to train on."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.record_market(config, out, since)
+    cli.upkeep.record_market(config, out, since)
 
 
 @TOKENS.command("create")
@@ -346,9 +303,7 @@ def create_token(
     days: Annotated[float | None, typer.Option(help="until it expires; never if left out")] = None,
 ) -> None:
     """Make an access token and print it, once: keep it where only its user can read it."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.create_token(config, role, name, days)
+    cli.upkeep.create_token(config, role, name, days)
 
 
 @TOKENS.command("list")
@@ -356,9 +311,7 @@ def list_tokens(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 ) -> None:
     """List all access tokens, without their secrets."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.list_tokens(config, as_json=as_json)
+    cli.upkeep.list_tokens(config, as_json=as_json)
 
 
 @TOKENS.command("revoke")
@@ -366,17 +319,13 @@ def revoke_token(
     config: Config, token_id: Annotated[str, typer.Argument(help="see spotweave token list")]
 ) -> None:
     """Make an access token invalid for ever."""
-    from spotweave.deploy.cli import upkeep
-
-    upkeep.revoke_token(config, token_id)
+    cli.upkeep.revoke_token(config, token_id)
 
 
 @CLOUDS.command("check")
 def check_clouds(config: Config) -> None:
     """See what is right and what is missing: credentials, rights, images, network, quotas. Rents nothing."""
-    from spotweave.deploy.cli import clouds
-
-    clouds.check(config)
+    cli.clouds.check(config)
 
 
 @CLOUDS.command("policy")
@@ -388,9 +337,7 @@ def print_policy(
     ] = None,
 ) -> None:
     """Print what AWS's IAM must allow a role, for this deployment's regions, types, images and tags alone."""
-    from spotweave.deploy.cli import clouds
-
-    clouds.policy(config, role, account)
+    cli.clouds.policy(config, role, account)
 
 
 @CLOUDS.command("sweep")
@@ -400,9 +347,7 @@ def sweep_clouds(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, a line for each")] = False,
 ) -> None:
     """Find instances of a deployment that no job needs, while it is not served; end them with --yes."""
-    from spotweave.deploy.cli import clouds
-
-    clouds.sweep(config, yes=yes, as_json=as_json)
+    cli.clouds.sweep(config, yes=yes, as_json=as_json)
 
 
 def emulate(
