@@ -78,10 +78,6 @@ class EmulatorConfig(YamlFile):
             raise ValueError(f"two pools are {'/'.join(twice[0])}: zone or type must differ")
         if self.machines == "processes" and self.clock == "virtual":
             raise ValueError("processes need the real clock")
-        return self
-
-    @model_validator(mode="after")
-    def _priced(self) -> EmulatorConfig:
         for region in self.regions:
             if region not in getattr(self, self.disks):
                 raise ValueError(f"{self.disks} has no {region}, where there are pools: say what disks cost")

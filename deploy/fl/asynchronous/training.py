@@ -100,8 +100,8 @@ class _State(BaseModel):
     counts: list[int] = []  # N_n, used updates of each client so far
 
 
-class DirectUpdates(Updates):
-    """See `Updates`. Those that wait are in `folder`."""
+class _DirectUpdates(Updates):
+    """Those that wait are in `folder`."""
 
     def __init__(
         self,
@@ -127,11 +127,9 @@ class DirectUpdates(Updates):
 
     @property
     def used(self) -> list[int]:
-        """See Updates."""
         return [int(count) for count in self._counts]
 
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
-        """See Updates."""
         if arrays is None:
             raise UpdateError("it holds no arrays: expected those of the model")
         require_alike(arrays, self._like)
@@ -151,7 +149,6 @@ class DirectUpdates(Updates):
         self._take(update)
 
     def step(self) -> Step | None:
-        """See Updates."""
         if self._next is not None:
             return self._next
         made = self._aggregator.advance()
@@ -170,11 +167,9 @@ class DirectUpdates(Updates):
         return self._next
 
     def state(self) -> str:
-        """See Updates."""
         return _State(used=self._used, counts=self.used).model_dump_json()
 
     def settle(self) -> None:
-        """See Updates."""
         self._next = None
         for update in self._used:
             self._file(update).unlink(missing_ok=True)
@@ -396,7 +391,7 @@ def _require_members(setup: Setup) -> None:
 def _updates(setup: Setup, start: Checkpoint) -> Updates:
     match setup.strategy:
         case strategies.FedAsync() | strategies.HpAsgd():
-            return DirectUpdates(setup.strategy, setup.samples, setup.updates, start)
+            return _DirectUpdates(setup.strategy, setup.samples, setup.updates, start)
         case strategies.HaleFed() | strategies.FedSuda():
             return BrokeredUpdates(setup.strategy.server_rate, setup.brokers, start)
     raise RuntimeError(f"{setup.strategy.kind} is not asynchronous")
