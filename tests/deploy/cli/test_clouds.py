@@ -24,7 +24,7 @@ from spotweave.deploy.service import open_store
 from spotweave.deploy.store.jobs import Job
 from spotweave.envs.environments import make
 from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
-from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
+from tests.deploy.cli.commands import NO_JAVA, deployment, out, refusal, spotweave
 from tests.deploy.emulated import Emulated, Make, emulating
 from tests.deploy.emulator.aws.conftest import TYPE
 from tests.deploy.providers.contract import request
@@ -114,14 +114,13 @@ def cloud(request: pytest.FixtureRequest) -> Any:
 
 
 def test_an_account_in_which_all_is_right(cloud: Any) -> None:
-    done = spotweave("clouds", "check", "--config", cloud.deployment(bucket=BUCKET))
-    assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
+    checked = out(spotweave("clouds", "check", "--config", cloud.deployment(bucket=BUCKET)))
+    lines = checked.splitlines()
     assert not [line for line in lines if not line.startswith("ok ")]
     assert f"ok       {cloud.name}: 4 offers are configured" in lines
     for what in (*cloud.right, "checkpoints"):
         assert [line for line in lines if line.startswith(f"ok       {cloud.name} {what}: ")], what
-    assert "may be listed, written, read and deleted" in done.stdout
+    assert "may be listed, written, read and deleted" in checked
     assert cloud.running() == set()
 
 
@@ -193,9 +192,8 @@ def test_what_is_missing_is_one_line_and_keeps_serve_from_starting(
 
 def test_where_permissions_cannot_be_asked_for_the_calls_themselves_tell(gcp: Gcp) -> None:
     config = gcp.deployment({"disabled": ["cloudresourcemanager.googleapis.com"]})
-    done = spotweave("clouds", "check", "--config", config)
-    assert done.exit_code == 0, done.output
-    (line,) = [one for one in done.stdout.splitlines() if not one.startswith("ok ")]
+    checked = out(spotweave("clouds", "check", "--config", config))
+    (line,) = [one for one in checked.splitlines() if not one.startswith("ok ")]
     assert line.startswith("unknown  gcp permissions: the API cloudresourcemanager.googleapis.com is not")
 
 
@@ -205,18 +203,17 @@ def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> No
         {"instance_profile": "spark-node"},
         runners={"checkpoints": {"flower": "s3://kept/rounds", "spark": "s3://kept/spark"}},
     )
-    printed = spotweave("clouds", "policy", "--config", config)
-    assert printed.exit_code == 0, printed.output
+    printed = out(spotweave("clouds", "policy", "--config", config))
     with open_store(DeploymentConfig.load(config), time.time()) as store:
         deployment_id = store.deployment_id
-    parts = json.loads(printed.stdout)["Statement"]
+    parts = json.loads(printed)["Statement"]
     (ends,) = [one for one in parts if "ec2:TerminateInstances" in one["Action"]]
     assert ends["Resource"] == ["arn:aws:ec2:us-east-1:123456789012:instance/*"]
     assert ends["Condition"]["StringEquals"] == {
         "aws:ResourceTag/spotweave:deployment": deployment_id,
         "aws:ResourceAccount": "123456789012",
     }
-    assert "arn:aws:s3:::kept/rounds/*" in printed.stdout
+    assert "arn:aws:s3:::kept/rounds/*" in printed
     other = spotweave("clouds", "policy", "--config", config, "--account", "999999999999", "--role", "node")
     (objects, names) = json.loads(other.stdout)["Statement"]
     assert objects["Resource"] == ["arn:aws:s3:::kept/spark/*"]
@@ -230,8 +227,7 @@ def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> No
         assert words in refusal(spotweave("clouds", "policy", "--config", config, option, value))
     (tmp_path / "local").mkdir()
     local = deployment(tmp_path / "local")
-    done = spotweave("clouds", "check", "--config", local)
-    assert (done.exit_code, done.stdout) == (0, "ok       local: 2 offers are configured\n")
+    assert out(spotweave("clouds", "check", "--config", local)) == "ok       local: 2 offers are configured\n"
 
 
 def test_offers_of_the_clouds_themselves(cloud: Any) -> None:
@@ -321,16 +317,15 @@ def test_an_episode_on_what_was_recorded(gcp: Gcp, tmp_path: Path) -> None:
         with store.transaction():
             store.prices.record(provider.offers(), now_s - 400.0)
             store.events.add("job.submitted", now_s, {})
-    out = tmp_path / "market"
-    done = spotweave("record", "--config", config, "--out", out)
-    assert done.exit_code == 0, done.output
-    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+    market = tmp_path / "market"
+    recorded = out(spotweave("record", "--config", config, "--out", market))
+    assert [line.split() for line in recorded.splitlines()[1:]] == [
         [open_zone, GCP_TYPE, "spot", "0.3", "2", "100.0%"],
         [open_zone, GCP_TYPE, "on_demand", "0.3", "2", "100.0%"],
         [closed_zone, GCP_TYPE, "spot", "0.3", "3", "60.0%"],
         [closed_zone, GCP_TYPE, "on_demand", "0.3", "2", "100.0%"],
     ]
-    play(out)
+    play(market)
 
 
 def play(traces: Path) -> None:

@@ -15,13 +15,9 @@ from flwr.clientapp import ClientApp
 from spotweave.deploy.fl.client import checkpointing_client_app
 from spotweave.deploy.fl.epoch import SAVED, Epoch, Saved, share_of
 from spotweave.deploy.fl.records import from_record, to_record
-from tests.deploy.fl.fake_grid import context
+from tests.deploy.fl.fake_grid import Killed, context
 
 STEPS = 10
-
-
-class Interrupted(BaseException):
-    """The process ends here."""
 
 
 def asked(weight: float = 0.0, number: int = 2) -> Message:
@@ -43,7 +39,7 @@ def adding(
         weight = np.array(from_record(epoch.arrays)["w"])
         for done in range(epoch.done + 1, steps + 1):
             if len(steps_done) == ends_after:
-                raise Interrupted
+                raise Killed
             weight = weight + 1.0
             steps_done.append(done)
             epoch.save(done, partial(to_record, {"w": weight}))
@@ -68,7 +64,7 @@ def weights(folder: Path) -> list[str]:
 
 
 def interrupted(node: Callable[[], Context], after: int, every_s: float = 0.0) -> None:
-    with pytest.raises(Interrupted):
+    with pytest.raises(Killed):
         adding([], after, every_s)(asked(), node())
 
 
@@ -91,7 +87,7 @@ def test_killed_between_the_two_files_of_a_checkpoint_it_resumes_from_the_one_be
 ) -> None:
     def killed_at_step_7(saved: Saved, path: Path) -> None:
         if saved.share == 0.7:
-            raise Interrupted
+            raise Killed
         save(saved, path)
 
     save = Saved.save

@@ -25,14 +25,7 @@ from spotweave.deploy.providers.local.provider import LocalProvider
 from spotweave.deploy.providers.local.records import StateFolder
 from spotweave.deploy.security.sandbox import Box, Mode, Sandbox
 from spotweave.deploy.security.trial import choose
-from tests.deploy.fake_nvml import (
-    FakeGpu,
-    FakeNvml,
-    NoPermissionError,
-    NotSupportedError,
-    NVMLError,
-    install,
-)
+from tests.deploy.fake_nvml import FakeGpu, FakeNvml, NoPermissionError, NotSupportedError, NVMLError, install
 from tests.deploy.node.agents import ROOT, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, request
 

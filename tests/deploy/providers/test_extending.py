@@ -21,7 +21,7 @@ from spotweave.deploy.model.instances import InstanceState
 from spotweave.deploy.providers.base import CapacityError, Provider, ProviderError, RefusedError
 from spotweave.deploy.providers.offers import Availability
 from spotweave.deploy.yamlfile import ConfigError
-from tests.deploy.cli.commands import deployment, spotweave
+from tests.deploy.cli.commands import deployment, out, spotweave
 from tests.deploy.emulated import read_models_once
 from tests.deploy.emulator.aws.conftest import TYPE as AWS_TYPE
 from tests.deploy.emulator.aws.conftest import Cloud
@@ -85,8 +85,7 @@ def test_what_is_rented_is_switched_on_and_off_and_survives_a_restart(config: Pa
 def test_the_commands_know_it(config: Path) -> None:
     (row,) = json.loads(spotweave("offers", "--config", config, "--json").stdout)
     assert (row["offer_id"], row["provider"], row["quota"]) == (OFFER, "lab", 2)
-    checked = spotweave("clouds", "check", "--config", config)
-    assert (checked.exit_code, checked.stdout) == (0, "ok       lab: 1 offers are configured\n")
+    assert out(spotweave("clouds", "check", "--config", config)) == "ok       lab: 1 offers are configured\n"
 
 
 def test_a_mistyped_key_of_its_file_is_one_line(config: Path, tmp_path: Path) -> None:

@@ -320,24 +320,14 @@ SPOT = {
 
 
 def sku(name: str, usd: float, usage: str = "OnDemand", regions: Iterable[str] = US) -> dict[str, Any]:
-    """As services.skus.list answers it."""
+    """As services.skus.list answers it, of which what is read."""
     price = {"currencyCode": "USD", "units": str(int(usd)), "nanos": round((usd - int(usd)) * 1e9)}
-    category = {"serviceDisplayName": "Compute Engine", "resourceFamily": "Compute", "resourceGroup": "CPU"}
     rates = [{"startUsageAmount": 0, "unitPrice": price}]
-    pricing = {
-        "summary": "",
-        "pricingExpression": {"usageUnit": "h", "displayQuantity": 1, "tieredRates": rates},
-        "currencyConversionRate": 1,
-        "effectiveTime": "2026-11-22T08:00:00Z",
-    }
     return {
-        "name": "services/6F81-5844-456A/skus/0000-0000-0000",
-        "skuId": "0000-0000-0000",
         "description": name,
-        "category": {**category, "usageType": "Commit1Yr" if name.startswith("Commitment") else usage},
+        "category": {"usageType": "Commit1Yr" if name.startswith("Commitment") else usage},
         "serviceRegions": list(regions),
-        "pricingInfo": [pricing],
-        "serviceProviderName": "Google",
+        "pricingInfo": [{"pricingExpression": {"usageUnit": "h", "tieredRates": rates}}],
     }
 
 
