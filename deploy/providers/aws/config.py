@@ -154,6 +154,7 @@ JOB = "spotweave:job"
 TASK = "spotweave:task"
 OWNER = "spotweave:owner"
 TOKEN = "spotweave:client-token"
+TAGS = {"deployment": DEPLOYMENT, "job_id": JOB, "task": TASK}  # by what a report calls them
 
 
 def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:
@@ -161,9 +162,7 @@ def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:
     values = {
         **config.tags,
         "Name": f"spotweave {request.job_id} {request.task}"[:256],
-        DEPLOYMENT: request.deployment,
-        JOB: request.job_id,
-        TASK: request.task,
+        **{tag: getattr(request, name) for name, tag in TAGS.items()},
         TOKEN: request.client_token,
     }
     if config.owner:

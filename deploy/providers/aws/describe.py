@@ -10,7 +10,7 @@ from typing import Any
 
 from spotweave.deploy.model.instances import InstanceReport, InstanceState
 from spotweave.deploy.providers.aws.clients import Clients, aws_errors
-from spotweave.deploy.providers.aws.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, AwsConfig, batches
+from spotweave.deploy.providers.aws.config import PROVIDER, TAGS, TOKEN, AwsConfig, batches
 from spotweave.deploy.providers.config import Place
 
 PAGE = 1000  # the most that EC2 gives: 1,000 instances are one call
@@ -61,11 +61,7 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Insta
         # Preparing to stop is not billed any more (preparing to hibernate is, for some minutes).
         # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
         stopped_s=turned_s if state is InstanceState.STOPPED else None,
-        tags={
-            "deployment": tags.get(DEPLOYMENT, ""),
-            "job_id": tags.get(JOB, ""),
-            "task": tags.get(TASK, ""),
-        },
+        tags={name: tags.get(tag, "") for name, tag in TAGS.items()},
     )
 
 

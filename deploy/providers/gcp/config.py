@@ -126,6 +126,7 @@ JOB = "spotweave-job"
 TASK = "spotweave-task"
 OWNER = "spotweave-owner"
 TOKEN = "spotweave-token"
+LABELS = {"deployment": DEPLOYMENT, "job_id": JOB, "task": TASK}  # by what a report calls them
 _NAME = re.compile(r"sw-(?P<deployment>[0-9a-f]{6})-(?P<offer>[0-9a-f]{6})-(?P<token>[a-z0-9-]+)")
 _PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?")
 _SAFE = re.compile(r"[a-z0-9_-]{0,63}")
@@ -171,9 +172,7 @@ def labels_of(request: LaunchRequest, config: GcpConfig) -> dict[str, str]:
     """Labels of an instance."""
     found = {
         **config.labels,
-        DEPLOYMENT: label(request.deployment),
-        JOB: label(request.job_id),
-        TASK: label(request.task),
+        **{key: label(getattr(request, name)) for name, key in LABELS.items()},
         TOKEN: label(request.client_token),
     }
     return {**found, OWNER: config.owner} if config.owner else found

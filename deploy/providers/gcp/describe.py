@@ -10,7 +10,7 @@ from google.cloud import compute_v1
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, Market
 from spotweave.deploy.node.metadata import NOTICE_S
 from spotweave.deploy.providers.config import Place
-from spotweave.deploy.providers.gcp.config import DEPLOYMENT, JOB, PROVIDER, TASK, TOKEN, GcpConfig, token_of
+from spotweave.deploy.providers.gcp.config import LABELS, PROVIDER, TOKEN, GcpConfig, token_of
 from spotweave.deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
 
 _STATES = {
@@ -60,11 +60,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
             if state is InstanceState.STOPPED and one.last_stop_timestamp
             else None
         ),
-        tags={
-            "deployment": labels.get(DEPLOYMENT, ""),
-            "job_id": labels.get(JOB, ""),
-            "task": labels.get(TASK, ""),
-        },
+        tags={name: labels.get(key, "") for name, key in LABELS.items()},
     )
     if state is InstanceState.STOPPING:
         # By the time that it is gone, the list of operations may begin after its stop.
