@@ -38,11 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceError(ValueError):
-    """The service refuses a request; its own line.
-
-    Attributes:
-        status: of HTTP; None where no service answered.
-    """
+    """The service refuses a request; its own line. `status`: of HTTP; None where no service answered."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -119,8 +115,7 @@ class Client:
         token: access token; None: SPOTWEAVE_TOKEN, if that is set.
         tell: told in one line what is being waited for. Default: a warning of this module's logger.
 
-    Raises:
-        ValueError: one line, if the URL or the token cannot be used.
+    Raises ValueError (one line) if the URL or the token cannot be used.
     """
 
     def __init__(
@@ -171,8 +166,7 @@ class Client:
             files: contents by path, where `job` is no file.
             request_id: the same one again gives the same job. Default: a new one.
 
-        Raises:
-            ValueError: one line, if the file cannot be used, or the service refuses the job.
+        Raises ValueError (one line) if the file cannot be used, or the service refuses the job.
         """
         if isinstance(job, str | Path):
             spec = read_job(Path(job))

@@ -85,14 +85,8 @@ _Act = Callable[[InstanceT, float], None]
 class World(Generic[InstanceT]):
     """Not for several threads: hold `lock`, then `settle`, then look or act.
 
-    A cloud adds what it does besides by the methods that begin with `_on_`.
-
-    Attributes:
-        instances: all that ever were, in the order of their launch.
-        interruptions: instances taken away by the market so far.
-
-    Raises:
-        ConfigError: if a recording or the state folder cannot be used.
+    A cloud adds what it does besides by the methods that begin with `_on_`. Raises ConfigError if a recording
+    or the state folder cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig, clock: Clock | None, failure: Failure) -> None:
@@ -104,8 +98,8 @@ class World(Generic[InstanceT]):
         spells = tuple(one.dated(clock.now()) for one in config.faults.spells)
         faults = config.faults.model_copy(update={"spells": spells})
         self.faults = Faults(faults, config.seed, failure)
-        self.instances: dict[str, InstanceT] = {}
-        self.interruptions = 0
+        self.instances: dict[str, InstanceT] = {}  # all that ever were, in the order of their launch
+        self.interruptions = 0  # instances taken away by the market so far
         self._times = config
         self._living: dict[str, InstanceT] = {}
         # No id comes twice, also not after another start; in virtual time runs repeat exactly.

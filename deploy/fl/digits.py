@@ -13,8 +13,7 @@ __all__ = ["TRAINING", "load_digits", "share"]
 def share(shares: Sequence[int], index: int) -> slice:
     """The part of the training images that participant `index` of those with these relative shares has.
 
-    Raises:
-        ValueError: if there is no such participant.
+    Raises ValueError if there is no such participant.
     """
     if not 0 <= index < len(shares) or min(shares) < 1:
         raise ValueError(f"partition {index} of shares {list(shares)}: expected 0..{len(shares) - 1}")

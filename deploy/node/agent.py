@@ -34,8 +34,7 @@ class _Memory(StateFile):
 class Agent:
     """Serves until it is told to stop; the processes stay, and the next agent finds them.
 
-    Raises (when made):
-        ConfigError: if the working folder or the address cannot be used, or another agent has them.
+    When made, it raises ConfigError if the working folder or the address cannot be used, or others have them.
     """
 
     def __init__(self, config: AgentConfig) -> None:

@@ -239,9 +239,8 @@ ConfigT = TypeVar("ConfigT", bound=CloudConfig)
 class CloudProvider(ABC, Generic[ConfigT]):
     """Implements `Provider` on a cloud, whose own tags are the truth; memory bridges its delays.
 
-    Raises (when made):
-        ConfigError: if the price list or the certificate cannot be used.
-        ProviderError: if the state folder cannot be used.
+    When made, it raises ConfigError if the price list or the certificate cannot be used, ProviderError if the
+    state folder cannot.
     """
 
     name: ClassVar[str]

@@ -30,17 +30,13 @@ class InstanceType(Part):
 
 
 class CloudConfig(ProviderConfig):
-    """What the configurations of all clouds have.
-
-    Attributes:
-        state: folder of the availability record, relative to the configuration; None: it is not kept.
-    """
+    """What the configurations of all clouds have; `state` is for the availability record, if it is kept."""
 
     regions: Mapping[str, Any]  # by name; each has `zones` that may be used
     instance_types: Mapping[str, InstanceType]  # by name
     node: NodeConfig  # how nodes start
     disk_gib: int = 50  # size of the root disk
-    # of an emulator; None: what the cloud's variables say, else the cloud itself
+    # of an emulator; None: what AWS_ENDPOINT_URL or COMPUTE_EMULATOR_HOST says, else the cloud itself
     endpoint_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     # an offer that had no capacity is left alone so long; twice as long each further time,
     cool_down_s: Positive = 120.0

@@ -46,11 +46,7 @@ class QuotaConfig(Part):
 
 
 class AwsEmulatorConfig(EmulatorConfig):
-    """The configuration of an emulated AWS.
-
-    Attributes:
-        spot_quota, on_demand_quota: limits of the account.
-    """
+    """The configuration of an emulated AWS."""
 
     disks: ClassVar[str] = "gp3_usd_gib_month"
     state: Path = Path("emulated-aws")
@@ -58,8 +54,8 @@ class AwsEmulatorConfig(EmulatorConfig):
     images: tuple[ImageConfig, ...] = ()  # machine images besides those that moto knows
     access_keys: tuple[str, ...] | None = None  # key ids that are accepted; None: any
     denied: tuple[str, ...] = ()  # actions that the caller may not do, such as `ec2:RunInstances` or `s3:*`
-    spot_quota: QuotaConfig = QuotaConfig()
-    on_demand_quota: QuotaConfig = QuotaConfig()
+    spot_quota: QuotaConfig = QuotaConfig()  # of the account
+    on_demand_quota: QuotaConfig = QuotaConfig()  # of the account
     # of disks, by region; every region with pools must be there
     gp3_usd_gib_month: dict[str, NotNegative] = Field(
         default={"us-east-1": 0.08, "us-east-2": 0.08, "us-west-2": 0.08}

@@ -58,16 +58,9 @@ class Updates(ABC):
 
     @abstractmethod
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
-        """A client has delivered an update (or nothing, `arrays` None) to the model of a version.
+        """A client, by its number, has delivered an update to a version (`arrays` None: nothing).
 
-        Args:
-            client: its number.
-            version: of the model that it began with.
-            identity: of the question that this answers.
-            arrays: what came.
-
-        Raises:
-            UpdateError: if it cannot be used; one line.
+        `identity` is that of the question. Raises UpdateError (one line) if the update cannot be used.
         """
 
     @abstractmethod

@@ -53,11 +53,7 @@ class Region(Part):
 
 
 class AwsConfig(CloudConfig):
-    """The AWS provider's configuration, besides the keys of `CloudConfig`.
-
-    Attributes:
-        endpoint_url: of an emulator; None: AWS_ENDPOINT_URL, else AWS itself.
-    """
+    """The AWS provider's configuration, besides the keys of `CloudConfig`."""
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
     instance_types: Annotated[dict[_Type, InstanceType], Field(min_length=1)]

@@ -37,11 +37,7 @@ class Region(Part):
 
 
 class GcpConfig(CloudConfig):
-    """The Google Cloud provider's configuration, besides the keys of `CloudConfig`.
-
-    Attributes:
-        endpoint_url: of an emulator; None: COMPUTE_EMULATOR_HOST, else Google Cloud itself.
-    """
+    """The Google Cloud provider's configuration, besides the keys of `CloudConfig`."""
 
     project: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]  # id of the project that pays
     regions: Annotated[dict[_Region, Region], Field(min_length=1)]
