@@ -93,11 +93,6 @@ def submit(world: World, spec: JobSpec, number: int, submitter: str) -> None:
         world.store.events.add("job.submitted", now_s, data, job_id=job_id)
 
 
-def gpu_job() -> JobSpec:
-    work = SparkBatch(script="tune.py", standard_s=600.0, deadline_s=4000.0)
-    return JobSpec(name="gpu-tuning", work=work, resources=Resources(vcpus=4, memory_gib=8.0, gpu=("A10G",)))
-
-
 def told(folder: Path, length_s: float = LENGTH_S) -> World:
     """A world after its afternoon; some jobs have ended, some run, one waits, one instance has notice."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,6 +100,8 @@ def told(folder: Path, length_s: float = LENGTH_S) -> World:
     world.clock.sleep(BEGIN_S - world.clock.now())
     cloud_only = Places(markets=("spot", "on_demand"))
     clients = tuple(FlowerClient(name=name) for name in ("berlin", "lyon", "porto"))
+    tuning = SparkBatch(script="tune.py", standard_s=600.0, deadline_s=4000.0)
+    gpu = Resources(vcpus=4, memory_gib=8.0, gpu=("A10G",))
     plan: list[tuple[float, JobSpec, str]] = [
         (0, batch("nightly-report", 900, 2, deadline_s=2400.0, places=cloud_only), "ana"),
         (60, batch("wordcount", 300, deadline_s=900.0), "ana"),
@@ -114,7 +111,7 @@ def told(folder: Path, length_s: float = LENGTH_S) -> World:
         (600, JobSpec(name="clicks", work=SparkStreaming(script="s.py", period_s=30.0, batch_deadline_s=45.0,
                                                         batches=80, standard_s=12.0)), "ana"),
         (900, batch("features", 1200, deadline_s=3300.0, places=Places(markets=("spot",))), "ana"),
-        (1700, gpu_job(), "ben"),
+        (1700, JobSpec(name="gpu-tuning", work=tuning, resources=gpu), "ben"),
         (1900, batch("backfill", 500, 2, deadline_s=1300.0, places=cloud_only), "ana"),
         (2000, batch("payroll", 1500, 2, deadline_s=2400.0, places=Places(markets=("on_demand",))), "eve"),
     ]  # fmt: skip

@@ -115,18 +115,6 @@ def _work(cloud: Cloud, config: AwsConfig) -> None:
     assert objects.get("job/a") is None
 
 
-def _operate(cloud: Cloud, config: AwsConfig) -> None:
-    """Everything that a person does with the commands."""
-    list(check(config, cloud.session))
-    assert [one.verdict for one in check_bucket(Clients(session=cloud.session), BUCKET)] == ["right"]
-    provider = AwsProvider(config, cloud.session, cloud.now_s)
-    config.details(provider, provider.offers(), cloud.now_s())
-    pricing, ec2 = (provider.clients.get(service, REGION) for service in ("pricing", "ec2"))
-    cloud.answers["GetProducts"] = {"PriceList": []}
-    with pytest.raises(CatalogueError):
-        refreshed(pricing, ec2, [REGION], [TYPE], date(2026, 1, 1))
-
-
 def calls(cloud: Cloud) -> set[str]:
     """Permissions that were made use of."""
     return {PERMISSIONS.get(call, call) for call in cloud.called}
@@ -138,7 +126,15 @@ def test_the_scheduler_may_do_what_it_does_and_no_more(cloud: Cloud, config: Aws
 
 
 def test_the_operator_may_check_and_no_more(cloud: Cloud, config: AwsConfig, scope: Scope) -> None:
-    _operate(cloud, config)
+    # Everything that a person does with the commands.
+    list(check(config, cloud.session))
+    assert [one.verdict for one in check_bucket(Clients(session=cloud.session), BUCKET)] == ["right"]
+    provider = AwsProvider(config, cloud.session, cloud.now_s)
+    config.details(provider, provider.offers(), cloud.now_s())
+    pricing, ec2 = (provider.clients.get(service, REGION) for service in ("pricing", "ec2"))
+    cloud.answers["GetProducts"] = {"PriceList": []}
+    with pytest.raises(CatalogueError):
+        refreshed(pricing, ec2, [REGION], [TYPE], date(2026, 1, 1))
     assert calls(cloud) - set(actions(scheduler(scope))) == set(actions(operator()))
 
 
