@@ -39,11 +39,6 @@ class Emulated:
         (self.folder / "aws.yaml").write_text(yaml.safe_dump({**rents, **(rented or {})}))
         return deployment(self.folder, **{"providers": {"aws": "aws.yaml"}, **changes})
 
-    def running(self) -> list[str]:
-        with self.emulator.world.lock:
-            self.emulator.world.settle()
-            return [one.instance_id for one in self.emulator.world.instances.values() if one.occupies]
-
 
 Make = Callable[..., Emulated]
 

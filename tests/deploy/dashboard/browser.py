@@ -89,7 +89,6 @@ class Browser:
         return found
 
     def picture(self, path: Path) -> None:
-        """A PNG of what is seen."""
         self.driver.save_screenshot(str(path))
 
 

@@ -72,7 +72,6 @@ class Account(NamedTuple):
     tags: Tags
 
     def living(self) -> Sequence[Instance]:
-        """What is rented now."""
         return self.emulator.world.living()
 
 
@@ -178,7 +177,6 @@ class CloudWorld(World):
         self.restart()
 
     def set_up(self) -> SchedulerSettings:
-        """Of the scheduler."""
         return SETTINGS
 
     @abstractmethod

@@ -57,11 +57,9 @@ class S3:
             s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/{other}", content)
 
     def fail(self, **faults: Any) -> None:
-        """What goes wrong from now on."""
         self.emulator.faults.change(FaultConfig.model_validate(faults))
 
     def calls(self, action: str) -> int:
-        """How often the cloud was asked to do this."""
         return self.emulator.calls[action]
 
 

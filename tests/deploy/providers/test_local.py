@@ -123,7 +123,6 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 @pytest.fixture
 def running(world: LocalWorld) -> Running:
-    """An instance."""
     return world.running(request(OPEN))
 
 

@@ -147,7 +147,6 @@ class Cloud:
         return name
 
     def see(self, name: str) -> dict[str, Any]:
-        """As described now."""
         answer = self.ec2.describe_instances(InstanceIds=[name])
         instance: dict[str, Any] = answer["Reservations"][0]["Instances"][0]
         return instance

@@ -194,7 +194,6 @@ def provider(cloud: Cloud) -> AwsProvider:
 
 @pytest.fixture
 def name(provider: AwsProvider) -> str:
-    """Of an instance."""
     return provider.launch(request(SPOT)).instance_id
 
 

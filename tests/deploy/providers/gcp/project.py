@@ -117,5 +117,4 @@ class Project:
         return GcpProvider(self.config(**changes), InProcess(self.emulator), self.clock.now)
 
     def calls(self) -> int:
-        """How often the project was asked something."""
         return sum(self.emulator.calls.values())
