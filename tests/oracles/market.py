@@ -202,13 +202,7 @@ class MarketOracle:
     def decide(self, position: int, offer: int) -> float:
         job = self.window[position]
         self.decided = job
-        self.mark = [
-            job.misses * self.weight(job),
-            job.mutual,
-            self.delay_of(job),
-            (job.charge + self.owed(job)) / PER_USD,
-            self.owned_s(job) / 3600.0,
-        ]
+        self.mark = self.felt(job)
         self.decisions += 1
         if offer == len(self.pools):
             if job.running:
@@ -611,15 +605,18 @@ class MarketOracle:
         misses = self.market.miss_usd * totals.miss_tc + self.market.batch_miss_usd * totals.miss_batches
         return charge / PER_USD + misses + self.market.delay_usd_hour * delay
 
-    def values(self, job: Job, mark: list[float]) -> list[float]:
-        final = [
+    def felt(self, job: Job) -> list[float]:
+        """The components of its value so far."""
+        return [
             job.misses * self.weight(job),
             job.mutual,
-            job.delay,
-            job.charge / PER_USD,
-            job.owned_s / 3600.0,
+            self.delay_of(job),
+            (job.charge + self.owed(job)) / PER_USD,
+            self.owned_s(job) / 3600.0,
         ]
-        return [m - f for m, f in zip(mark, final, strict=True)]
+
+    def values(self, job: Job, mark: list[float]) -> list[float]:
+        return [m - f for m, f in zip(mark, self.felt(job), strict=True)]
 
     # -- what a policy sees ------------------------------------------------------------------------------
 
