@@ -33,14 +33,14 @@ from spotweave.envs.simulation.federations.rounds.application import (
     Tariff,
 )
 from spotweave.envs.simulation.federations.rounds.decisions import State
-from spotweave.envs.simulation.federations.rounds.history import Exclusion, Outcome
+from spotweave.envs.simulation.federations.rounds.history import Exclusion
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Observation
 from tests.agents.inputs import copied, played
 from tests.envs.checks import by_policy, decided
-from tests.envs.federated_cases import FAST, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients
+from tests.envs.federated_cases import FAST, NONE, ON_DEMAND, SLOW, SPOT, Story, bills_of, two_clients
 from tests.envs.market_cases import HOUR, OWNED, federated_story
 from tests.envs.test_market_federated import NONE as NO_OFFER
 from tests.envs.test_market_federated import POOL, start
@@ -266,10 +266,6 @@ def test_clients_do_not_wait_for_each_other_for_ever() -> None:
 
 
 # FedCostAware (Sinha 2025): its rules on cases computed by hand, and Table I.
-
-
-def bills_of(outcome: Outcome, client: int) -> list[tuple[int, int]]:
-    return [(bill.start_s, bill.end_s) for bill in outcome.bills if bill.client == client]
 
 
 def spot(name: str, usd_hour: Tariff | float = 0.36, **changes: Any) -> Offer:

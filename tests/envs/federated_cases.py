@@ -27,6 +27,7 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
     Placement,
     Question,
 )
+from spotweave.envs.simulation.federations.rounds.history import Outcome
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.checks import by_policy, to_the_end, valid
@@ -119,11 +120,11 @@ SPOT_USD_HOUR = 0.36
 ON_DEMAND_USD_HOUR = 1.08
 
 
-def two_offers() -> tuple[Offer, ...]:
-    return (
-        Offer("spot", "zone", Market.SPOT, Tariff.constant(SPOT_USD_HOUR)),
-        Offer("on-demand", "zone", Market.ON_DEMAND, Tariff.constant(ON_DEMAND_USD_HOUR)),
-    )
+def two_offers(**spot: Any) -> tuple[Offer, ...]:
+    """Spot, where `spot` changes it, and on demand."""
+    first = Offer("spot", "zone", Market.SPOT, Tariff.constant(SPOT_USD_HOUR))
+    second = Offer("on-demand", "zone", Market.ON_DEMAND, Tariff.constant(ON_DEMAND_USD_HOUR))
+    return dataclasses.replace(first, **spot), second
 
 
 def two_clients(
@@ -141,6 +142,11 @@ def two_clients(
         interruptions=tuple(Interruption(client, time_s) for client, time_s in interruptions),
         **settings,
     )
+
+
+def bills_of(outcome: Outcome, client: int) -> list[tuple[int, int]]:
+    """From when to when a client paid for an instance."""
+    return [(bill.start_s, bill.end_s) for bill in outcome.bills if bill.client == client]
 
 
 class RandomPolicy:

@@ -10,19 +10,23 @@ import pytest
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.federations.episodes import world as federated_world
 from spotweave.envs.simulation.federations.episodes.world import reference_of
-from spotweave.envs.simulation.federations.rounds.application import (
-    SERVER,
-    Application,
-    Client,
-    Market,
-    Offer,
-    Tariff,
-)
+from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Client
 from spotweave.envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
 from tests.envs.checks import check
-from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, two_clients, world_of
+from tests.envs.federated_cases import (
+    FAST,
+    KEY,
+    NONE,
+    ON_DEMAND,
+    SLOW,
+    SPOT,
+    Story,
+    two_clients,
+    two_offers,
+    world_of,
+)
 from tests.envs.test_rounds_server import FAR, NEAR, federated
 
 USD_S = 0.0001
@@ -159,11 +163,8 @@ def test_a_client_moves_to_another_offer() -> None:
 def recorded() -> Application:
     """One client; spot is recorded since two hours ago: an hour down, up until 400 s, up again at 1000 s."""
     series = StepSeries(np.array([-7200, -3600, 400, 1000]), np.array([0.0, 1.0, 0.0, 1.0]))
-    offers = (
-        Offer("spot", "zone", Market.SPOT, Tariff.constant(0.36), availability=series),
-        Offer("on-demand", "zone", Market.ON_DEMAND, Tariff.constant(1.08)),
-    )
-    return Application("recorded", 2, (Client("only", 600, 700, 100, (0, 1)),), offers, start_together=False)
+    offers, clients = two_offers(availability=series), (Client("only", 600, 700, 100, (0, 1)),)
+    return Application("recorded", 2, clients, offers, start_together=False)
 
 
 def test_what_an_offers_past_says_and_how_it_ends() -> None:

@@ -40,7 +40,7 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
 from spotweave.envs.simulation.federations.rounds.history import Outcome, ServerLoss
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 from spotweave.envs.simulation.federations.rounds.world import RoundsWorld, play
-from tests.envs.federated_cases import RandomPolicy, Script
+from tests.envs.federated_cases import RandomPolicy, Script, bills_of
 from tests.envs.test_rounds_stories import check_money, check_states
 
 NEAR, FAR = 0, 1
@@ -125,7 +125,7 @@ def test_a_lost_server_costs_its_round_while_one_client_keeps_the_weights() -> N
     assert outcome.rounds == [(20, 180), (270, 380), (385, 495)]
     assert outcome.server_losses == [ServerLoss(250, 1, 270, 1)]
     # The clients' instances stayed, idle and paid.
-    assert [(bill.start_s, bill.end_s) for bill in outcome.bills if bill.client == 0] == [(0, 500)]
+    assert bills_of(outcome, 0) == [(0, 500)]
     assert outcome.seconds_in(0, State.TRAINING) == 160 + 65 + 110 + 110
 
 

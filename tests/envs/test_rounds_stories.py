@@ -46,7 +46,7 @@ from spotweave.envs.simulation.round_estimates import (
     slack_s,
 )
 from spotweave.envs.simulation.series import StepSeries
-from tests.envs.federated_cases import FAST, SLOW, RandomPolicy, Script, two_clients, two_offers
+from tests.envs.federated_cases import FAST, SLOW, RandomPolicy, Script, bills_of, two_clients, two_offers
 
 
 def played(rounds: int, interruptions: tuple[tuple[int, int], ...] = (), **settings: Any) -> Outcome:
@@ -59,7 +59,7 @@ def test_instances_that_stay_are_paid_from_request_to_end() -> None:
     # Spin-up 100 s, one cold round of 700 s, two warm ones of 600 s.
     assert outcome.rounds == [(100, 800), (800, 1400), (1400, 2000)]
     assert outcome.time_s == 2000
-    assert [(bill.start_s, bill.end_s) for bill in outcome.bills] == [(0, 2000), (0, 2000)]
+    assert bills_of(outcome, SLOW) == bills_of(outcome, FAST) == [(0, 2000)]
     assert outcome.cost_usd == pytest.approx(0.40, abs=1e-12)
     # A server costs its price from beginning to end.
     assert played(3, server_usd_hour=0.18).cost_usd == pytest.approx(0.40 + 0.10, abs=1e-12)
@@ -78,9 +78,8 @@ def test_a_released_client_comes_back_cold_at_its_time() -> None:
     outcome = play(two_clients(2), Script({(Cause.FINISHED, FAST): Placement(0, 650)}), 0)
     # Off from 250 to 650, ready at 750, 50 s before the round begins; its second epoch is a cold one.
     assert outcome.rounds == [(100, 800), (800, 1400)]
-    fast = [bill for bill in outcome.bills if bill.client == FAST]
     # Its answer for the second round lies in the past by then, so the instance stays to the end.
-    assert [(bill.start_s, bill.end_s) for bill in fast] == [(0, 250), (650, 1400)]
+    assert bills_of(outcome, FAST) == [(0, 250), (650, 1400)]
     assert outcome.seconds_in(FAST, State.TRAINING) == 150 + 150
     assert outcome.seconds_in(FAST, State.OFF) == 400
 
@@ -132,7 +131,7 @@ def test_other_released_clients_are_asked_again_after_an_interruption() -> None:
     policy = Script({(Cause.FINISHED, FAST): Placement(0, 700), (Cause.REPLAN, FAST): Placement(0, 900)})
     outcome = play(two_clients(2, ((SLOW, 500),)), policy, 0)
     assert [now for now, question in policy.asked if question.cause is Cause.REPLAN] == [500]
-    assert [bill.start_s for bill in outcome.bills if bill.client == FAST] == [0, 900]
+    assert [start_s for start_s, _ in bills_of(outcome, FAST)] == [0, 900]
 
 
 def test_a_client_moves_to_another_offer_before_a_round() -> None:
@@ -177,10 +176,8 @@ def test_the_application_ends_when_everybody_has_left() -> None:
 
 
 def test_a_changing_price_is_paid_second_by_second() -> None:
-    tariff = Tariff([0, 1000, 1500], [0.36, 0.72, 0.0])
-    application = dataclasses.replace(
-        two_clients(3), offers=(Offer("spot", "zone", Market.SPOT, tariff), two_offers()[1])
-    )
+    offers = two_offers(tariff=Tariff([0, 1000, 1500], [0.36, 0.72, 0.0]))
+    application = dataclasses.replace(two_clients(3), offers=offers)
     outcome = play(application, Script({}), 0)
     # 1000 s at 0.0001, 500 s at 0.0002, 500 s for nothing; twice.
     assert outcome.cost_usd == pytest.approx(2 * (0.10 + 0.10), abs=1e-12)
@@ -189,8 +186,8 @@ def test_a_changing_price_is_paid_second_by_second() -> None:
 
 def test_falling_availability_interrupts_and_no_instance_starts_there() -> None:
     series = StepSeries(np.array([0, 300, 900]), np.array([1.0, 0.0, 1.0]))
-    offers = (Offer("spot", "zone", Market.SPOT, Tariff.constant(0.36), availability=series), two_offers()[1])
-    application = Application("gaps", 1, (Client("only", 600, 700, 100, (0, 1)),), offers)
+    clients = (Client("only", 600, 700, 100, (0, 1)),)
+    application = Application("gaps", 1, clients, two_offers(availability=series))
     with pytest.raises(InvalidAnswerError, match="spot is not available at 300 s"):
         play(application, Script({}), 0)
     outcome = play(application, Script({(Cause.INTERRUPTED, 0): Placement(0, 900)}), 0)
