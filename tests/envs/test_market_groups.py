@@ -15,7 +15,7 @@ from spotweave.envs.simulation.market.groups import draw_bag, draw_workflow
 from spotweave.envs.simulation.market.source import draw_episode
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.checks import at_random
 from tests.envs.market_cases import HOUR, federated_config, one_job, random_market, small_config, story
 from tests.envs.test_market_stories import POOL, decide, now, pair, play, seen, shown, take
@@ -147,17 +147,3 @@ def test_arrivals_that_are_cut_short_hold_whole_groups() -> None:
         assert rows[limit - 1, at.LAST_ROW] == limit - 1
         longer += limit > arrived + further
     assert longer > 5
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"bags": BagsConfig(share=1.5)}, "workload.bags.share is 1.5"),
-        ({"workflows": WorkflowsConfig(share=0.5, width=[3, 2])}, "workload.workflows.width is [3, 2]"),
-        ({"bags": BagsConfig(share=0.6), "workflows": WorkflowsConfig(share=0.6)}, "are 24 of 20 arrivals"),
-    ],
-)
-def test_shares_that_cannot_be_are_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(WorldError) as caught:
-        small_config({"jobs": 20, **changes}).validate()
-    assert told in str(caught.value)

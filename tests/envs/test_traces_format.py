@@ -43,60 +43,50 @@ def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
     assert load_trace(tmp_path).times_s.tolist() == [0, 195, 390]
 
 
-@pytest.mark.parametrize(
-    ("series", "line"),
-    [
-        ("", "is empty"),
-        ("time_s,available,price_usd_hour\n", "is empty: it has a header and no row"),
-        ("time_s,available\n0,1\n390,1\n3990,0\n", "line 4: a gap of 3600 s since line 3, more than 390 s"),
-        ("time_s,available\n0,1\n390,1\n195,0\n", "line 4: time 195 s after 390 s: sort the rows by time"),
-        ("time_s,available\n0,1\n195,1\n195,0\n", "line 4: time 195 s stands twice (also line 3): keep one"),
-        (
-            "time_s,price_usd_hour\n0,1\n195,-0.5\n",
-            "line 3: price -0.5: expected USD per hour, a number >= 0",
-        ),
-        ("time_s,price_usd_hour\n0,nan\n", "line 2: price nan: expected USD per hour"),
-        ("time_s,price_usd_hour\n0,inf\n", "line 2: price inf: expected USD per hour"),
-        ("time_s,price_usd_hour\n0,cheap\n", "line 2: price_usd_hour 'cheap' is not a number"),
-        ("time_s,available\n0,2\n", "line 2: available '2': expected 0 or 1"),
-        ("time_s,available\n0.5,1\n", "line 2: time_s 0.5: expected whole seconds"),
-        ("time_s,available\nnan,1\n", "line 2: time_s nan: expected whole seconds"),
-        ("time_s,available\ninf,1\n", "line 2: time_s inf: expected whole seconds"),
-        ("time_s,available\n0\n", "line 2: 1 values for 2 columns"),
-        ("time_s\n0\n", "has times only: add a column available, price_usd_hour, or both"),
-        ("time_s,avail\n0,1\n", "has an unknown column 'avail'"),
-        ("time_s,available,available\n0,1,0\n", "has twice the column 'available'"),
-        ("available\n1\n", "has no column 'time_s'"),
-    ],
-)
-def test_bad_series_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], series: str, line: str
-) -> None:
-    error = refusal(capsys, "show", write_trace(tmp_path / "t", series))
-    assert "series.csv" in error
-    assert line in error
+BAD_SERIES = [
+    ("", "is empty"),
+    ("time_s,available,price_usd_hour\n", "is empty: it has a header and no row"),
+    ("time_s,available\n0,1\n390,1\n3990,0\n", "line 4: a gap of 3600 s since line 3, more than 390 s"),
+    ("time_s,available\n0,1\n390,1\n195,0\n", "line 4: time 195 s after 390 s: sort the rows by time"),
+    ("time_s,available\n0,1\n195,1\n195,0\n", "line 4: time 195 s stands twice (also line 3): keep one"),
+    ("time_s,price_usd_hour\n0,1\n195,-0.5\n", "line 3: price -0.5: expected USD per hour, a number >= 0"),
+    ("time_s,price_usd_hour\n0,nan\n", "line 2: price nan: expected USD per hour"),
+    ("time_s,price_usd_hour\n0,inf\n", "line 2: price inf: expected USD per hour"),
+    ("time_s,price_usd_hour\n0,cheap\n", "line 2: price_usd_hour 'cheap' is not a number"),
+    ("time_s,available\n0,2\n", "line 2: available '2': expected 0 or 1"),
+    ("time_s,available\n0.5,1\n", "line 2: time_s 0.5: expected whole seconds"),
+    ("time_s,available\nnan,1\n", "line 2: time_s nan: expected whole seconds"),
+    ("time_s,available\ninf,1\n", "line 2: time_s inf: expected whole seconds"),
+    ("time_s,available\n0\n", "line 2: 1 values for 2 columns"),
+    ("time_s\n0\n", "has times only: add a column available, price_usd_hour, or both"),
+    ("time_s,avail\n0,1\n", "has an unknown column 'avail'"),
+    ("time_s,available,available\n0,1,0\n", "has twice the column 'available'"),
+    ("available\n1\n", "has no column 'time_s'"),
+]
+BAD_META: list[tuple[dict[str, Any], str]] = [
+    ({"polarity": "REMOVED"}, "polarity is missing: say 'available' if 1 means"),
+    ({"polarity": "up"}, "polarity: input should be 'available' or 'unavailable', got 'up'"),
+    ({"format": "other"}, 'is no market trace: expected "format": "spotweave-market-trace"'),
+    ({"format_version": 2}, "this release reads format_version 1"),
+    ({"zone": "REMOVED"}, "zone: field required"),
+    ({"market": "auction"}, "market: input should be 'spot' or 'on_demand', got 'auction'"),
+    ({"tick_s": -195}, "tick_s: input should be greater than 0, got -195"),
+    ({"max_gap_s": True}, "max_gap_s: input should be a valid integer, got True"),
+    ({"start_utc": "yesterday"}, "start_utc: input should be a valid datetime"),
+    ({"poalrity": "available"}, "poalrity: unknown key"),
+]
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"polarity": "REMOVED"}, "polarity is missing: say 'available' if 1 means"),
-        ({"polarity": "up"}, "polarity: input should be 'available' or 'unavailable', got 'up'"),
-        ({"format": "other"}, 'is no market trace: expected "format": "spotweave-market-trace"'),
-        ({"format_version": 2}, "this release reads format_version 1"),
-        ({"zone": "REMOVED"}, "zone: field required"),
-        ({"market": "auction"}, "market: input should be 'spot' or 'on_demand', got 'auction'"),
-        ({"tick_s": -195}, "tick_s: input should be greater than 0, got -195"),
-        ({"max_gap_s": True}, "max_gap_s: input should be a valid integer, got True"),
-        ({"start_utc": "yesterday"}, "start_utc: input should be a valid datetime"),
-        ({"poalrity": "available"}, "poalrity: unknown key"),
-    ],
+    ("changes", "file", "line"),
+    [({"series": series}, "series.csv", line) for series, line in BAD_SERIES]
+    + [(changes, "trace.json", line) for changes, line in BAD_META],
 )
-def test_bad_metadata_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], line: str
+def test_a_bad_trace_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], file: str, line: str
 ) -> None:
     error = refusal(capsys, "show", write_trace(tmp_path / "t", **changes))
-    assert "trace.json" in error
+    assert file in error
     assert line in error
 
 

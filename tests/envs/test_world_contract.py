@@ -15,6 +15,7 @@ from spotweave.envs.federated_episodes import FederatedConfig
 from spotweave.envs.infrastructure import AnyClustersConfig
 from spotweave.envs.render import draw_gantt
 from spotweave.envs.simulation.arrivals import ArrivalConfig
+from spotweave.envs.simulation.market import config as groups
 from spotweave.envs.simulation.market.config import MarketConfig, MarketWorldConfig
 from spotweave.envs.simulation.market.config import WorkloadConfig as MarketWorkload
 from spotweave.envs.simulation.market.world import MarketWorld
@@ -304,6 +305,15 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         (jobs(gangs=[64], gang_weights=[1.0]), "raise a quota"),
         (jobs(data_gb_median=float("nan")), "data_gb_median is nan"),
         (jobs(arrivals=ArrivalConfig(pattern="weekly")), "unknown arrival pattern"),
+        (jobs(bags=groups.BagsConfig(share=1.5)), "workload.bags.share is 1.5"),
+        (
+            jobs(workflows=groups.WorkflowsConfig(share=0.5, width=[3, 2])),
+            "workload.workflows.width is [3, 2]",
+        ),
+        (
+            jobs(jobs=20, bags=groups.BagsConfig(share=0.6), workflows=groups.WorkflowsConfig(share=0.6)),
+            "are 24 of 20 arrivals",
+        ),
     ],
     "multicloud, federated": [
         (federated_config({"share": 0.0}), "applications.share is 0.0: expected a share in (0, 1]"),
