@@ -64,7 +64,6 @@ class GivenJobs:
 
 
 def world_of(*jobs: SpotJob, lanes: int = 1) -> SpotWorld:
-    """A world of these jobs."""
     return SpotWorld(GivenJobs(list(jobs)), lanes, 1.0)
 
 

@@ -171,8 +171,9 @@ def ranked(variant: str, job: SpotJob, ticks: int) -> list[int]:
     return choices(RankedUniformProgress(variant), job, ticks)
 
 
-def ranked_job(up: np.ndarray, price: list[float], tick_s: int = 1800) -> SpotJob:
-    return job_of(up, tick_s * LENGTH // 2, 30, tick_s, np.tile(price, (len(up), 1)))
+def ranked_job(up: np.ndarray, price: list[float] | np.ndarray, habits: Habits | None = None) -> SpotJob:
+    """In ticks of half an hour; a price is one for each zone, or for each tick and zone."""
+    return job_of(up, 1800 * LENGTH // 2, 30, 1800, np.broadcast_to(price, up.shape), habits)
 
 
 @pytest.mark.real
@@ -202,12 +203,11 @@ def test_up_a_leaves_a_zone_for_one_with_more_successful_looks() -> None:
 def test_up_ap_keeps_a_zone_within_a_tenth_of_the_best_score() -> None:
     up = np.ones((LENGTH, 2), bool)
     for dearer, first in ((1.05, 3), (1.5, 0)):
-        price = np.tile([1.0, 1.0], (LENGTH, 1))
+        price = np.ones((LENGTH, 2))
         price[1:, 1] = dearer
         price[0, 0] = 2.0
         # Zone 1 is taken at tick 0, at half the price; then it costs 5 % or 50 % more than zone 0.
-        made = job_of(up, 1800 * LENGTH // 2, 30, 1800, price)
-        assert ranked("UP(AP)", made, 2) == [1, first]
+        assert ranked("UP(AP)", ranked_job(up, price), 2) == [1, first]
 
 
 def test_a_job_whose_only_zone_is_known_to_end_goes_on() -> None:
@@ -220,7 +220,7 @@ def test_a_job_whose_only_zone_is_known_to_end_goes_on() -> None:
     # Zone 1 was the better one by its looks, and has no spot now.
     price = np.tile([1.0, 0.5], (LENGTH, 1))
     price[0] = 0.5, 1.0
-    assert ranked("UP(AP)", job_of(up, 1800 * LENGTH // 2, 30, 1800, price, told), 2) == [0, 3]
+    assert ranked("UP(AP)", ranked_job(up, price, told), 2) == [0, 3]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -54,7 +54,6 @@ def plan_of(
 
 
 def spot(vm_type: VmType, number: int = 1) -> Vm:
-    """A spot VM."""
     return Vm(vm_type, Market.SPOT, number)
 
 
@@ -82,7 +81,6 @@ class Told:
         self.asked: list[tuple[float, Question]] = []
 
     def decide(self, question: Question, fleet: Fleet) -> Answer:
-        """As told."""
         self.asked.append((fleet.now_s, question))
         return self._answer(question, fleet)
 

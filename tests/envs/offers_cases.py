@@ -107,11 +107,9 @@ class Given:
 
     @property
     def offers(self) -> tuple[OfferConfig, ...]:
-        """The five places."""
         return self.only.offers
 
     def case(self, key: EpisodeKey) -> Case:
-        """The case."""
         return self.only
 
 

@@ -64,7 +64,6 @@ class Given:
     launch_s: float = 0.0
 
     def case(self, key: EpisodeKey) -> Case:
-        """It."""
         d_spot_s = self.plan.d_spot_s
         return Case(self.plan, self.environment, self.scenario, self.changes, d_spot_s, self.launch_s)
 
