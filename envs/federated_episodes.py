@@ -169,20 +169,16 @@ class DrawnApplications:
         return tuple(self._recorded_offer(k, start, origin, end) for k in self._recorded)
 
     def _recorded_offer(self, k: int, start: int, origin: int, end: int) -> Offer:
-        offer, spot = self.data.offers[k], self.data.offers[k].market == "spot"
-        since = max(start, origin - HISTORY_S)
+        offer, up = self.data.offers[k], self.data.availability[k]
+        assert up is not None
+        spot, since = offer.market == "spot", max(start, origin - HISTORY_S)
         return Offer(
             name=offer.name,
             zone=offer.zone or offer.region,
             market=Market.SPOT if spot else Market.ON_DEMAND,
             tariff=Tariff.of(_shifted(self.data.price_usd_hour[k], since, end, origin)),
-            availability=self._availability(k, since, end, origin) if spot else None,
+            availability=_shifted(up, since, end, origin) if spot else None,
         )
-
-    def _availability(self, k: int, since: int, end: int, origin: int) -> StepSeries:
-        series = self.data.availability[k]
-        assert series is not None
-        return _shifted(series, since, end, origin)
 
 
 def _shifted(series: StepSeries, since: int, end: int, origin: int) -> StepSeries:

@@ -35,8 +35,6 @@ BAND_HEIGHT = 0.82
 MAX_BANDS = 16
 """With more clusters than this, those that were never used are left out (and the title says how many)."""
 
-Line = Floats
-
 
 def executor_rows(segments: Iterable[Segment]) -> list[tuple[Segment, int, int]]:
     """Give every segment of one cluster the lowest free executors, as (segment, low, high) pieces.
@@ -172,7 +170,7 @@ def _draw_band(
     scale = BAND_HEIGHT / highest
     axes.axhline(bottom, color="#DDDDDD", linewidth=0.6, zorder=0)
 
-    boxes: dict[tuple[Category, bool], list[Line]] = {}
+    boxes: dict[tuple[Category, bool], list[Floats]] = {}
     for segment, low, high in executor_rows(segments):
         left, right = max(segment.start, start) / per_unit, min(segment.end, end) / per_unit
         y0, y1 = bottom + low * scale, bottom + high * scale
@@ -226,7 +224,7 @@ def _draw_price(
     )
 
 
-def _line(series: StepSeries, start: float, end: float) -> Line:
+def _line(series: StepSeries, start: float, end: float) -> Floats:
     """(n, 2) corners of the staircase between `start` and `end`."""
     inside = (series.times_s > start) & (series.times_s < end)
     values = np.concatenate([[series.at(start)], series.values[inside]])

@@ -10,7 +10,7 @@ from typing import Literal, cast
 import numpy as np
 
 from spotweave.envs.simulation.availability import generate_availability, poisson_parameters
-from spotweave.envs.simulation.series import Bools, Floats, Ints
+from spotweave.envs.simulation.series import Bools, Floats, Ints, OfferTrace, StepSeries
 from spotweave.envs.simulation.spot.lanes import Habits, JobSource, SpotJob
 from spotweave.envs.simulation.spot.world import SpotWorld
 from spotweave.envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
@@ -123,6 +123,10 @@ class SpotConfig:
         shares(self, "env", "launch_failure", "notice_missed")
 
 
+def _at(series: StepSeries, times_s: Ints) -> Floats:
+    return series.values[np.maximum(np.searchsorted(series.times_s, times_s, side="right") - 1, 0)]
+
+
 @dataclass
 class RecordedJobs:
     """Jobs on the recorded zones. A `JobSource`.
@@ -161,25 +165,9 @@ class RecordedJobs:
         return int(most_s // self.rules.tick_s) + 1
 
     @cached_property
-    def _series(self) -> dict[str, tuple[Ints, Bools, Ints, Floats]]:
-        """By zone: times and values of availability, times and values of the price."""
-        found = {}
-        for zone in self.recorded:
-            trace = self.bundle.offer_trace("aws", zone[:-1], zone, INSTANCE, "spot")
-            found[zone] = (
-                trace.availability.times_s,
-                trace.availability.values > 0,
-                trace.price_usd_hour.times_s,
-                trace.price_usd_hour.values,
-            )
-        return found
-
-    def looked_up(self, zone: str, times_s: Ints) -> tuple[Bools, Floats]:
-        """Availability and price of a zone at some times, seconds of the recording."""
-        up_times, up, price_times, price = self._series[zone]
-        rows = np.searchsorted(up_times, times_s, side="right") - 1
-        prices = np.maximum(np.searchsorted(price_times, times_s, side="right") - 1, 0)
-        return up[np.maximum(rows, 0)], price[prices]
+    def _traces(self) -> dict[str, OfferTrace]:
+        zones = self.recorded
+        return {zone: self.bundle.offer_trace("aws", zone[:-1], zone, INSTANCE, "spot") for zone in zones}
 
     def starts_s(self, split: Split, horizon_s: int) -> list[tuple[int, int]]:
         """(first, last) starts of each stretch that holds a whole episode. Raises WorldError if none does."""
@@ -212,9 +200,9 @@ class RecordedJobs:
         """
         tick_s = self.rules.tick_s
         times_s = start_s + np.arange(deadline_s // tick_s, dtype=np.int64) * tick_s
-        columns = [self.looked_up(zone, times_s) for zone in zones]
-        has_spot = np.stack([up for up, _ in columns], axis=1)
-        price = np.stack([usd for _, usd in columns], axis=1)
+        traces = [self._traces[zone] for zone in zones]
+        has_spot = np.stack([_at(trace.availability, times_s) for trace in traces], axis=1) > 0
+        price = np.stack([_at(trace.price_usd_hour, times_s) for trace in traces], axis=1)
         if self.rules.one_zone:
             price = np.full_like(price, SPOT_ANCHOR_USD_HOUR)
         work_s = round(self.config.work_h * 3600)
@@ -231,8 +219,7 @@ class RecordedJobs:
         horizon_s = len(times_s) * self.rules.tick_s
         rng = streams.generator("availability")
         drawn = generate_availability(rng, zones, horizon_s, law, self.rules.tick_s)
-        rows = [series.values[np.searchsorted(series.times_s, times_s, side="right") - 1] for series in drawn]
-        return np.stack(rows, axis=1) > 0
+        return np.stack([_at(series, times_s) for series in drawn], axis=1) > 0
 
     def _habits(self, has_spot: Bools, streams: Streams) -> Habits:
         """Launches and notices, drawn for every tick and zone."""
