@@ -208,12 +208,8 @@ def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...]) -> Ste
     """The on-demand price next to a trace: the user's own if given, else the price list's."""
     meta = trace.meta
     for other in traces:
-        same = (other.meta.provider, other.meta.region, other.meta.instance_type) == (
-            meta.provider,
-            meta.region,
-            meta.instance_type,
-        )
-        if same and other.meta.market == "on_demand" and other.price_usd_hour is not None:
+        listed = other.meta.market == "on_demand" and other.price_usd_hour is not None
+        if listed and other.meta.product == meta.product:
             return other.offer_trace(availability=ALWAYS).price_usd_hour
     try:
         return load_bundle().price(meta.provider, meta.region, "", meta.instance_type, "on_demand")

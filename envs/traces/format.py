@@ -65,6 +65,11 @@ class MarketMeta(StrictModel):
         return math.inf if self.tick_s is None else 2.0 * self.tick_s
 
     @property
+    def product(self) -> tuple[str, str, str]:
+        """What has one on-demand price: an instance type in a region of a provider."""
+        return self.provider, self.region, self.instance_type
+
+    @property
     def offer(self) -> tuple[str, str, str, str, str]:
         """What makes two traces the same offer."""
         return self.provider, self.region, self.zone, self.instance_type, self.market

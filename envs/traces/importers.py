@@ -86,31 +86,22 @@ def import_csv(path: Path, options: ImportOptions) -> list[MarketTrace]:
     polarity = parse_polarity(f"{path}: --polarity", options.polarity) if "available" in columns else None
     moments = [_seconds(f"{where} line {line}: time", row["time"]) for line, row in rows]
     start_s = min(moments)
-    if options.start_utc is not None:
-        start = parse_utc("--start-utc", options.start_utc)
-    else:
-        start = _from_unix(f"{path}: time", start_s)
-    zones: dict[str, list[int]] = {}
-    for index, (line, row) in enumerate(rows):
+    start = _start(options, start_s, path, "time")
+    zones: dict[str, list[tuple[int, dict[str, str], float]]] = {}
+    for (line, row), moment in zip(rows, moments, strict=True):
         if not row["zone"]:
             raise TraceError(f"{where} line {line}: the zone is missing")
-        zones.setdefault(row["zone"], []).append(index)
+        zones.setdefault(row["zone"], []).append((line, row, moment))
     traces = []
     for zone, members in zones.items():
-        lines = [rows[index][0] for index in members]
-        cells = [rows[index][1] for index in members]
         available = prices = None
         if polarity is not None:
-            available = [
-                flag(where, line, row["available"], polarity) for line, row in zip(lines, cells, strict=True)
-            ]
+            available = [flag(where, line, row["available"], polarity) for line, row, _ in members]
         if "price" in columns:
-            prices = [
-                number(where, line, "price", row["price"]) for line, row in zip(lines, cells, strict=True)
-            ]
-        times_s = [round(moments[index] - start_s) for index in members]
+            prices = [number(where, line, "price", row["price"]) for line, row, _ in members]
+        times_s = [round(moment - start_s) for _, _, moment in members]
         meta = _meta(options, path, zone, start, polarity is not None)
-        traces.append(trace_of(where, lines, times_s, available, prices, meta))
+        traces.append(trace_of(where, [line for line, _, _ in members], times_s, available, prices, meta))
     return traces
 
 
@@ -149,7 +140,7 @@ def import_skypilot(path: Path, options: ImportOptions) -> list[MarketTrace]:
     probes = conform(path, _Probes, read_json(path))
     gap_s = probes.metadata.gap_seconds
     available = [bool(value) == (polarity is Polarity.AVAILABLE) for value in probes.data]
-    start = _start(options, probes.metadata.start_time, path)
+    start = _start(options, probes.metadata.start_time, path, "metadata.start_time")
     zone = options.zone or path.name.split(".")[0]
     meta = _meta(options, path, zone, start, True, tick_s=gap_s)
     times_s = [index * gap_s for index in range(len(probes.data))]
@@ -236,20 +227,17 @@ def _seconds(where: str, text: str) -> float:
     return seconds
 
 
-def _start(options: ImportOptions, given: Any, path: Path) -> datetime:
+def _start(options: ImportOptions, given: Any, path: Path, field: str) -> datetime:
     if options.start_utc is not None:
         return parse_utc("--start-utc", options.start_utc)
     if given is None:
         raise TraceError(f"{path} does not say when it starts: give --start-utc 2026-01-31T12:00:00Z")
-    where = f"{path}: metadata.start_time"
-    return _from_unix(where, given) if isinstance(given, int | float) else parse_utc(where, given)
-
-
-def _from_unix(where: str, seconds: float) -> datetime:
+    if not isinstance(given, int | float):
+        return parse_utc(f"{path}: {field}", given)
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(given, UTC)
     except (OverflowError, OSError, ValueError):
-        raise TraceError(f"{where} {seconds} is no Unix time: give --start-utc") from None
+        raise TraceError(f"{path}: {field} {given} is no Unix time: give --start-utc") from None
 
 
 def _meta(
@@ -362,14 +350,14 @@ def with_on_demand(traces: Sequence[MarketTrace], prices: OnDemandPrices) -> lis
     Raises:
         TraceError: if a price is not known, or one was given that the list makes needless.
     """
-    there = {_place(trace.meta) for trace in traces if trace.meta.market == "on_demand"}
+    there = {trace.meta.product for trace in traces if trace.meta.market == "on_demand"}
     wanted: dict[tuple[str, str, str], MarketMeta] = {}
     for trace in traces:
-        place, meta = _place(trace.meta), trace.meta
-        if place not in there:
+        meta = trace.meta
+        if meta.product not in there:
             # The offer is there from the first moment on that one of its spot zones is.
-            start = min(meta.start_utc, wanted.get(place, meta).start_utc)
-            wanted[place] = meta.model_copy(update={"start_utc": start})
+            start = min(meta.start_utc, wanted.get(meta.product, meta).start_utc)
+            wanted[meta.product] = meta.model_copy(update={"start_utc": start})
     if prices.otherwise_usd_hour is not None and all(
         prices.listed(meta) is not None for meta in wanted.values()
     ):
@@ -416,7 +404,3 @@ def parse_usd_hour(text: str) -> float:
     if not 0.0 < value < math.inf:
         raise ValueError(f"{text} is no price")
     return value
-
-
-def _place(meta: MarketMeta) -> tuple[str, str, str]:
-    return meta.provider, meta.region, meta.instance_type
