@@ -306,16 +306,13 @@ def _degradations(item: _Degradation, deployment: Deployment) -> list[Degradatio
 
 def _table(table: _Table) -> PublishedTable:
     rows = tuple(
-        PublishedRow(
-            row.label,
-            Market[row.server.upper()],
-            Market[row.clients.upper()],
-            row.revocation_mean_s,
-            row.revocations,
-            _seconds(row.time),
-            row.cost_usd,
-            None if row.runs is None else tuple((run.server, run.clients) for run in row.runs),
-            row.why,
+        made_of(
+            row,
+            PublishedRow,
+            server=Market[row.server.upper()],
+            clients=Market[row.clients.upper()],
+            time_s=_seconds(row.time),
+            runs=None if row.runs is None else tuple((run.server, run.clients) for run in row.runs),
         )
         for row in table.rows
     )
