@@ -10,22 +10,6 @@ from torch import Tensor, nn
 
 from spotweave.envs.simulation import columns as col
 
-CLUSTER_COLUMNS_TABLE_5_1 = (
-    col.SEQUENCE,
-    col.CAPACITY_NORMAL,
-    col.CAPACITY_MAX,
-    col.HETERO_FACTOR,
-    col.MISSED,
-)
-JOB_COLUMNS_TABLE_5_1 = (
-    col.CATEGORY,
-    col.EXPECTED_HETERO,
-    col.SENSITIVITY,
-    col.DURATION_S,
-)
-CLUSTER_COLUMNS_TABLE_4_1 = (col.SEQUENCE, col.CAPACITY_NORMAL, col.MISSED)
-JOB_COLUMNS_TABLE_4_1 = (col.CATEGORY, col.STANDARD_S, col.DURATION_S)
-
 
 @dataclass(frozen=True)
 class NetworkInput:

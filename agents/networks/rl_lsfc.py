@@ -5,27 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spotweave.agents.networks.base import (
-    CLUSTER_COLUMNS_TABLE_4_1,
-    CLUSTER_COLUMNS_TABLE_5_1,
-    JOB_COLUMNS_TABLE_4_1,
-    JOB_COLUMNS_TABLE_5_1,
-    FeatureScaler,
-    NetworkInput,
-    ValueNetwork,
-    request_distribution,
-)
+from spotweave.agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork, request_distribution
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_PAIR_FIELDS
 
-FEATURES = ("table_5_1", "table_4_1", "all")
-# Columns of a cluster, of a job, and of a job on a cluster (ten request slots, then times).
-_COLUMNS = {
-    "table_5_1": (len(CLUSTER_COLUMNS_TABLE_5_1), len(JOB_COLUMNS_TABLE_5_1), 12),
-    "table_4_1": (len(CLUSTER_COLUMNS_TABLE_4_1), len(JOB_COLUMNS_TABLE_4_1), 11),
-    # The networks of the thesis know no federated tasks: their columns come last and are left out.
-    "all": (N_CLUSTER_FIELDS, col.IDLE, N_PAIR_FIELDS),
+_TABLES = {
+    "table_5_1": (
+        [col.SEQUENCE, col.CAPACITY_NORMAL, col.CAPACITY_MAX, col.HETERO_FACTOR, col.MISSED],
+        [col.CATEGORY, col.EXPECTED_HETERO, col.SENSITIVITY, col.DURATION_S],
+        [col.EXECUTION_S, col.DEADLINE_S],
+    ),
+    "table_4_1": (
+        [col.SEQUENCE, col.CAPACITY_NORMAL, col.MISSED],
+        [col.CATEGORY, col.STANDARD_S, col.DURATION_S],
+        [col.DEADLINE_S],
+    ),
 }
+"""Columns of a cluster, of a job, and of a job on a cluster, after its ten slots of requests."""
+_SLOTS = 10
 
 SEGMENT_LENGTH = 15
 SEGMENT_STRIDE = 10
@@ -46,13 +43,17 @@ class StateColumns(nn.Module):
 
     def __init__(self, n_clusters: int, features: str) -> None:
         super().__init__()
-        if features not in FEATURES:
-            expected = ", ".join(repr(name) for name in FEATURES[:-1])
-            raise ValueError(f"agent.features is {features!r}: expected {expected} or {FEATURES[-1]!r}")
+        with_log = features == "all"
+        if not with_log and features not in _TABLES:
+            expected = ", ".join(map(repr, _TABLES))
+            raise ValueError(f"agent.features is {features!r}: expected {expected} or 'all'")
         self.features = features
         self.described_clusters = 1 if features == "table_4_1" else n_clusters
-        with_log = features == "all"
-        n_cluster, n_job, n_pair = _COLUMNS[features]
+        # The networks of the thesis know no federated tasks: their columns come last and are left out.
+        n_cluster, n_job, n_pair = N_CLUSTER_FIELDS, col.IDLE, N_PAIR_FIELDS
+        if not with_log:
+            n_cluster, n_job, n_pair = map(len, _TABLES[features])
+            n_pair += _SLOTS
         self.cluster_scaler = FeatureScaler(n_cluster, with_log)
         self.job_scaler = FeatureScaler(n_job, with_log)
         self.pair_scaler = FeatureScaler(n_pair, with_log)
@@ -62,19 +63,11 @@ class StateColumns(nn.Module):
     def _select(self, batch: NetworkInput) -> tuple[Tensor, Tensor, Tensor]:
         if self.features == "all":
             return batch.clusters, batch.jobs[..., : col.IDLE], batch.pairs
+        of_cluster, of_job, of_pair = _TABLES[self.features]
         pairs = batch.pairs[..., : self.described_clusters, :]
-        distribution = request_distribution(batch.jobs, pairs)
-        if self.features == "table_4_1":
-            return (
-                batch.clusters[..., list(CLUSTER_COLUMNS_TABLE_4_1)],
-                batch.jobs[..., list(JOB_COLUMNS_TABLE_4_1)],
-                torch.cat([distribution, pairs[..., [col.DEADLINE_S]]], dim=-1),
-            )
-        return (
-            batch.clusters[..., list(CLUSTER_COLUMNS_TABLE_5_1)],
-            batch.jobs[..., list(JOB_COLUMNS_TABLE_5_1)],
-            torch.cat([distribution, pairs[..., [col.EXECUTION_S, col.DEADLINE_S]]], dim=-1),
-        )
+        requests = request_distribution(batch.jobs, pairs)
+        described = torch.cat([requests, pairs[..., of_pair]], dim=-1)
+        return batch.clusters[..., of_cluster], batch.jobs[..., of_job], described
 
     def fit(self, batch: NetworkInput) -> None:
         """Fit the normalisation of all inputs."""

@@ -9,13 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spotweave.agents.networks.base import (
-    CLUSTER_COLUMNS_TABLE_5_1,
-    FeatureScaler,
-    NetworkInput,
-    ValueNetwork,
-    request_distribution,
-)
+from spotweave.agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork, request_distribution
 from spotweave.agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
 from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation import columns as col
@@ -63,7 +57,6 @@ class TestStateOfTable51:
         batch = random_input(1, 1, 2)
         clusters, jobs = StateColumns(2, "table_5_1")(batch)
         columns = [col.SEQUENCE, col.CAPACITY_NORMAL, col.CAPACITY_MAX, col.HETERO_FACTOR, col.MISSED]
-        assert len(CLUSTER_COLUMNS_TABLE_5_1) == 5
         assert clusters[0, 1].tolist() == batch.clusters[0, 1, columns].clamp(-6, 6).tolist()
         job, pair = batch.jobs[0, 0], batch.pairs[0, 0]
         peaks = int(job[col.PEAK_SLOTS])
