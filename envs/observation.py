@@ -23,27 +23,14 @@ from spotweave.envs.simulation.world import WorldSpec
 LARGEST = 1e9
 """Bound of every quantity that has no natural one (seconds, executors, USD): 30 years in seconds."""
 
-_CLUSTER_HIGHS = {
-    col.IS_SPOT: 1.0,
-    col.AVAILABLE: 1.0,
-    col.UP_RATIO: 1.0,
-    col.QUEUES: 1.0,
-}
-_JOB_HIGHS = {
-    col.PRESENT: 1.0,
+_MOST_OF_CLUSTER = dict.fromkeys((col.IS_SPOT, col.AVAILABLE, col.UP_RATIO, col.QUEUES), 1.0)
+_MOST_OF_JOB = {
+    **dict.fromkeys((col.PRESENT, col.HAS_DEADLINE, col.PROGRESS, col.RUNNING), 1.0),
+    **dict.fromkeys((col.IDLE, col.IS_SERVER, col.OWES, col.HAS_BUDGET), 1.0),
     col.CATEGORY: float(max(Category)),
     col.PEAK_SLOTS: 10.0,
-    col.HAS_DEADLINE: 1.0,
-    col.PROGRESS: 1.0,
-    col.RUNNING: 1.0,
-    col.IDLE: 1.0,
-    col.IS_SERVER: 1.0,
-    col.OWES: 1.0,
-    col.HAS_BUDGET: 1.0,
 }
-_PAIR_HIGHS = {col.HERE: 1.0, col.FITS: 1.0, col.IMPROPER: 1.0}
-_SIGNED = {col.SLACK_S: -LARGEST}
-_SIGNED_PAIRS = {col.FREE: -LARGEST, col.DEADLINE_S: -LARGEST}
+_MOST_OF_PAIR = dict.fromkeys((col.HERE, col.FITS, col.IMPROPER), 1.0)
 
 
 def observation_space(spec: WorldSpec) -> spaces.Dict:
@@ -51,25 +38,23 @@ def observation_space(spec: WorldSpec) -> spaces.Dict:
     rows, clusters = spec.window, spec.n_clusters
     return spaces.Dict(
         {
-            "clusters": _columns((clusters,), N_CLUSTER_FIELDS, _CLUSTER_HIGHS, {}),
+            "clusters": _columns((clusters,), N_CLUSTER_FIELDS, _MOST_OF_CLUSTER),
             "occupation": spaces.Box(0.0, 1.0, (clusters, HISTORY_STEPS), np.float32),
-            "jobs": _columns((rows,), N_JOB_FIELDS, _JOB_HIGHS, _SIGNED),
-            "pairs": _columns((rows, clusters), N_PAIR_FIELDS, _PAIR_HIGHS, _SIGNED_PAIRS),
+            "jobs": _columns((rows,), N_JOB_FIELDS, _MOST_OF_JOB, (col.SLACK_S,)),
+            "pairs": _columns((rows, clusters), N_PAIR_FIELDS, _MOST_OF_PAIR, (col.FREE, col.DEADLINE_S)),
             "action_mask": spaces.Box(0, 1, (spec.n_actions,), np.int8),
         }
     )
 
 
 def _columns(
-    leading: tuple[int, ...], n_columns: int, highs: dict[Any, float], lows: dict[Any, float]
+    leading: tuple[int, ...], n_columns: int, most: dict[int, float], signed: tuple[int, ...] = ()
 ) -> spaces.Box:
-    """A Box whose last axis are columns: [0, LARGEST] unless named otherwise."""
+    """A Box whose last axis are columns: [0, LARGEST] unless `most` says less or one is signed."""
     low = np.zeros((*leading, n_columns), np.float32)
     high = np.full((*leading, n_columns), LARGEST, np.float32)
-    for column, value in lows.items():
-        low[..., int(column)] = value
-    for column, value in highs.items():
-        high[..., int(column)] = value
+    low[..., list(signed)] = -LARGEST
+    high[..., list(most)] = list(most.values())
     return spaces.Box(low, high, dtype=np.float32)
 
 
