@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
 
 import numpy as np
 
@@ -172,8 +171,7 @@ def recorded_market(market: MarketConfig) -> MarketData:
         trace = bundle.offer_trace(*place, offer.market, availability=None if recorded else ALWAYS)
         listed = bundle.price(offer.provider, offer.region, "", offer.instance_type, "on_demand")
         rows.append((offer, trace.price_usd_hour, trace.availability if recorded else None, listed))
-    splits = {cast(Split, name): (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()}
-    return _joined(market, rows, splits)
+    return _joined(market, rows, {name: (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()})
 
 
 def user_market(market: MarketConfig) -> MarketData:
@@ -247,13 +245,11 @@ def job_log(folder: str, largest: int) -> JobLog:
         )
     arrival_s = trace.arrival_s[fits]
     span_s, days = int(arrival_s[-1] - arrival_s[0]) + 1, SPLIT_DAYS["test"][1]
-    rows = {
-        cast(Split, name): tuple(
-            int(np.searchsorted(arrival_s, arrival_s[0] + span_s * day // days)) for day in bounds
-        )
-        for name, bounds in SPLIT_DAYS.items()
-    }
-    return JobLog(arrival_s, trace.duration_s[fits], trace.executors[fits], cast(Any, rows))
+    rows = {}
+    for name, bounds in SPLIT_DAYS.items():
+        first, end = (np.searchsorted(arrival_s, arrival_s[0] + span_s * day // days) for day in bounds)
+        rows[name] = int(first), int(end)
+    return JobLog(arrival_s, trace.duration_s[fits], trace.executors[fits], rows)
 
 
 def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
@@ -270,11 +266,10 @@ def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
         raise TraceError(
             f"the traces cover {max(0, end - start)} s together: too short for train, validation and test"
         )
-    cut = {
+    return {
         name: (start + (end - start) * a // days, start + (end - start) * b // days)
         for name, (a, b) in SPLIT_DAYS.items()
     }
-    return {cast(Split, name): bounds for name, bounds in cut.items()}
 
 
 __all__ = ["MarketWorldConfig", "build_market"]

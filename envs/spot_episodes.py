@@ -33,7 +33,7 @@ LEADERBOARD_DAYS = (
 )
 """Days of the recording that the leaderboard's traces of several zones are cut from."""
 MARGIN_S = 3 * 3600
-MULTI_DAYS: dict[str, tuple[int, int]] = {"train": (0, 25), "validation": (25, 38), "test": (38, 45)}
+MULTI_DAYS: dict[Split, tuple[int, int]] = {"train": (0, 25), "validation": (25, 38), "test": (38, 45)}
 """Splits of `adrs_multi`; of the first two, `LEADERBOARD_DAYS` with a margin of three hours are left out."""
 
 

@@ -20,6 +20,7 @@ from spotweave.envs.simulation.availability import (
     SpellParameters,
 )
 from spotweave.envs.simulation.series import OfferTrace, StepSeries
+from spotweave.envs.simulation.streams import Split
 from spotweave.envs.traces.storage import TraceError
 
 DATA_DIR = Path(__file__).parent / "data"
@@ -27,7 +28,7 @@ FORMAT_VERSION = 1
 DAY_S = 86_400
 
 #: Half-open day ranges on the bundle's clock. The last half day of the record is in none of them.
-SPLIT_DAYS: dict[str, tuple[int, int]] = {"train": (0, 30), "validation": (30, 38), "test": (38, 45)}
+SPLIT_DAYS: dict[Split, tuple[int, int]] = {"train": (0, 30), "validation": (30, 38), "test": (38, 45)}
 
 #: Region name of capacity that belongs to the user, for `TraceBundle.egress_usd_per_gb`.
 OWNED_REGION = "owned"
