@@ -55,46 +55,47 @@ def measure_steps(
     note = f"{rule} decides, resets included, per CPU second of one core"
     forms = (("one copy", _single, single_bar), (f"{COPIES} copies", _vector, vector_bar))
     with one_core():
-        for form, play, bar in forms:
-            rate = _rate(play(env_id, rule), 1 if smallest else REPEATS, 0.01 if smallest else REPEAT_S)
+        for form, played, bar in forms:
+            rate = _rate(played(env_id, rule), 1 if smallest else REPEATS, 0.01 if smallest else REPEAT_S)
             yield Measurement(f"{title}, {form}", rate, "steps/s", bar, note=note)
 
 
-def _rate(play: Callable[[float], int], repeats: int, repeat_s: float) -> float:
-    """Median steps per CPU second over the repeats. CPU seconds, so that neighbours cost nothing."""
-    play(repeat_s)
+def _rate(play: Callable[[], int], repeats: int, repeat_s: float) -> float:
+    """Median steps per CPU second over the repeats after the first, which compiles.
+
+    CPU seconds, so that neighbours cost nothing. `play` takes some steps and tells how many.
+    """
     rates = []
-    for _ in range(repeats):
-        started = time.process_time()
-        steps = play(repeat_s)
-        rates.append(steps / (time.process_time() - started))
-    return statistics.median(rates)
+    for _ in range(1 + repeats):
+        steps, spent_s, started = 0, 0.0, time.process_time()
+        while spent_s < repeat_s:
+            steps += play()
+            spent_s = time.process_time() - started
+        rates.append(steps / spent_s)
+    return statistics.median(rates[1:])
 
 
-def _single(env_id: str, rule: str) -> Callable[[float], int]:
+def _single(env_id: str, rule: str) -> Callable[[], int]:
     # Gymnasium's checker compares every step with the spaces; nobody trains with it.
     env = gymnasium.make(env_id, disable_env_checker=True)
     policy = make_rule(rule)
     observation, _ = env.reset(seed=0)
     policy.begin(0, 0)
 
-    def play(seconds: float) -> int:
+    def play() -> int:
         nonlocal observation
-        steps, end = 0, time.process_time() + seconds
-        while time.process_time() < end:
-            for _ in range(100):
-                action = policy.act(cast(Observation, observation))
-                observation, _, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    observation, _ = env.reset()
-                    policy.begin(0, 0)
-            steps += 100
-        return steps
+        for _ in range(100):
+            action = policy.act(cast(Observation, observation))
+            observation, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                observation, _ = env.reset()
+                policy.begin(0, 0)
+        return 100
 
     return play
 
 
-def _vector(env_id: str, rule: str) -> Callable[[float], int]:
+def _vector(env_id: str, rule: str) -> Callable[[], int]:
     # In the mode SAME_STEP every observation belongs to a decision, so that the rule can act on all of them.
     env = gymnasium.make_vec(
         env_id,
@@ -109,15 +110,12 @@ def _vector(env_id: str, rule: str) -> Callable[[float], int]:
     for lane in range(COPIES):
         policy.begin(lane, lane)
 
-    def play(seconds: float) -> int:
+    def play() -> int:
         nonlocal observations
-        steps, end = 0, time.process_time() + seconds
-        while time.process_time() < end:
-            for _ in range(20):
-                actions = policy.act_batch(cast(Observation, observations), lanes)
-                observations, _, _, _, _ = env.step(actions)
-            steps += 20 * COPIES
-        return steps
+        for _ in range(20):
+            actions = policy.act_batch(cast(Observation, observations), lanes)
+            observations, _, _, _, _ = env.step(actions)
+        return 20 * COPIES
 
     return play
 
