@@ -47,11 +47,8 @@ class ValueRegression:
         self.loss = loss
         self.target_clip = target_clip
         self.gradient_clip = gradient_clip
-        self.optimizer: torch.optim.Optimizer
-        if optimizer == "adam":
-            self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-        else:
-            self.optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate)
+        kind = torch.optim.Adam if optimizer == "adam" else torch.optim.SGD
+        self.optimizer: torch.optim.Optimizer = kind(network.parameters(), lr=learning_rate)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Change the (base) learning rate, as the schedule says."""

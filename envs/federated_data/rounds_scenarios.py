@@ -190,36 +190,21 @@ def _application(scenario: _Scenario) -> Application:
 
 
 def _offers(zone: _Zone) -> list[Offer]:
-    offers = []
-    if zone.spot_usd_hour is not None:
-        price = zone.spot_usd_hour
+    offers, price, up = [], zone.spot_usd_hour, zone.spot_available
+    if price is not None:
         tariff = (
             Tariff(price.times_s, price.usd_hour) if isinstance(price, _Prices) else Tariff.constant(price)
         )
-        offers.append(
-            Offer(
-                f"{zone.name} spot",
-                zone.name,
-                Market.SPOT,
-                tariff,
-                zone.mean_time_to_interruption_s,
-                _availability(zone),
-            )
-        )
+        series, mean_s = None, zone.mean_time_to_interruption_s
+        if up is not None:
+            series = StepSeries(np.array(up.times_s, np.int64), np.array(up.available, np.float64))
+        offers.append(Offer(f"{zone.name} spot", zone.name, Market.SPOT, tariff, mean_s, series))
     if zone.on_demand_usd_hour is not None:
         tariff = Tariff.constant(zone.on_demand_usd_hour)
         offers.append(Offer(f"{zone.name} on-demand", zone.name, Market.ON_DEMAND, tariff))
     if not offers:
         raise ScenarioError(f"zone {zone.name!r} has neither spot_usd_hour nor on_demand_usd_hour: give one")
     return offers
-
-
-def _availability(zone: _Zone) -> StepSeries | None:
-    given = zone.spot_available
-    if given is None:
-        return None
-    values = np.array(given.available, np.float64)
-    return StepSeries(np.array(given.times_s, np.int64), values)
 
 
 def _client(client: _Client, in_zone: Mapping[str, list[int]]) -> Client:
