@@ -49,18 +49,18 @@ class EpisodeCounter:
         for name in chosen:
             if name not in OPTIONS:
                 raise ValueError(f"unknown reset option {name!r}: expected one of {', '.join(OPTIONS)}")
-        if seed is not None or self.seed is None:
-            self.seed = int(generator.integers(2**31)) if seed is None else seed
-            self.index = -1
-        split = chosen.get("split", self.split)
+        split: Split = chosen.get("split", self.split)
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}: expected one of {', '.join(SPLITS)}")
-        if split != self.split:
-            self.split, self.index = cast(Split, split), -1
-        self.index = self.index + 1 if chosen.get("index") is None else int(chosen["index"])
-        if self.index < 0:
-            raise ValueError(f"reset option index must be >= 0, got {self.index}")
-        return EpisodeKey(self.seed, self.split, self.index)
+        goes_on = seed is None and self.seed is not None and split == self.split
+        following = self.index + 1 if goes_on else 0
+        index = following if chosen.get("index") is None else int(chosen["index"])
+        if index < 0:
+            raise ValueError(f"reset option index must be >= 0, got {index}")
+        if seed is None:
+            seed = int(generator.integers(2**31)) if self.seed is None else self.seed
+        self.seed, self.split, self.index = seed, split, index
+        return EpisodeKey(seed, split, index)
 
 
 @runtime_checkable

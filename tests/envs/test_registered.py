@@ -217,6 +217,8 @@ def test_wrong_options_are_named() -> None:
         env.reset(options={"split": "tset"})
     with pytest.raises(ValueError, match="must be >= 0, got -2"):
         env.reset(options={"index": -2})
+    # What was refused changes nothing.
+    assert env.reset()[1]["index"] == 0
 
 
 def test_observations_belong_to_the_user() -> None:
