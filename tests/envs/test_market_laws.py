@@ -20,7 +20,7 @@ from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.timeline import Timeline
 from spotweave.envs.simulation.world import EpisodeKey
-from tests.envs.checks import by_policy
+from tests.envs.checks import answer, by_policy, valid
 from tests.envs.market_cases import federated_config, random_market, small_config
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,11 +39,10 @@ def play(world: MarketWorld, seed: int, none_share: float = 0.2) -> list[float]:
         assert (world.lanes.offer[0, :, [at.USED, at.HALTED]] >= 0).all()
         assert (world.lanes.offer[0, :, at.USED] <= world.offers.fixed[:, at.QUOTA]).all()
         check_masks(world)
-        valid = np.flatnonzero(world.observation["action_mask"][0])
-        nones = valid[valid % columns == columns - 1]
-        reward, dones = world.step(np.array([rng.choice(nones if rng.random() < none_share else valid)]))
-        rewards.append(float(reward[0]))
-        done = bool(dones[0])
+        actions = valid(world)
+        nones = [action for action in actions if action % columns == columns - 1]
+        reward, done = answer(world, int(rng.choice(nones if rng.random() < none_share else actions)))
+        rewards.append(reward)
         latest = world.lanes.job[0, servers, at.EXECUTED]
         assert (latest >= aggregated).all()  # a round that is aggregated is never lost
         aggregated = latest.copy()
@@ -205,8 +204,7 @@ def test_an_epoch_takes_as_long_whatever_was_decided_before() -> None:
         is_client = (episode[:, at.CLIENTS] > 0) & (episode[:, at.SERVER] != np.arange(len(episode)))
         mine: dict[tuple[int, ...], int] = {}
         while not done:
-            valid = np.flatnonzero(world.observation["action_mask"][0])
-            done = bool(world.step(np.array([rng.choice(valid)]))[1][0])
+            _, done = answer(world, int(rng.choice(valid(world))))
             state = world.lanes.job[0]
             whole = (state[:, at.PHASE] == at.WORKING) & (world.lanes.job_real[0, :, at.BASE] == 0.0)
             for job in np.flatnonzero(is_client & whole).tolist():
@@ -231,8 +229,7 @@ def test_limited_arrivals_keep_applications_whole(config: MarketWorldConfig) -> 
     world.reset([EpisodeKey(2, "train", index) for index in range(2)])
     rng, lane = np.random.default_rng(1), np.array([True, False])
     for _ in range(12):
-        valid = np.flatnonzero(world.observation["action_mask"][0])
-        world.step(np.full(2, rng.choice(valid)), lane)
+        world.step(np.full(2, rng.choice(valid(world))), lane)
     for further in range(4):
         world.copy_lanes(np.array([0]), np.array([1]))
         world.limit_arrivals(np.array([1]), further)

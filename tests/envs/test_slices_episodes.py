@@ -194,8 +194,7 @@ def test_elasticity_goes_up_at_once_and_down_after_the_window() -> None:
 def test_waiting_by_choice_lets_one_slice_pass() -> None:
     world = start(small_config(1, allow_none=True), [Job(10, 5, deadline=5)])
     assert world.observation["action_mask"][0].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
-    rewards, dones = world.step(np.array([1]))
-    assert (rewards[0], dones[0], world.decided_jobs()[0]) == (0.0, False, 0)
+    assert (answer(world, 1), world.decided_jobs()[0]) == ((0.0, False), 0)
     assert world.observation["jobs"][0, 0, col.WAITED_S] == 1.0
     play_first(world)
     assert executions(world) == [(0, 1, 6)]
@@ -204,13 +203,13 @@ def test_waiting_by_choice_lets_one_slice_pass() -> None:
 def test_an_episode_without_further_arrivals_ends_earlier() -> None:
     jobs = [Job(60, 10), Job(60, 10, deadline=14), Job(20, 5, arrival=4)]
     world = start(small_config(3), jobs)
-    world.step(np.array([0]))
+    answer(world, 0)
     world.limit_arrivals(np.array([0]), 0)
     # There is no third job, so the episode ends with B in slice 20.
-    rewards, dones = world.step(np.array([0]))
-    assert dones[0]
+    reward, done = answer(world, 0)
+    assert done
     assert (world.metrics(0)["makespan"], world.metrics(0)["tmdl"]) == (20, 1)
-    assert rewards[0] == pytest.approx(-1 + 5000 / 3 * (0.0 - 0.9))
+    assert reward == pytest.approx(-1 + 5000 / 3 * (0.0 - 0.9))
 
 
 STREAM = Job(

@@ -32,7 +32,7 @@ from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.timeline import Timeline
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from spotweave.training.evaluation.episodes import Suite, run_suite
-from tests.envs.checks import answer, check
+from tests.envs.checks import answer, check, valid
 from tests.envs.test_slices_episodes import Job, make_workload, small_config, start
 
 KEY = EpisodeKey(11, "train", 0)
@@ -212,10 +212,9 @@ def play(world: SliceWorld, seed: int) -> tuple[float, list[int]]:
         assert (clusters[:, col.CAPACITY_NOW] <= clusters[:, col.CAPACITY_MAX]).all()
         occupation = world.observation["occupation"][0]
         assert 0.0 <= occupation.min() <= occupation.max() <= 1.0
-        valid = np.flatnonzero(world.observation["action_mask"][0])
-        action = int(rng.choice(valid))
-        rewards, dones = world.step(np.array([action]))
-        total, done = total + float(rewards[0]), bool(dones[0])
+        action = int(rng.choice(valid(world)))
+        reward, done = answer(world, action)
+        total += reward
         if action % (world.spec.n_clusters + 1) < world.spec.n_clusters:
             deployed.append(int(world.decided_jobs()[0]))
     return total, deployed
@@ -393,8 +392,7 @@ def test_the_rewards_are_the_weights_of_eq_4_9() -> None:
 
 def test_a_perfect_episode_has_a_finite_score() -> None:
     world = start(small_config(1, value=ValueConfig(kind="chapter4")), [Job(10, 5, deadline=5)])
-    rewards, _ = world.step(np.array([0]))
-    assert rewards[0] == 0.0
+    assert answer(world, 0)[0] == 0.0
     check(world.metrics(0), weighted_cost=0.0, eval_app=50.0)
 
 
