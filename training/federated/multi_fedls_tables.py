@@ -16,8 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -45,51 +44,16 @@ STATED = (
     "and costs at the stated rate are those of other runs than the printed ones."
 )
 """Why most printed numbers are outside where revocations come at the stated rate."""
-Reading = Literal["on demand", "stated", "counted"]
+COLUMNS = (
+    *("table", "scenario", "label", "server", "clients"),
+    *("revocation_mean_s", "reading", "why", "figures"),
+)
+Row = dict[str, Any]
+"""A row of a table under one reading, as JSON holds it: COLUMNS, and among them the figures by metric."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One number of one row."""
-
-    mean: float  # of all our runs
-    low: float  # the 2.5 % quantile of our means of three
-    high: float  # the 97.5 % quantile
-    published: float | None  # as printed; None where it is not known
-
-    def inside(self, half_printed: float) -> bool | None:
-        """Whether the printed mean is in our range, but for its rounding; None where nothing is printed."""
-        if self.published is None:
-            return None
-        return self.low - half_printed <= self.published <= self.high + half_printed
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a table under one reading."""
-
-    table: str
-    scenario: str
-    label: str
-    server: str
-    clients: str
-    revocation_mean_s: float | None
-    reading: Reading
-    why: str
-    figures: Mapping[str, Figure]
-
-    def document(self) -> dict[str, Any]:
-        """JSON document; `inside` is null where nothing is printed."""
-        # On demand there is one exact run, to which the scenario was calibrated, and no range.
-        document = dataclasses.asdict(self)
-        for metric, figure in self.figures.items():
-            inside = None if self.reading == "on demand" else figure.inside(HALF_PRINTED[metric])
-            document["figures"][metric]["inside"] = inside
-        return document
-
-
-def multi_fedls_tables(seeds: int = 100, tables: Sequence[str] | None = None) -> list[Row]:
-    """Simulate the printed tables of these numbers, e.g. "7.14", or all; `seeds` sets of three runs per row.
+def multi_fedls_tables(seeds: int, tables: Sequence[str]) -> list[Row]:
+    """Simulate the printed tables of these numbers, e.g. "7.14"; `seeds` sets of three runs per row.
 
     Raises:
         ValueError: for fewer than 2 seeds, or a table that does not exist.
@@ -100,11 +64,10 @@ def multi_fedls_tables(seeds: int = 100, tables: Sequence[str] | None = None) ->
     found = {
         table.number: (name, scenario, table) for name, scenario in scenarios for table in scenario.published
     }
-    for number in tables or ():
+    rows = []
+    for number in sorted(tables):
         if number not in found:
             raise ValueError(f"there is no table {number!r}: expected some of {', '.join(sorted(found))}")
-    rows = []
-    for number in sorted(found if tables is None else tables):
         name, scenario, table = found[number]
         rows.append(_on_demand(name, scenario, table))
         for published in table.rows:
@@ -124,8 +87,13 @@ def _on_demand(name: str, scenario: MultiFedlsScenario, table: PublishedTable) -
     outcome = play(application, _policy(scenario, Market.ON_DEMAND, Market.ON_DEMAND, True), 0)
     printed = {"revocations": 0.0, "time_s": table.on_demand_time_s, "cost_usd": table.on_demand_usd}
     numbers = _numbers(outcome)
-    figures = {key: Figure(numbers[key], numbers[key], numbers[key], printed[key]) for key in METRICS}
-    return Row(table.number, name, "", "on_demand", "on_demand", None, "on demand", "", figures)
+    # The scenario was calibrated to it: whether the printed mean is inside says nothing.
+    figures = {key: _figure(key, [numbers[key]], printed[key]) | {"inside": None} for key in METRICS}
+    return _row(table.number, name, "", "on_demand", "on_demand", None, "on demand", "", figures)
+
+
+def _row(*cells: object) -> Row:
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _policy(scenario: MultiFedlsScenario, server: Market, clients: Market, exclude: bool) -> MultiFedLS:
@@ -151,7 +119,7 @@ def _simulate(
         ).application
         for mean_s in (None, row.revocation_mean_s)
     )
-    readings: dict[Reading, list[list[Outcome]]] = {"stated": []}
+    readings: dict[str, list[list[Outcome]]] = {"stated": []}
     if row.runs is not None:
         readings["counted"] = []
     for seed in range(seeds):
@@ -167,7 +135,7 @@ def _simulate(
                 outcomes.append(outcome)
             readings["counted"].append(outcomes)
     return [
-        Row(
+        _row(
             table.number,
             name,
             row.label,
@@ -176,7 +144,7 @@ def _simulate(
             row.revocation_mean_s,
             reading,
             row.why,
-            _figures(sets, row),
+            {metric: _figure(metric, _means(metric, sets), getattr(row, metric)) for metric in METRICS},
         )
         for reading, sets in readings.items()
     ]
@@ -201,14 +169,20 @@ def _numbers(outcome: Outcome) -> dict[str, float]:
     }
 
 
-def _figures(sets: Sequence[Sequence[Outcome]], row: PublishedRow) -> dict[str, Figure]:
-    figures = {}
-    for metric in METRICS:
-        means = np.array([np.mean([_numbers(outcome)[metric] for outcome in runs]) for runs in sets])
-        low, high = np.quantile(means, [0.025, 0.975])
-        published = getattr(row, metric)
-        figures[metric] = Figure(float(means.mean()), float(low), float(high), published)
-    return figures
+def _means(metric: str, sets: Sequence[Sequence[Outcome]]) -> list[float]:
+    return [float(np.mean([_numbers(outcome)[metric] for outcome in runs])) for runs in sets]
+
+
+def _figure(metric: str, means: Sequence[float], published: float | None) -> dict[str, Any]:
+    """The mean of all our runs, the middle 95 % of our means of three, and what is printed, if anything.
+
+    `inside`: whether the printed mean is in that range, but for its rounding.
+    """
+    low, high = (float(end) for end in np.quantile(means, [0.025, 0.975]))
+    half = HALF_PRINTED[metric]
+    inside = None if published is None else low - half <= published <= high + half
+    figure = {"mean": float(np.mean(means)), "low": low, "high": high}
+    return {**figure, "published": published, "inside": inside}
 
 
 def render_multi_fedls(document: Mapping[str, Any]) -> str:

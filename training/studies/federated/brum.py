@@ -116,7 +116,7 @@ def make_revocations(study: Study) -> dict[str, Any]:
 
 
 def _table(number: str, sets: int) -> dict[str, Any]:
-    return {"rows": [row.document() for row in multi_fedls_tables(sets, [number])]}
+    return {"rows": multi_fedls_tables(sets, [number])}
 
 
 def make_scaling(study: Study) -> dict[str, Any]:
