@@ -5,7 +5,7 @@ The scenario's "kind" says which simulator it is for; each simulator is one entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from spotweave.envs.federated_data.rounds_scenarios import (
     read_json,
     scenario_path,
 )
-from spotweave.envs.simulation.federations.rounds.application import Application, Market
+from spotweave.envs.simulation.federations.rounds.application import Market
 from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
 from spotweave.envs.simulation.federations.rounds.deployment import Deployment
 from spotweave.envs.simulation.federations.rounds.history import Outcome
@@ -58,24 +58,15 @@ REFERENCE = "on_demand"  # savings are against this policy
 _PRINTED = {"published: time": "time_min", "cost": "cost_usd", "savings": "savings_percent"}
 
 
-class Played(NamedTuple):
-    """Episodes of a simulator and the table that shows them."""
+class Report(NamedTuple):
+    """What the policies came to, and how it is shown: a title, a table, and lines below."""
 
     title: str
-    application: Application
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
     outcomes: Mapping[str, Outcome]
     reference: Outcome | None
-
-
-class Report(NamedTuple):
-    """Printed report: a heading, column names, rows, and lines below."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    notes: list[str]
+    notes: Sequence[str] = ()
 
 
 def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: Path | None = None) -> Report:
@@ -97,8 +88,9 @@ def simulate(scenario: str, policies: tuple[str, ...] = (), seed: int = 0, out: 
     if out is not None:
         written = write_results(out, played.outcomes, played.reference, seed, str(path))
         notes += [f"written: {file}" for file in written]
-    size = f"{len(played.application.clients)} clients, {played.application.rounds} rounds"
-    return Report(f"{played.title}: {size}, seed {seed}", played.headings, played.rows, notes)
+    application = next(iter(played.outcomes.values())).application
+    size = f"{len(application.clients)} clients, {application.rounds} rounds"
+    return played._replace(title=f"{played.title}: {size}, seed {seed}", notes=notes)
 
 
 def _chosen(policies: tuple[str, ...], usual: Collection[str], known: Collection[str]) -> Collection[str]:
@@ -108,7 +100,7 @@ def _chosen(policies: tuple[str, ...], usual: Collection[str], known: Collection
     return policies or usual
 
 
-def simulate_rounds(content: Mapping[str, Any], where: str, policies: tuple[str, ...], seed: int) -> Played:
+def simulate_rounds(content: Mapping[str, Any], where: str, policies: tuple[str, ...], seed: int) -> Report:
     """Scenarios of kind "rounds" (Sinha 2025)."""
     application = parse_rounds(content, where)
     rentable = all(
@@ -139,12 +131,12 @@ def simulate_rounds(content: Mapping[str, Any], where: str, policies: tuple[str,
         rows.append(row)
     if published:
         headings += tuple(_PRINTED)
-    return Played(application.name, application, headings, rows, outcomes, reference)
+    return Report(application.name, headings, rows, outcomes, reference)
 
 
 def simulate_multi_fedls(
     content: Mapping[str, Any], where: str, policies: tuple[str, ...], seed: int
-) -> Played:
+) -> Report:
     """Scenarios of kind "multi_fedls" (Brum 2023): TIL and others on several clouds with revocations."""
     scenario = parse_multi_fedls(content, where)
     usual = ("multi_fedls", "multi_fedls_same_type", REFERENCE)
@@ -167,8 +159,7 @@ def simulate_multi_fedls(
         )
         for name, outcome in outcomes.items()
     ]
-    application = scenario.deployment.application
-    return Played(scenario.name, application, headings, rows, outcomes, reference)
+    return Report(scenario.name, headings, rows, outcomes, reference)
 
 
 def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Outcome:
@@ -205,7 +196,7 @@ def _notes(name: str, outcome: Outcome) -> list[str]:
     return notes
 
 
-SIMULATORS: dict[str, Callable[[Mapping[str, Any], str, tuple[str, ...], int], Played]] = {
+SIMULATORS: dict[str, Callable[[Mapping[str, Any], str, tuple[str, ...], int], Report]] = {
     "rounds": simulate_rounds,
     "multi_fedls": simulate_multi_fedls,
 }
