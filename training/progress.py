@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -64,11 +63,6 @@ def still_busy(what: str) -> Iterator[None]:
     finally:
         ended.set()
         teller.join()
-
-
-def named_progress(progress: PlayProgress | None, name: str) -> Callable[[int, int], None] | None:
-    """`progress` for one thing that is played."""
-    return None if progress is None else partial(progress, name)
 
 
 @contextmanager

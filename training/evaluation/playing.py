@@ -22,7 +22,7 @@ from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldSpec
 from spotweave.training.checkpoint import load_policy
 from spotweave.training.config import UsageError
 from spotweave.training.engine import Engine
-from spotweave.training.evaluation.episodes import EpisodeResult, Progress, Suite, run_episodes, run_suite
+from spotweave.training.evaluation.episodes import EpisodeResult, Suite, run_episodes, run_suite
 from spotweave.training.files import file_hash
 from spotweave.training.progress import PlayProgress
 
@@ -130,13 +130,6 @@ class SuitePlayer:
             except BaseException:
                 stopped.set()
                 raise
-
-    def play_one(
-        self, engine: Engine | None, policy: Policy, suite: Suite, progress: Progress | None = None
-    ) -> list[EpisodeResult]:
-        """`play` for one policy in the first world."""
-        told = None if progress is None else lambda _, done, total: progress(done, total)
-        return self.play(engine, [(0, policy)], suite, told)[0]
 
 
 # From names and checkpoint paths to the policies that take part in a comparison.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from spotweave.training.engine import Engine
 from spotweave.training.evaluation.episodes import Suite, suite_hash
 from spotweave.training.evaluation.playing import SuitePlayer
 from spotweave.training.evaluation.report import record_timelines
-from spotweave.training.progress import PlayProgress, named_progress
+from spotweave.training.progress import PlayProgress
 from spotweave.training.studies.bounds import Base, Bounds, measure_bounds
 from spotweave.training.studies.evaluations import EvaluationCache, Played
 from spotweave.training.studies.experiment import ExperimentSettings, scenario_env
@@ -53,7 +53,7 @@ class Player:
     cache: EvaluationCache
     lanes: int = 16  # no result depends on it
     device: str = "cpu"
-    progress: PlayProgress | None = None
+    progress: PlayProgress = field(default=lambda *_: None)
     engine: Engine | None = None  # None: in this process; bounds always are
 
     def measure(self, scenario: str, agents: Mapping[str, Sequence[Trained]]) -> ScenarioResult:
@@ -131,9 +131,15 @@ class Player:
         make: Callable[[], Policy],
         label: str,
     ) -> Played:
-        told = named_progress(self.progress, label)
+        def told(_: str, done: int, total: int) -> None:
+            self.progress(label, done, total)
+
         return self.cache.play(
-            player.world(), env, suite, identity, lambda: player.play_one(self.engine, make(), suite, told)
+            player.world(),
+            env,
+            suite,
+            identity,
+            lambda: player.play(self.engine, [(0, make())], suite, told)[0],
         )
 
     def _bounds(
@@ -144,7 +150,7 @@ class Player:
             return None
         if self.settings.stored != "none":
             return None
-        told = named_progress(self.progress, f"{scenario}: clairvoyant plan")
+        told = partial(self.progress, f"{scenario}: clairvoyant plan")
         return measure_bounds(
             self.cache, result.env, self.suite, asked, self._base(asked.base, result, agents), told
         )
