@@ -34,9 +34,8 @@ from spotweave.training.studies.federated.playing import (
     Contestant,
     Kind,
     Study,
-    means,
+    described,
     ours,
-    paired,
     scheduler,
 )
 
@@ -197,6 +196,7 @@ def contestants(scenario: MultiFedlsScenario, revocation_mean_s: float, study: S
 def make_spot_cases(study: Study) -> dict[str, Any]:
     """Every number of the table."""
     suite = study.suite(SPOT_EPISODES)
+    compared = [name for name in SCHEDULERS if name != REFERENCE]
     cases: dict[str, Any] = {}
     rows = []
     for title, (scenario, rate) in spot_cases().items():
@@ -207,15 +207,8 @@ def make_spot_cases(study: Study) -> dict[str, Any]:
             "title": title,
             "policies": {
                 one.name: {
-                    "title": one.title,
-                    "ours": one.ours,
-                    "means": means(played[one.name], SHOWN),
+                    **described(one, played, SHOWN, SPOT_KINDS, compared if one.ours else ()),
                     "rounds_lost": sum(played[one.name]["rounds_lost"]),
-                    "against": {
-                        other: paired(played[one.name], played[other], SPOT_KINDS)
-                        for other in SCHEDULERS
-                        if one.ours and other != REFERENCE
-                    },
                 }
                 for one in entrants
             },

@@ -7,7 +7,7 @@ episodes are paired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -205,11 +205,6 @@ def with_savings(played: Mapping[str, Episodes]) -> dict[str, Episodes]:
     return full
 
 
-def means(episodes: Episodes, metrics: Sequence[str]) -> dict[str, Any]:
-    """`estimate` of every metric."""
-    return {metric: estimate(episodes[metric]) for metric in metrics}
-
-
 def paired(ours: Episodes, theirs: Episodes, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     """What lies between two policies on the same episodes, with 95 % intervals.
 
@@ -226,6 +221,23 @@ def paired(ours: Episodes, theirs: Episodes, kinds: Mapping[str, Kind]) -> dict[
         between = estimate if kind == "difference" else partial(_per_cent, second)
         found[metric] = between(first - second)
     return found
+
+
+def described(
+    one: Contestant,
+    played: Mapping[str, Episodes],
+    metrics: Sequence[str],
+    kinds: Mapping[str, Kind],
+    others: Iterable[str],
+) -> dict[str, Any]:
+    """What pages say of a contestant: its means of metrics, and what lies between it and others."""
+    mine = played[one.name]
+    return {
+        "title": one.title,
+        "ours": one.ours,
+        "means": {metric: estimate(mine[metric]) for metric in metrics},
+        "against": {other: paired(mine, played[other], kinds) for other in others},
+    }
 
 
 def _per_cent(of: Floats, difference: Floats) -> dict[str, Any]:

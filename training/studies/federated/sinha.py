@@ -26,6 +26,7 @@ from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.canvas import png
 from spotweave.training.evaluation.episodes import Progress, Suite
+from spotweave.training.evaluation.statistics import estimate
 from spotweave.training.federated.rounds_results import costs_figure, states_figure
 from spotweave.training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
 from spotweave.training.studies.federated.playing import (
@@ -36,7 +37,7 @@ from spotweave.training.studies.federated.playing import (
     Episodes,
     Kind,
     Study,
-    means,
+    described,
     ours,
     paired,
     rule,
@@ -119,16 +120,10 @@ def case(
     policies: dict[str, Any] = {}
     for one in entrants:
         left = paired(full[BOUND], full[one.name], {"saving_percent": "difference"})
+        others = [] if one.name in ("on_demand", "spot") else [r for r in REFERENCES if r != one.name]
         policies[one.name] = {
-            "title": one.title,
-            "ours": one.ours,
-            "means": means(full[one.name], SHOWN),
+            **described(one, full, SHOWN, KINDS, others),
             "published": published.get(one.name),
-            "against": {
-                other: paired(full[one.name], full[other], KINDS)
-                for other in REFERENCES
-                if other != one.name and one.name not in ("on_demand", "spot")
-            },
             "left_points": None if one.name in (BOUND, LEAST) else left["saving_percent"],
         }
     return {"title": title, "policies": policies}
@@ -191,7 +186,7 @@ def make_sensitivity(study: Study) -> dict[str, Any]:
                         "data_set": application.name,
                         "varied": varied,
                         "level": level,
-                        "saving": means(full[REFERENCES[0]], ("saving_percent",))["saving_percent"],
+                        "saving": estimate(full[REFERENCES[0]]["saving_percent"]),
                         "ours": {
                             one.name: {
                                 "title": one.title,
@@ -237,25 +232,16 @@ def make_zones(study: Study) -> dict[str, Any]:
     suite = study.suite(ZONE_EPISODES)
     entrants = zone_contestants(study)
     played = study.play(ZONES, ZONE_CASE, entrants, suite)
-    policies: dict[str, Any] = {}
-    for one in entrants:
-        policies[one.name] = {
-            "title": one.title,
-            "ours": one.ours,
-            "means": means(played[one.name], METRICS),
-            "totals": {
-                metric: sum(played[one.name][metric])
-                for metric in ("budgets_exceeded", "rounds_lost", "work_lost", "left")
-            },
-            "against": {
-                other: paired(played[one.name], played[other], ZONE_KINDS)
-                for other in ZONE_REFERENCES
-                if one.ours
-            },
-        }
+    totals = ("budgets_exceeded", "rounds_lost", "work_lost", "left")
     return {
         "suite": dataclasses.asdict(suite),
-        "policies": policies,
+        "policies": {
+            one.name: {
+                **described(one, played, METRICS, ZONE_KINDS, ZONE_REFERENCES if one.ours else ()),
+                "totals": {metric: sum(played[one.name][metric]) for metric in totals},
+            }
+            for one in entrants
+        },
         "episodes": [(ZONE_CASE, name, episodes) for name, episodes in played.items()],
     }
 
