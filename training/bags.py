@@ -327,7 +327,6 @@ def _draw_task(axis: Axes, vm: Vm, row: float, times: tuple[float, float], name:
 
 
 def _draw_states(axis: Axes, vm: Vm, spans: tuple[Span, ...], top: float) -> None:
-    """The background of all cores of a VM."""
     middle, height = top + (vm.vm_type.vcpus - 1) / 2, vm.vm_type.vcpus - 1 + BAR_HEIGHT
     for state, start_s, end_s in spans:
         away = state == VmState.HIBERNATED

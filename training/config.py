@@ -415,7 +415,6 @@ def compose_values(config_name: str, overrides: Sequence[str]) -> dict[str, Any]
 
 
 def _own(whole: DictConfig) -> DictConfig:
-    """Without what is Hydra's."""
     config = copy.deepcopy(whole)
     with open_dict(config):
         del config["hydra"]

@@ -302,7 +302,6 @@ class RayEngine(Engine):
 
     @contextmanager
     def _told(self, loss: str) -> Iterator[None]:
-        """Errors of Ray as those of an engine."""
         errors = self._ray.exceptions
         try:
             yield

@@ -23,11 +23,8 @@ MAX_BYTES = 8_000_000
 def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
     """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
-    Args:
-        run: its directory.
-        name: e.g. "liu2022/rl_lsfc".
-        table: what was measured: Markdown, or a sentence that says where it stands.
-        root: instead of `checkpoints/`.
+    `table` is what was measured: Markdown, or a sentence that says where it stands; `root` takes the place of
+    `checkpoints/`.
 
     Raises:
         UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
@@ -48,9 +45,7 @@ def join(policies: Sequence[str], name: str, table: str, root: Path | None = Non
     """Put the policies of several environments into one file, `checkpoints/NAME`, with a card.
 
     The file is a checkpoint of each of these environments: what loads it takes the policy of its own.
-
-    Policies are released names, directories of runs or policy.pt files, one of each environment; all else is
-    as for `release`.
+    Policies are released names, directories of runs or policy.pt files; all else is as for `release`.
 
     Raises:
         UsageError: if two are of one environment, they are too large together, or the name is not a plain
@@ -89,7 +84,6 @@ def join(policies: Sequence[str], name: str, table: str, root: Path | None = Non
 
 
 def _write(name: str, content: bytes, root: Path | None) -> Path:
-    """Write a policy's file to its folder below `root`."""
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
     if len(content) >= MAX_BYTES:

@@ -17,25 +17,16 @@ from spotweave.training.files import file_hash, prepare_directory, write_csv, wr
 
 
 class RunDirectory:
-    """Places within a run's directory, where there also is `provenance.json`, version and commit.
-
-    Attributes:
-        policy: the best policy on validation.
-        start: the policy that a fine-tuning started from.
-        state: the whole training state after the latest saved round.
-        config: the resolved configuration.
-        validations: the metrics of each validation, one row each.
-        done: written last: the run has come to its end.
-    """
+    """Places within a run's directory, where there also is `provenance.json`, version and commit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.policy = path / "policy.pt"
-        self.start = path / "start.pt"
-        self.state = path / "state.pt"
-        self.config = path / "config.yaml"
-        self.validations = path / "validation.csv"
-        self.done = path / "done.json"
+        self.policy = path / "policy.pt"  # the best on validation
+        self.start = path / "start.pt"  # the policy that a fine-tuning started from
+        self.state = path / "state.pt"  # the whole training state after the latest saved round
+        self.config = path / "config.yaml"  # resolved
+        self.validations = path / "validation.csv"  # the metrics of each validation, one row each
+        self.done = path / "done.json"  # written last: the run has come to its end
 
     @classmethod
     def create(cls, out: str | None, env: str, agent: str, seed: int, config: dict[str, Any]) -> RunDirectory:

@@ -35,15 +35,11 @@ from spotweave.training.files import write_json
 
 
 def read(file: Path, clusters: Path | None = None) -> tuple[Workflow, Platform]:
-    """A workflow and its clusters, checked.
+    """A workflow and its clusters, checked, from a workflow file or an instance in WfFormat; YAML or JSON.
 
-    Args:
-        file: a workflow file, or an instance in WfFormat; YAML or JSON.
-        clusters: a workflow file whose clusters and network are taken instead; an instance has none. Files
-            that no task of an instance writes lie at the first of them.
-
-    Raises:
-        WorkflowError: one line that names the file, the field, its value and what is expected.
+    `clusters` is a workflow file whose clusters and network are taken instead; an instance has none. Files
+    that no task of an instance writes lie at the first of them. Raises WorkflowError: one line that names the
+    file, the field, its value and what is expected.
     """
     platform = None if clusters is None else read(clusters)[1]
 

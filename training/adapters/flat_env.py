@@ -60,23 +60,15 @@ class FlatWorldEnv(gymnasium.Env[FloatArray, np.int64]):
 
     ## Episode End
     Terminated with the world's episode; its metrics are in `info["metrics"]` and in `finished`.
-
-    Args:
-        build: makes a world with at least one lane; lane 0 is played.
-        flattening: how observations become vectors.
-        reward_scale: the constant.
-        seed: of the training episodes.
-        first: number of the first episode.
-        stride: what is added for the next one.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
 
     def __init__(
         self,
-        build: Callable[[], BatchWorld],
+        build: Callable[[], BatchWorld],  # with at least one lane, of which lane 0 is played
         flattening: Flattening,
-        reward_scale: float,
+        reward_scale: float,  # the constant
         seed: int = 0,
         first: int = 0,
         stride: int = 1,
@@ -160,14 +152,10 @@ class Calibration:
 def calibrate(
     world: BatchWorld, policies: Sequence[Policy], key: EpisodeKey, n_jobs: int, pooled: bool = False
 ) -> Calibration:
-    """Play `key` in lane 0 with each policy.
+    """Play a training episode in lane 0 with each policy; the world's other lanes are left alone.
 
-    Args:
-        world: its other lanes are left alone.
-        policies: the guiding rule, for what matters, and a random one, for what the guide never visits.
-        key: an episode of the training split.
-        n_jobs: jobs that the agent shall see; a smaller window shows all of its own.
-        pooled: see `Flattening.fit`.
+    Policies are the guiding rule, for what matters, and a random one, for what the guide never visits. The
+    agent shall see `n_jobs` jobs; a smaller window shows all of its own. `pooled`: see `Flattening.fit`.
     """
     n_jobs = min(n_jobs, world.spec.window)
     played = [_play(world, policy, key, n_jobs) for policy in policies]
@@ -207,13 +195,9 @@ NEVER = -1e8  # score of an invalid action: finite, for an entropy shall stay a 
 def masked(scores: Tensor, features: Tensor, never: float = NEVER) -> Tensor:
     """Scores (..., A) with those of invalid actions replaced; gradients reach the valid ones only.
 
-    Where nothing is valid, as an episode has ended or a sequence is padded, scores stay: nothing comes of
-    them, but libraries draw actions there too.
-
-    Args:
-        scores: of all actions.
-        features: (..., D) flat observations, whose last A numbers are the mask (`Flattening`).
-        never: what an invalid action gets.
+    The last A numbers of flat observations, the features (..., D), are the mask (`Flattening`). Where nothing
+    is valid, as an episode has ended or a sequence is padded, scores stay: nothing comes of them, but
+    libraries draw actions there too.
     """
     valid = features[..., -scores.shape[-1] :] > 0
     return torch.where(valid | ~valid.any(dim=-1, keepdim=True), scores, never)

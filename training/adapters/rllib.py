@@ -141,7 +141,6 @@ class RLlibDQNTrainer(LibraryTrainer):
         return algorithm
 
     def _module(self) -> RLModuleSpec:
-        """Two networks of the hidden layers that are asked for, masked."""
         layers = DefaultModelConfig(
             fcnet_hiddens=list(self.task.agent.hidden_sizes),
             fcnet_activation="relu",

@@ -193,7 +193,6 @@ class DQNTrainer(SB3Trainer):
 
 
 def _mask(_: nn.Module, inputs: tuple[Tensor], values: Tensor) -> Tensor:
-    """Values (n, A) of the observations (n, D) that were given."""
     return masked(values, inputs[0])
 
 

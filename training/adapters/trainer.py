@@ -41,15 +41,7 @@ class LibraryTask:
 
 
 class LibraryTrainer(ABC):
-    """Lets a library play and learn until at least one more episode has ended, then copies its network.
-
-    Attributes:
-        episodes_done: episodes that have ended, in earlier sessions of the run too.
-        decisions: decisions of the rounds that have ended, likewise.
-
-    Args:
-        task: what to learn.
-    """
+    """Lets a library play and learn until at least one more episode has ended, then copies its network."""
 
     def __init__(self, task: LibraryTask) -> None:
         self.task = task
@@ -63,6 +55,7 @@ class LibraryTrainer(ABC):
         )
         torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
         self.policy: FlatPolicy = new_policy(task.agent, self.calibration.flattening, task.device)
+        # Of all rounds that have ended, in earlier sessions of the run too.
         self.episodes_done = 0
         self.decisions = 0
 

@@ -156,7 +156,6 @@ def _run(
 def _first_episode(
     env: Mapping[str, Any], policies: Sequence[Policy], comparison: Comparison
 ) -> dict[str, Timeline]:
-    """Play the suite's first episode again, for pictures."""
     best = [name for name in comparison.ranking if name != comparison.reference.name][: DRAWN - 1]
     drawn = [policy for policy in policies if policy.name in (comparison.reference.name, *best)]
     world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))

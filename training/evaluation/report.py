@@ -83,7 +83,6 @@ def verdict_sentence(comparison: Comparison) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first of some names, and how many others there are."""
     if len(names) <= 4:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3} more"

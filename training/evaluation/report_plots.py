@@ -28,7 +28,6 @@ LOG_RATIO = 10.0  # ratio of the largest to a typical value from which an axis i
 
 
 def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure and its panels, row by row."""
     figure, grid = panels(rows, columns)
     figure.set_size_inches(width, height)
     return figure, [axis for row in grid for axis in row]

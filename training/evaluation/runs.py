@@ -162,7 +162,6 @@ def _run_summary(comparison: Comparison, run: PolicyRun) -> dict[str, object]:
 
 
 def _flat(record: Summary | Paired) -> dict[str, object]:
-    """A record's fields, intervals as [low, high]."""
     fields: dict[str, object] = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)

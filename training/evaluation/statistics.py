@@ -68,11 +68,7 @@ class Paired:
 
 
 def as_sample(values: ArrayLike, least: int = 2) -> Floats:
-    """A checked one-dimensional sample.
-
-    Raises:
-        ValueError: for NaN or infinity, another shape, or fewer than `least` values.
-    """
+    """A checked one-dimensional sample. Raises ValueError: what is wrong with it."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1:
         raise ValueError(f"expected one value per episode, got an array of shape {sample.shape}")
@@ -104,10 +100,7 @@ def bootstrap_interval(values: ArrayLike, statistic: Statistic = _mean) -> Inter
 
     A sample whose resamples all agree (all values equal) gives an interval of zero width. For 100 episodes
     `scipy.stats.bootstrap` gives the same interval to rounding, but takes four times as long (49 ms, here
-    12 ms) and twice the memory, and gives NaN where all values agree.
-
-    Raises:
-        ValueError: for fewer than 2 values or values that are not finite.
+    12 ms) and twice the memory, and gives NaN where all values agree. Raises ValueError as `as_sample`.
     """
     sample = as_sample(values)
     n = len(sample)
@@ -137,11 +130,7 @@ def estimate(values: ArrayLike) -> dict[str, Any]:
 
 
 def summarise(values: ArrayLike) -> Summary:
-    """Mean, spread, tails and intervals of one metric of one policy.
-
-    Raises:
-        ValueError: for fewer than 2 values or values that are not finite.
-    """
+    """Mean, spread, tails and intervals of one metric of one policy. Raises ValueError as `as_sample`."""
     sample = as_sample(values)
     return Summary(
         episodes=len(sample),
@@ -170,8 +159,7 @@ def wilson_interval(wins: float, trials: int) -> Interval:
 def compare_paired(reference: ArrayLike, other: ArrayLike, higher_is_better: bool) -> Paired:
     """Compare two policies on the same episodes, in the same order.
 
-    Raises:
-        ValueError: for samples of different length, fewer than 2 episodes, or values that are not finite.
+    Raises ValueError for samples of different length, and as `as_sample`.
     """
     ours, theirs = as_sample(reference), as_sample(other)
     if len(ours) != len(theirs):
@@ -216,14 +204,12 @@ def _checked_table(values: ArrayLike, least_seeds: int) -> Floats:
     return table
 
 
-def _resample_counts(*sizes: int) -> list[Ints]:
+def _resample_counts(rng: np.random.Generator, *sizes: int) -> list[Ints]:
     """(RESAMPLES, n) how often each resample holds each of the n seeds, or episodes, or clusters."""
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
     return [rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) for n in sizes]
 
 
 def _middle(resampled: Floats) -> Interval:
-    """The middle 95 % of what resamples came to."""
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
@@ -234,13 +220,10 @@ def hierarchical_interval(values: ArrayLike) -> Interval:
     Every training seed meets the same episodes, so both are resampled, independently of each other
     (Owen 2007, "The pigeonhole bootstrap"). Resampling episodes within each seed would treat the weather
     that all seeds share as if it were drawn again for each. Values, (seeds, episodes), are for example paired
-    differences.
-
-    Raises:
-        ValueError: for fewer than 2 seeds or episodes, or values that are not finite.
+    differences. Raises ValueError for fewer than 2 seeds or episodes, or values that are not finite.
     """
     table = _checked_table(values, least_seeds=2)
-    seed_counts, episode_counts = _resample_counts(*table.shape)
+    seed_counts, episode_counts = _resample_counts(np.random.default_rng(BOOTSTRAP_SEED), *table.shape)
     return _middle(((seed_counts @ table) * episode_counts).sum(axis=1) / table.size)
 
 
@@ -250,14 +233,9 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[int]) -> Interval:
     Episodes that start on the same recorded day share its weather. So days are resampled, and of each day
     drawn its episodes (Davison and Hinkley 1997, section 3.8, both stages with replacement); seeds are
     resampled independently of both, as in `hierarchical_interval`. With few clusters such intervals are still
-    too narrow.
+    too narrow. Values are (seeds, episodes), of which one seed is enough, clusters one for each episode.
 
-    Args:
-        values: (seeds, episodes); one seed is enough.
-        clusters: (episodes,) the cluster of each episode.
-
-    Raises:
-        ValueError: for fewer than 2 episodes or clusters, shapes that do not fit, or values not finite.
+    Raises ValueError for fewer than 2 episodes or clusters, shapes that do not fit, or values not finite.
     """
     table = _checked_table(values, least_seeds=1)
     labels, of_episode = np.unique(np.asarray(clusters), return_inverse=True)
@@ -266,8 +244,7 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[int]) -> Interval:
     if len(labels) < 2:
         raise ValueError(f"an interval over clusters needs at least 2, got {len(labels)}: raise episodes=")
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    seed_counts = rng.multinomial(len(table), np.full(len(table), 1 / len(table)), RESAMPLES)
-    drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), RESAMPLES)
+    seed_counts, drawn = _resample_counts(rng, len(table), len(labels))
     episode_counts = np.zeros((RESAMPLES, table.shape[1]), np.int64)
     for k in range(len(labels)):
         members = np.flatnonzero(of_episode == k)
@@ -281,22 +258,17 @@ def hierarchical_ratio_interval(numerator: ArrayLike, denominator: ArrayLike) ->
     """95 % interval of a ratio of means over training seeds x episodes, resampled as `hierarchical_interval`.
 
     Numerator and denominator of a resample come from the same episodes, so what makes an episode easy or
-    hard for both cancels.
+    hard for both cancels. If the mean denominator of a resample is not positive, there is no interval: None.
+    Raises ValueError for fewer than 2 episodes, shapes that do not fit, or values that are not finite.
 
     Args:
         numerator: (seeds, episodes), for example what each seed gains over a rule; one seed is enough.
         denominator: (episodes,), for example what there is to gain.
-
-    Returns:
-        None if the mean denominator of a resample is not positive: then the ratio has no interval.
-
-    Raises:
-        ValueError: for fewer than 2 episodes, shapes that do not fit, or values that are not finite.
     """
     table, below = _checked_table(numerator, least_seeds=1), as_sample(denominator)
     if len(below) != table.shape[1]:
         raise ValueError(f"paired samples need the same episodes: got {table.shape[1]} and {len(below)}")
-    seed_counts, episode_counts = _resample_counts(*table.shape)
+    seed_counts, episode_counts = _resample_counts(np.random.default_rng(BOOTSTRAP_SEED), *table.shape)
     above_means = ((seed_counts @ table) * episode_counts).sum(axis=1) / table.size
     below_means = episode_counts @ below / len(below)
     if below_means.min() <= 0.0:

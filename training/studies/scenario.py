@@ -252,15 +252,11 @@ def closed_share(gained: Table, room: Floats) -> dict[str, object] | None:
     """The share of what there is to gain that a policy gains: the ratio of the two means over episodes.
 
     A ratio of means, not a mean of ratios: an episode with little to gain would otherwise count as much as
-    one with a lot, and its ratio would be mostly noise.
+    one with a lot, and its ratio would be mostly noise. Intervals are those of `hierarchical_ratio_interval`.
 
     Args:
         gained: (seeds, episodes) by how much each seed is better than the reference.
-        room: (episodes,) by how much the plan is better than the reference.
-
-    Returns:
-        The share, its 95 % interval over seeds and episodes (see `hierarchical_ratio_interval`), and the
-        share of each seed; None where the plan is not better than the reference.
+        room: (episodes,) by how much the plan is; where it is not, there is no share.
     """
     if room.mean() <= 0.0:
         return None

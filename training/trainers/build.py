@@ -91,7 +91,6 @@ def _checked(given: list[float], default: tuple[float, ...], spec: WorldSpec, na
 
 
 def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
-    """A trainer with a freshly initialised network."""
     settings = task.settings
     weights = _checked(agent.weights, spec.weights, spec, "weights")
     scales = _checked(agent.scales, spec.scales, spec, "scales")

@@ -105,8 +105,7 @@ def train(
 def kept_values(values: dict[str, Any], command: str) -> dict[str, Any]:
     """What a new run is configured with, every setting checked; `values` are those of a command.
 
-    Raises:
-        ValueError: one line naming the setting, or what is wrong with the checkpoint.
+    Raises ValueError: one line naming the setting, or what is wrong with the checkpoint.
     """
     # No result depends on the engine: it is not part of the run, which may be resumed with another one.
     kept = {key: value for key, value in values.items() if key not in KEYS} | {"command": command}
@@ -121,14 +120,9 @@ def kept_values(values: dict[str, Any], command: str) -> dict[str, Any]:
 
 
 def start_or_resume(values: dict[str, Any], command: str) -> tuple[int, RunDirectory]:
-    """Carry out the command train; its exit code and where the run is.
+    """Carry out the command train, given its resolved configuration; its exit code and where the run is.
 
-    Args:
-        values: its resolved configuration.
-        command: what the run is said to be trained by.
-
-    Raises:
-        ValueError: one line, before anything is written.
+    The run is said to be trained by `command`. Raises ValueError: one line, before anything is written.
     """
     chosen = engine_settings(values)
     name = values["env"]["name"]

@@ -23,14 +23,9 @@ EXPERIMENT = "spotweave"
 
 
 class Curves:
-    """Scalars over the episodes of a run.
+    """Scalars over the episodes of a run, which TensorBoard and, if it is named, a tracker keep.
 
-    Args:
-        run: TensorBoard's files go there. A resumed run goes on in the tracker's run that it began.
-        tracking: what keeps the curves besides; None: nothing.
-
-    Raises:
-        UsageError: if the tracker cannot be reached.
+    A resumed run goes on in the tracker's run that it began. Raises UsageError if that cannot be reached.
     """
 
     def __init__(self, run: RunDirectory, tracking: Tracking | None) -> None:

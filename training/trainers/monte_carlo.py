@@ -26,21 +26,13 @@ class MonteCarloTrainer:
     """Plays rounds of episodes with guided exploration and regresses what each decision was worth.
 
     Between rounds its `state_dict` holds everything: N rounds, stop, resume, N rounds equals 2N rounds.
-
-    Args:
-        world: `settings.lanes` lanes of the training world.
-        policy: what learns.
-        weights: (K,) scalarisation weights, which a network of one output learns the sum under.
-        settings: the trainer's settings.
-        guide: the guiding rule.
-        seed: root of all random streams of the run.
     """
 
     def __init__(
         self,
-        world: BatchWorld,
+        world: BatchWorld,  # `settings.lanes` lanes
         policy: ValuePolicy,
-        weights: Sequence[float],
+        weights: Sequence[float],  # (K,) of the sum that a network of one output learns
         settings: TrainerSettings,
         guide: Policy,
         seed: int,

@@ -103,18 +103,13 @@ class MultiTargetTrainer:
     heads, each plays a share of the lanes alone (Bootstrapped DQN, Osband et al. 2016): their mean takes that
     many times as long to ask.
 
-    Between rounds its `state_dict` holds everything: N rounds, stop, resume, N rounds equals 2N rounds.
-
-    Args:
-        world_of: from the number of a round to a world of `settings.lanes` lanes, and whether it was drawn.
-        policy: what is trained; if it is trained already, learning goes on from there.
-        settings: the trainer's settings.
-        seed: root of all random streams of the run.
-        device: where the network learns.
+    A policy that is trained already learns on from there. Between rounds its `state_dict` holds everything: N
+    rounds, stop, resume, N rounds equals 2N rounds.
     """
 
     def __init__(
         self,
+        # from the number of a round to a world of `settings.lanes` lanes, and whether it was drawn
         world_of: Callable[[int], tuple[World, bool]],
         policy: MTDQNPolicy,
         settings: TrainerSettings,

@@ -37,28 +37,20 @@ class Best:
 class Session:
     """Drives a trainer: plays validation episodes, draws curves, saves, and ends where it is told to.
 
-    Args:
-        trainer: what learns.
-        player: plays validation episodes. Of several worlds each counts alike, however dear its episodes:
-            the mean of the gains over the guide, in percent, chooses the policy.
-        guide: the rule that the curves are compared with.
-        settings: the trainer's settings.
-        run: where everything is written.
-        save_policy: writes the policy's checkpoint, given facts for its card.
-        engine: where validation episodes are played; None: in this process.
-        tracking: what keeps the curves besides TensorBoard; None: nothing.
+    Of several worlds each counts alike, however dear its episodes: the mean of the gains over the guide, in
+    percent, chooses the policy.
     """
 
     def __init__(
         self,
         trainer: Trainer,
         player: SuitePlayer,
-        guide: Policy,
+        guide: Policy,  # the rule that the curves are compared with
         settings: TrainerSettings,
         run: RunDirectory,
-        save_policy: Callable[[dict[str, Any]], None],
-        engine: Engine | None = None,
-        tracking: Tracking | None = None,
+        save_policy: Callable[[dict[str, Any]], None],  # writes a checkpoint, given facts for its card
+        engine: Engine | None = None,  # where validation episodes are played; None: in this process
+        tracking: Tracking | None = None,  # what keeps the curves besides TensorBoard; None: nothing
     ) -> None:
         self.trainer = trainer
         self.player = player

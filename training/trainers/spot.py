@@ -25,10 +25,6 @@ class SpotTrainer:
 
     Nothing is explored: what a zone does depends on nobody's choice, so the recording says it all. A set has
     as many zones as the world; where that has several, every number from one on, two and three most often.
-
-    Args:
-        task: what is trained.
-        agent: its settings.
     """
 
     def __init__(self, task: Task, agent: SpotSettings) -> None:

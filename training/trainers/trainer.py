@@ -81,10 +81,7 @@ def mean_metrics(world: BatchWorld, lanes: int) -> dict[str, float]:
 class TrainingProgress:
     """Shows episode, speed, time left and the current score against the guiding rule.
 
-    Args:
-        total: episodes of the run.
-        done: episodes already done (a resumed run).
-        objective: name of the objective metric.
+    `done` of the `total` episodes were done before, if the run is resumed.
     """
 
     def __init__(self, total: int, done: int, objective: str) -> None:

@@ -22,16 +22,11 @@ NetworkName = Literal["mlp", "cnn"]
 
 
 class Network(ABC):
-    """A classifier of images.
-
-    Attributes:
-        shapes: of its weights and biases in turn.
-        size: d, how many numbers they are.
-    """
+    """A classifier of images."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        self.shapes = tuple(shapes)
-        self.size = sum(math.prod(shape) for shape in shapes)
+        self.shapes = tuple(shapes)  # of weights and biases in turn
+        self.size = sum(math.prod(shape) for shape in shapes)  # d, how many numbers they are
 
     def initial(self, generator: np.random.Generator) -> NDArray[np.float32]:
         """Weights (d,): uniform within 1 / sqrt(inputs), as torch draws them; biases 0."""

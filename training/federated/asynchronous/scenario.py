@@ -239,7 +239,6 @@ def _rotated(labels: Ints) -> Ints:
 
 
 def _digit_groups(labels: Ints, per_digit: int, size: int) -> list[Ints]:
-    """Groups of `size` images of one digit, those of 0 first."""
     return [
         np.flatnonzero(labels == digit)[turn * size : (turn + 1) * size]
         for digit in range(CLASSES)

@@ -56,23 +56,15 @@ class Training:
 
 
 class VirtualTime:
-    """The world of one seed, the same for every method: data, response times, batches, first model.
-
-    Attributes:
-        holdings: of each participant, the numbers of its images.
-        network: the model.
-        first_model: its weights before training.
-        samples: number of images of each participant.
-        updates: number of updates that end a training.
-    """
+    """The world of one seed, the same for every method: data, response times, batches, first model."""
 
     def __init__(self, scenario: Scenario, images: Images, seed: int) -> None:
-        self.updates = scenario.updates
+        self.updates = scenario.updates  # that end a training
         self._scenario = scenario
         self._images = images
         self._streams = Streams(seed)
         labels = images.training_labels
-        self.holdings = holdings_of(
+        self.holdings = holdings_of(  # of each participant, the numbers of its images
             scenario.partition, labels, scenario.participants, self._streams.generator("data_partition")
         )
         self.samples = [len(own) for own in self.holdings]
@@ -86,8 +78,7 @@ class VirtualTime:
     def train(self, method: Method, *, until: float | None = None) -> Training:
         """Train until the scenario's number of updates, or until this accuracy was kept for five rounds.
 
-        Raises:
-            UpdateError: if parameters do not fit, or training diverges.
+        Raises UpdateError if parameters do not fit, or training diverges.
         """
         torch.set_num_threads(1)
         return _play(Learning(self, method, until), self.responses(), method.coordination_slices)

@@ -129,16 +129,10 @@ MAX_TOTAL_BYTES = 400_000_000_000
 
 
 class Listener:
-    """Answers measurements, one connection at a time.
+    """Answers measurements, one connection at a time, until `idle_s` pass without one.
 
-    Args:
-        host: address of this machine that others reach it by; 0.0.0.0 for every one.
-        port: 0 for a free one.
-        idle_s: ends after this many seconds without a measurement.
-        say: gets a line for every refused connection.
-
-    Raises:
-        MeasureError: if it cannot listen there.
+    Others reach it by the address `host`, 0.0.0.0 for every one of this machine, at `port`, 0 for a free one;
+    `say` gets a line for every refused connection. Raises MeasureError if it cannot listen there.
     """
 
     def __init__(self, host: str, port: int, idle_s: float, say: Callable[[str], None]) -> None:
@@ -220,8 +214,7 @@ class Listener:
 def listen_until_done(address: str, idle_s: float) -> None:
     """Say where, answer until the end, say why it ended. Ctrl-C and SIGTERM end it too.
 
-    Raises:
-        MeasureError: for an address where nothing can listen.
+    Raises MeasureError for an address where nothing can listen.
     """
     host, port = parse_address(address, "--listen")
     listener = Listener(host, port, idle_s, lambda line: print(line, file=sys.stderr, flush=True))

@@ -183,8 +183,6 @@ def _merge_communication(
 
 @dataclass(frozen=True)
 class _Reference(Generic[_Key]):
-    """Divisor of measured seconds."""
-
     stored: _Key | None
     given_s: float | None
     what: str

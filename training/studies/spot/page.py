@@ -84,7 +84,6 @@ def _table(cells: Sequence[Cell], first: str) -> str:
 
 
 def _plot(cells: Sequence[Cell], path: Path) -> None:
-    """Per cent above the clairvoyant, a group of bars per cell."""
     names = ("spot_fallback", "uniform_progress", "SkyNomad", "spot_values")
     figure, axes = single(8, 10)
     places = np.arange(len(cells))
