@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,15 @@ def finished_run(command: Command, tmp_path: Path, tmp_path_factory: pytest.Temp
     else:
         shutil.copytree(kept, run)
     return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[object], str]:
+    """Writes a document, or a text as it stands, and gives the file's name."""
+
+    def write(content: object) -> str:
+        path = tmp_path / "document.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(path)
+
+    return write
