@@ -36,12 +36,15 @@ def saved_config(run: Path) -> dict[str, Any]:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("env", "agent"), [(env, name) for env in sorted(ENVIRONMENTS) for name in ("rl_lsfc", "rl_fc")]
+    ("env", "agent"), [(env, name) for env in sorted(ENVIRONMENTS) for name in ("rl_lsfc", "rl_fc", None)]
 )
 def test_every_agent_trains_on_every_environment(
-    env: str, agent: str, command: Command, tmp_path: Path
+    env: str, agent: str | None, command: Command, tmp_path: Path
 ) -> None:
-    outcome = command(*tiny_in(env, f"agent={agent}", "out=run", "seed=4")).printed()
+    """Without a name, the environment's default agent."""
+    named = [] if agent is None else [f"agent={agent}"]
+    outcome = command(*tiny_in(env, *named, "out=run", "seed=4")).printed()
+    agent = agent or ENVIRONMENTS[env].default_agent
     run = tmp_path / "run"
     assert "policy: run/policy.pt" in outcome
     for name in ("policy.pt", "state.pt", "config.yaml", "provenance.json", "validation.csv", "done.json"):
@@ -59,13 +62,6 @@ def test_every_agent_trains_on_every_environment(
     # Nothing else is left lying about, and the run itself holds no half-written file.
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
-def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
-    assert command(*tiny_in(env, "out=run", "trainer.episodes=2")).code == 0
-    assert saved_config(tmp_path / "run")["agent"]["name"] == ENVIRONMENTS[env].default_agent
 
 
 def test_a_training_that_found_nothing_better_says_what_it_kept(

@@ -287,7 +287,7 @@ UNHINDERED = "no waiting, no misses"
 
 def experiment_summary(
     settings: ExperimentSettings, suite: Suite, results: Results, command: str
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Everything that the page shows of an experiment, as plain values."""
     shown = list(dict.fromkeys([*settings.metrics, *settings.paired, *settings.ratios]))
     return {

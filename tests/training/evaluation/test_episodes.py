@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,39 +57,32 @@ def test_threads_share_neither_worlds_nor_policies() -> None:
         player.play(None, [(0, wanderer), (0, Fixed(N_CLUSTERS))], SUITE)
 
 
-def test_every_episode_is_played_once_and_lanes_are_refilled() -> None:
+def test_every_episode_is_played_once_lanes_are_refilled_and_progress_counts_up() -> None:
     world = FakeWorld(2)
-    run_suite(world, Clairvoyant(), SUITE)
+    seen: list[tuple[int, int]] = []
+    run_suite(world, Clairvoyant(), SUITE, lambda done, total: seen.append((done, total)))
     assert sorted(key.index for _, key in world.resets) == list(range(7))
     assert {lane for lane, _ in world.resets} == {0, 1}
+    assert seen == [(count, 7) for count in range(1, 8)]
 
 
 def test_the_policys_seed_differs_between_episodes() -> None:
     assert len({policy_seed(key) for key in find_suite("test").episode_keys()}) == 50
 
 
-def test_progress_counts_up() -> None:
-    seen: list[tuple[int, int]] = []
-    run_suite(FakeWorld(3), Clairvoyant(), SUITE, lambda done, total: seen.append((done, total)))
-    assert seen == [(count, 7) for count in range(1, 8)]
-
-
-@pytest.mark.parametrize("action", [3, -1, 4])
-def test_an_invalid_action_is_named(action: int) -> None:
-    with pytest.raises(ValueError, match=f"policy 'fixed' chose action {action} in lane 0"):
-        run_suite(FakeWorld(2), Fixed(action), SUITE)
-
-
-def test_actions_that_are_no_integers_are_refused() -> None:
-    policy = Clairvoyant()
-    policy.act_batch = lambda observations, lanes: np.zeros(len(lanes))  # type: ignore[method-assign, assignment, return-value]
-    with pytest.raises(ValueError, match="returned float64 actions"):
-        run_suite(FakeWorld(2), policy, SUITE)
-
-
-def test_a_metric_that_is_not_finite_is_named() -> None:
-    with pytest.raises(ValueError, match="metric 'score' of policy 'fixed' is nan"):
-        run_suite(FakeWorld(2, broken_metric=True), Fixed(0), SUITE)
+@pytest.mark.parametrize(
+    ("world", "action", "message"),
+    [
+        *((FakeWorld(2), action, f"policy 'fixed' chose action {action} in lane 0") for action in (3, -1, 4)),
+        (FakeWorld(2), 0.5, "policy 'fixed' returned float64 actions"),
+        (FakeWorld(2, broken_metric=True), 0, "metric 'score' of policy 'fixed' is nan"),
+    ],
+)
+def test_an_invalid_action_and_a_metric_that_is_no_number_are_named(
+    world: FakeWorld, action: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run_suite(world, Fixed(action), SUITE)
 
 
 def test_latency_is_measured_one_observation_at_a_time() -> None:

@@ -47,6 +47,14 @@ def result() -> ScenarioResult:
     return ScenarioResult(spec(), {"name": "fake"}, "f" * 64, {"mine": mine, "maf": maf, "tuned": tuned})
 
 
+def with_five_seeds(base: ScenarioResult, tmdl: list[list[float]], ajer: list[float]) -> ScenarioResult:
+    """`ours`, which has more seeds than `mine`, before the others."""
+    ours = Measured(
+        "ours", tuple(played(of_seed, ajer) for of_seed in tmdl), tuple(facts(k, 0.0) for k in range(5))
+    )
+    return dataclasses.replace(base, policies={"ours": ours, **base.policies})
+
+
 def settings(**changes: object) -> ExperimentSettings:
     published: dict[str, dict[str, float | list[float]]] = {
         "mine": {"tmdl": 61.7, "ajer": 90.3, "fsn": [46, 4, 0]},

@@ -36,9 +36,8 @@ from spotweave.training.studies.figures.draw import (
     shown_metric,
 )
 from spotweave.training.studies.measuring import Player
-from spotweave.training.studies.scenario import Measured
 from spotweave.training.studies.trained import Trained
-from tests.training.studies.cases import facts, played, result, settings
+from tests.training.studies.cases import result, settings, with_five_seeds
 from tests.training.studies.test_bounds import bounded
 
 
@@ -100,10 +99,7 @@ def test_dominance_gives_two_points_for_both_and_one_for_one() -> None:
 
 
 def test_every_figure_takes_agents_with_different_numbers_of_seeds() -> None:
-    base = result()
-    seeds = tuple(played([k, 50, 20], [100, 101, 102]) for k in range(5))
-    five = Measured("ours", seeds, tuple(facts(k, 0.0) for k in range(5)))
-    results = {"base": dataclasses.replace(base, policies={"ours": five, **base.policies})}
+    results = {"base": with_five_seeds(result(), [[k, 50, 20] for k in range(5)], [100, 101, 102])}
     figure = FigureSettings("dominance", "", policies=["ours", "mine", "maf"])
     drawn = draw_dominance(settings(), figure, results)
     # Against MAF (40 50 30; 104 103 106) every seed wins both, the delay only, both.

@@ -7,8 +7,8 @@ from typing import Any
 
 from spotweave.training.evaluation.episodes import Suite
 from spotweave.training.studies.markdown import closed_table, fragment, means_table, paired_table
-from spotweave.training.studies.scenario import Measured, ScenarioResult, experiment_summary
-from tests.training.studies.cases import facts, played, result, settings
+from spotweave.training.studies.scenario import ScenarioResult, experiment_summary
+from tests.training.studies.cases import result, settings, with_five_seeds
 from tests.training.studies.test_bounds import bounded
 
 SUITE = Suite("test", "test", seed=3003, episodes=3)
@@ -65,13 +65,7 @@ def test_an_overview_shows_the_differences_that_are_named() -> None:
 
 
 def test_agents_may_have_different_numbers_of_seeds() -> None:
-    base = bounded()
-    five = Measured(
-        "ours",
-        tuple(played([k, k, k], [100, 100, 100]) for k in range(5)),
-        tuple(facts(k, 0.0) for k in range(5)),
-    )
-    more = ScenarioResult(base.spec, base.env, base.hash, {"ours": five, **base.policies}, base.bounds)
+    more = with_five_seeds(bounded(), [[k, k, k] for k in range(5)], [100, 100, 100])
     given = summary(more, metrics=["tmdl", "s"])
     scenario = given["scenarios"]["base"]
     for made in (means_table, paired_table, closed_table):

@@ -95,13 +95,9 @@ def test_every_word_of_every_search_is_a_setting(name: str) -> None:
             candidate.run.refuse_other_settings()
 
 
-@pytest.fixture
-def tune(command: Command) -> Command:
-    return replace(command, name="tune")
-
-
 @pytest.mark.nightly
-def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, tmp_path: Path) -> None:
+def test_the_same_command_searches_trains_and_does_nothing_twice(command: Command, tmp_path: Path) -> None:
+    tune = replace(command, name="tune")
     words = ",".join(f"'{word}'" for word in tiny("mtdqn", "bags") if "test_episodes" not in word)
     search = f"+searches.ours={{overrides: [{words}], space: {{trainer.multi_target.taste: [0.3]}}}}"
     asked = (search, "candidates=2", "seeds=[1]", "out=runs", "try_overrides=['trainer.episodes=4']")
@@ -125,11 +121,6 @@ WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
 REPEAT_WORDS = ",".join(f"'{word}'" for word in WORDS)
 
 
-@pytest.fixture
-def repeat(command: Command) -> Command:
-    return replace(command, name="repeat")
-
-
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
@@ -149,7 +140,8 @@ def test_mistakes_are_one_line(name: str, words: str | None, message: str, comma
 
 
 @pytest.mark.real
-def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_path: Path) -> None:
+def test_trainings_run_once_and_other_settings_are_refused(command: Command, tmp_path: Path) -> None:
+    repeat = replace(command, name="repeat")
     good = f"+trainings.good={{overrides: [{REPEAT_WORDS}], seeds: [0]}}"
     bad = f"+trainings.bad={{overrides: [{REPEAT_WORDS},'trainer.guide=none'], seeds: [0]}}"
     outcome = repeat(good, bad, "out=runs")

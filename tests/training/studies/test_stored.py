@@ -35,13 +35,16 @@ from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
 
 
+def summarised(asked: ExperimentSettings, scenario: ScenarioResult) -> dict[str, Any]:
+    """What an experiment of one scenario says of it."""
+    return experiment_summary(asked, Suite("test", "test", 1, 3), {"base": scenario}, "c")
+
+
 def publish(folder: Path, asked: ExperimentSettings, scenario: ScenarioResult) -> None:
     """What the page of a study keeps of an experiment."""
-    results = {"base": scenario}
-    write_json(
-        folder / f"{asked.name}.json", experiment_summary(asked, Suite("test", "test", 1, 3), results, "c")
-    )
-    write_experiment_episodes(asked, results, folder / f"{asked.name}.csv", every_metric=False)
+    write_json(folder / f"{asked.name}.json", summarised(asked, scenario))
+    file = folder / f"{asked.name}.csv"
+    write_experiment_episodes(asked, {"base": scenario}, file, every_metric=False)
 
 
 @pytest.fixture
@@ -69,14 +72,13 @@ def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path, asked
     assert [facts["seed"] for facts in mine.checkpoints] == [0, 1]
     # Against the new rule: (9 + 18 + 27 + 19 + 28 + 37) / 6 = 23 misses more.
     asked = dataclasses.replace(asked, rules=["maf", "tuned", "eft"], strongest="eft")
-    again = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": added}, "c")
-    against = again["scenarios"]["base"]["policies"]["mine"]["against"]["eft"]  # type: ignore[index]
+    against = summarised(asked, added)["scenarios"]["base"]["policies"]["mine"]["against"]["eft"]
     assert against["difference"]["tmdl"]["mean"] == pytest.approx(23.0)
 
 
 def test_the_page_says_which_commit_played_the_agents(tmp_path: Path, asked: ExperimentSettings) -> None:
     stored = read_stored(tmp_path, asked)
-    summary = {**experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "c")}
+    summary = summarised(asked, result())
     assert "as measured at commit" not in origin(summary)
     summary["stored"] = {"mine": "0123456789abcdef"}
     assert origin(summary).endswith("; `mine` as measured at commit 0123456789ab")
@@ -111,13 +113,12 @@ def test_everything_is_computed_again_from_what_was_published(tmp_path: Path) ->
     whole = bounded()
     empty = dataclasses.replace(whole, policies={}, bounds=None)
     again = read_stored(tmp_path, asked).added_to(empty, "base", asked)
-    suite = Suite("test", "test", 1, 3)
-    first = experiment_summary(asked, suite, {"base": whole}, "c")
-    assert fragment(experiment_summary(asked, suite, {"base": again}, "c")) == fragment(first)
+    first = summarised(asked, whole)
+    assert fragment(summarised(asked, again)) == fragment(first)
     # Two of the three episodes start on one day: intervals say so, means stay.
-    days = experiment_summary(asked, suite, {"base": dataclasses.replace(again, groups=(7, 7, 8))}, "c")
+    days = summarised(asked, dataclasses.replace(again, groups=(7, 7, 8)))
     before, after = (
-        found["scenarios"]["base"]["policies"]["mine"]["against"]["maf"]["difference"]["tmdl"]  # type: ignore[index]
+        found["scenarios"]["base"]["policies"]["mine"]["against"]["maf"]["difference"]["tmdl"]
         for found in (first, days)
     )
     assert before["mean"] == after["mean"]
