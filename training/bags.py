@@ -44,8 +44,6 @@ COLUMNS: dict[str, tuple[Callable[[Outcome], float], str]] = {
 }
 OUTCOME_HEADINGS = ("scheduler", "missed deadlines", *COLUMNS)
 
-Outcomes = dict[str, list[Outcome]]
-
 
 def execute(
     plan: Plan,
@@ -83,10 +81,12 @@ def simulate(
     scenario: str,
     scheduler: str | None,
     seeds: int,
-) -> Outcomes:
-    """Executions of a map by scheduler: of one, or of all. Raises BagError.
+    picture: Path | None,
+) -> list[tuple[str, ...]]:
+    """Execute a map by one scheduler, or by all; the rows of OUTCOME_HEADINGS.
 
-    Job and environment lie beside the map unless told otherwise.
+    Job and environment lie beside the map unless told otherwise. Means have their range over the seeds in
+    brackets; the picture is of the first scheduler's execution with seed 0. Raises BagError and WriteError.
     """
     chosen = scenario_named(scenario)
     names = [*SCHEDULERS, *POLICIES] if scheduler is None else [scheduler]
@@ -95,11 +95,11 @@ def simulate(
             scheduler_named(name)
     rentable = read_environment(environment or map_file.parent / "env.json")
     plan = read_map(map_file, read_job(job or map_file.parent / "job.json", rentable), rentable)
-    return {name: execute(plan, rentable, chosen, name, seeds) for name in names}
-
-
-def outcome_rows(outcomes: Outcomes) -> list[tuple[str, ...]]:
-    """One line per scheduler: means, and in brackets the range over the seeds."""
+    outcomes = {name: execute(plan, rentable, chosen, name, seeds) for name in names}
+    if picture is not None:
+        outcome = outcomes[names[0]][0]
+        title = f"{map_file.stem}, {scenario}, seed 0, {outcome.scheduler}"
+        save(execution_figure(outcome, title), picture)
     return [
         (
             name,
@@ -115,31 +115,22 @@ def _spread(values: Sequence[float], form: str) -> str:
     return f"{mean:{form}}" + (f" ({low:{form}} to {high:{form}})" if low < high else "")
 
 
-def write_first(outcomes: Outcomes, scenario: str, bag: str, path: Path) -> None:
-    """A picture of the first scheduler's execution with seed 0. Raises WriteError."""
-    outcome = next(iter(outcomes.values()))[0]
-    save(execution_figure(outcome, f"{bag}, {scenario}, seed 0, {outcome.scheduler}"), path)
-
-
 PLAN_HEADINGS = ("VM", "mode", "tasks", "rented s", "USD per hour", "USD")
 
 
-def plan(job: Path, environment: Path, planner: str, deadline_s: float, seed: int) -> Plan:
-    """Read both files and plan. Raises BagError: one line for a mistake, or a deadline that is impossible."""
+def plan(
+    job: Path, environment: Path, planner: str, deadline_s: float, seed: int, out: Path, picture: Path | None
+) -> tuple[list[tuple[str, ...]], str]:
+    """Plan, write the map and, if asked for, its picture; the rows of PLAN_HEADINGS, and the line below them.
+
+    Raises BagError: one line for a mistake, or a deadline that is impossible; WriteError.
+    """
     rentable = read_environment(environment)
-    return plan_bag(planner, read_job(job, rentable), rentable, deadline_s, seed)
-
-
-def write(found: Plan, planner: str, out: Path, picture: Path | None) -> None:
-    """Write the map and, if asked for, its picture, each atomically. Raises WriteError."""
+    found = plan_bag(planner, read_job(job, rentable), rentable, deadline_s, seed)
     if picture is not None:
         save(plan_figure(found, f"{found.bag.name}, planned by {planner}"), picture)
     write_json(out, plan_document(found, planner))
-
-
-def plan_rows(found: Plan) -> list[tuple[str, ...]]:
-    """The table of a plan: one line per VM."""
-    return [
+    rows: list[tuple[str, ...]] = [
         (
             planned.vm.name,
             planned.mode,
@@ -150,11 +141,7 @@ def plan_rows(found: Plan) -> list[tuple[str, ...]]:
         )
         for planned in found.vms
     ]
-
-
-def summary(found: Plan) -> str:
-    """The line below the table: cost, makespan and slack of a plan."""
-    return (
+    return rows, (
         f"{len(found.bag.tasks)} tasks on {len(found.vms)} VMs: {found.cost_usd:.4f} USD, makespan "
         f"{found.makespan_s:.1f} s, slack {found.slack_s:.1f} s to the deadline {found.deadline_s:g} s "
         f"(D_spot {found.d_spot_s:.1f} s)"

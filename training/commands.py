@@ -192,10 +192,9 @@ def plan_bag(
     """Plan a bag of tasks on spot VMs: spotweave plan bag job.json env.json --deadline 2100 -o map.json."""
     from spotweave.training import bags
 
-    found = bags.plan(job, environment, planner, deadline, seed)
-    bags.write(found, planner, out, picture)
-    show(bags.PLAN_HEADINGS, bags.plan_rows(found))
-    print(bags.summary(found))
+    rows, said = bags.plan(job, environment, planner, deadline, seed, out, picture)
+    show(bags.PLAN_HEADINGS, rows)
+    print(said)
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
@@ -218,10 +217,8 @@ def simulate_bag(
     """Execute a map on spot VMs that hibernate: spotweave simulate bag map.json --scenario sc_4."""
     from spotweave.training import bags
 
-    outcomes = bags.simulate(map_file, job, env, scenario, scheduler, seeds)
-    if picture is not None:
-        bags.write_first(outcomes, scenario, map_file.stem, picture)
-    show(bags.OUTCOME_HEADINGS, bags.outcome_rows(outcomes))
+    rows = bags.simulate(map_file, job, env, scenario, scheduler, seeds, picture)
+    show(bags.OUTCOME_HEADINGS, rows)
     print(f"{scenario}, {seeds} executions: means, and the range over the seeds in brackets")
     if picture is not None:
         print(f"written: {picture}")
@@ -241,10 +238,9 @@ def plan_workflow(
     """Plan a workflow over several clusters: spotweave plan workflow gis.yaml --planner annealing."""
     from spotweave.training import workflows
 
-    found = workflows.plan(file, planner, clusters, seed)
-    workflows.write(found, planner, out, picture)
-    show(workflows.HEADINGS, workflows.rows(found))
-    print(workflows.summary(found))
+    rows, said = workflows.plan(file, planner, clusters, seed, out, picture)
+    show(workflows.HEADINGS, rows)
+    print(said)
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
@@ -265,6 +261,5 @@ def split(
     """Divide steps among clusters, or combine them: spotweave plan split wordcount.yaml --clusters 3."""
     from spotweave.training import workflows
 
-    found = workflows.split(file, clusters, block_mb, most_blocks, out)
-    show(workflows.SPLIT_HEADINGS, workflows.split_rows(found))
+    show(workflows.SPLIT_HEADINGS, workflows.split(file, clusters, block_mb, most_blocks, out))
     print(f"written: {out}")

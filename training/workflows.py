@@ -62,24 +62,21 @@ HEADINGS = ("step", "cluster", "start s", "end s", "files moved to it")
 SPLIT_HEADINGS = ("step", "reads GB", "reads", "writes")
 
 
-def plan(file: Path, planner: str, clusters: Path | None, seed: int) -> Plan:
-    """Read a workflow and plan it. Raises WorkflowError: one line for a mistake."""
-    return plan_workflow(planner, *read(file, clusters), seed)
+def plan(
+    file: Path, planner: str, clusters: Path | None, seed: int, out: Path, picture: Path | None
+) -> tuple[list[tuple[str, ...]], str]:
+    """Plan, write the plan and, if asked for, its picture; the rows of HEADINGS, and the line below them.
 
-
-def write(found: Plan, planner: str, out: Path, picture: Path | None) -> None:
-    """Write the plan and, if asked for, its picture, each atomically. Raises WriteError."""
+    Raises WorkflowError: one line for a mistake; WriteError.
+    """
+    found = plan_workflow(planner, *read(file, clusters), seed)
     if picture is not None:
         save(plan_figure(found, f"{found.workflow.name}, planned by {planner}"), picture)
     write_json(out, plan_document(found, planner))
-
-
-def rows(found: Plan) -> list[tuple[str, ...]]:
-    """One line per step, by start."""
     moved: dict[str, list[str]] = {}
     for move in found.moves():
         moved.setdefault(move.step, []).append(f"{move.file} from {move.source}")
-    return [
+    rows: list[tuple[str, ...]] = [
         (
             placed.step,
             placed.cluster,
@@ -89,10 +86,10 @@ def rows(found: Plan) -> list[tuple[str, ...]]:
         )
         for placed in found.placements
     ]
+    return rows, _summary(found)
 
 
-def summary(found: Plan) -> str:
-    """The line below the table: finish, deadline and cost of a plan."""
+def _summary(found: Plan) -> str:
     deadline_s = found.workflow.deadline_s
     if deadline_s is None:
         kept = "no deadline"
@@ -107,8 +104,13 @@ def summary(found: Plan) -> str:
     )
 
 
-def split(file: Path, parts: int | None, block_mb: float, most_blocks: float | None, out: Path) -> Workflow:
-    """Transform a workflow by Algorithm 1 and write it. Raises WorkflowError and WriteError."""
+def split(
+    file: Path, parts: int | None, block_mb: float, most_blocks: float | None, out: Path
+) -> list[tuple[str, ...]]:
+    """Transform a workflow by Algorithm 1 and write it; the rows of SPLIT_HEADINGS, a line per step.
+
+    Raises WorkflowError and WriteError.
+    """
     if parts is not None and parts < 1:
         raise WorkflowError(f"--clusters is {parts}, expected a whole number >= 1")
     for name, value in (("--block-mb", block_mb), ("--most-blocks", most_blocks)):
@@ -118,11 +120,6 @@ def split(file: Path, parts: int | None, block_mb: float, most_blocks: float | N
     settings = SplitSettings(block_gb=block_mb / 1000, most_blocks=most_blocks, most_parts=parts)
     found = transform(workflow, platform, settings)
     write_json(out, workflow_document(found, platform))
-    return found
-
-
-def split_rows(found: Workflow) -> list[tuple[str, ...]]:
-    """The table of a divided workflow: one line per step."""
     files = files_by_name(found)
     return [
         (step.name, f"{input_gb(step, files):g}", ", ".join(step.reads), ", ".join(step.writes))
