@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,13 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from spotweave.agents.rules import RULES
-from spotweave.training.config import UsageError, compose_values, typed
+from spotweave.training.config import UsageError, compose_values, plain, typed
 from spotweave.training.studies.trained import (
     AgentSource,
     NotTrainedError,
-    Patterns,
     Trained,
-    WeightedRuns,
     find_trained,
 )
 
@@ -46,21 +45,8 @@ class ScenarioSettings:
 
     def drawn(self, draw: int) -> ScenarioSettings:
         """The scenario of one of its draws."""
-
-        def there(names: list[str]) -> list[str]:
-            return [name.replace(DRAW, str(draw)) for name in names]
-
-        def runs(source: Patterns) -> Patterns:
-            return there([source])[0] if isinstance(source, str) else there(source)
-
-        env = there(self.env)
-        agents: dict[str, AgentSource] = {
-            name: dataclasses.replace(source, runs=runs(source.runs))
-            if isinstance(source, WeightedRuns)
-            else runs(source)
-            for name, source in self.agents.items()
-        }
-        return dataclasses.replace(self, env=env, agents=agents, draws=[])
+        text = json.dumps({"env": self.env, "agents": plain(self.agents)}).replace(DRAW, str(draw))
+        return typed(ScenarioSettings, {**plain(self), **json.loads(text), "draws": []}, "experiment")
 
 
 @dataclass
