@@ -20,11 +20,10 @@ from spotweave.training.files import file_hash, prepare_directory, write_text
 MAX_BYTES = 8_000_000
 
 
-def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
+def release(run: Path, name: str, table: str) -> Path:
     """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
-    `table` is what was measured: Markdown, or a sentence that says where it stands; `root` takes the place of
-    `checkpoints/`.
+    `table` is what was measured: Markdown, or a sentence that says where it stands.
 
     Raises:
         UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
@@ -36,12 +35,12 @@ def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
             f"{run} is not a finished run: it has no done.json and policy.pt; train it to its end"
         )
     state, content = load_policy_state(run / "policy.pt"), (run / "policy.pt").read_bytes()
-    folder = _write(name, content, root)
+    folder = _write(name, content)
     write_text(folder / "README.md", card(name, state, content, table))
     return folder
 
 
-def join(policies: Sequence[str], name: str, table: str, root: Path | None = None) -> Path:
+def join(policies: Sequence[str], name: str, table: str) -> Path:
     """Put the policies of several environments into one file, `checkpoints/NAME`, with a card.
 
     The file is a checkpoint of each of these environments: what loads it takes the policy of its own.
@@ -67,7 +66,7 @@ def join(policies: Sequence[str], name: str, table: str, root: Path | None = Non
         raise UsageError("policies= is empty: expected released policies, one of each environment")
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, "worlds": worlds}, buffer)
-    folder = _write(name, buffer.getvalue(), root)
+    folder = _write(name, buffer.getvalue())
     rows = [
         f"| `{world}` | {named[world]} | `{state['agent']['kind']}`, guided by "
         f"`{state['training']['guide']}` | `{file_hash(policy_file(named[world]))}` |"
@@ -83,7 +82,7 @@ def join(policies: Sequence[str], name: str, table: str, root: Path | None = Non
     return folder
 
 
-def _write(name: str, content: bytes, root: Path | None) -> Path:
+def _write(name: str, content: bytes) -> Path:
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise UsageError(f"name is {name!r}: expected one below checkpoints/, e.g. liu2022/rl_lsfc")
     if len(content) >= MAX_BYTES:
@@ -91,7 +90,7 @@ def _write(name: str, content: bytes, root: Path | None) -> Path:
             f"{name} has {len(content) / 1e6:.1f} MB, a release must stay below {MAX_BYTES / 1e6:.0f} MB: "
             "release a smaller network"
         )
-    folder = prepare_directory((RELEASED if root is None else root) / name)
+    folder = prepare_directory(RELEASED / name)
     write_policy(folder / "policy.pt", content)
     return folder
 
