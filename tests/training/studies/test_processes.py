@@ -26,6 +26,12 @@ mode = (run / "mode").read_text()
 if mode == "fails":
     print("error: no such thing", file=sys.stderr)
     sys.exit(2)
+if mode == "meets":
+    (run / "here").touch()
+    for _ in range(2000):
+        if len(list(run.parent.glob("*/here"))) == 2:
+            break
+        time.sleep(0.01)
 if mode == "waits":
     caught = []
     signal.signal(signal.SIGINT, lambda *_: caught.append(1))
@@ -76,7 +82,8 @@ class Watcher(RepeatProgress):
 
 
 def test_all_run_a_few_at_a_time_with_their_words(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path, name, "works") for name in "abcde"]
+    # The first ends when the second is there, however slowly that starts.
+    runs = [make_run(tmp_path, name, "meets" if name in "ab" else "works") for name in "abcde"]
     watcher = Watcher()
     outcomes = run_all(runs, 2, 1, watcher, start_here)
     assert {run.training for run in outcomes.finished} == set("abcde")
