@@ -347,7 +347,7 @@ vectors = st.sampled_from([np.float32, np.float64]).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(vectors, st.integers(2, 7))
 def test_the_shards_of_an_update_sum_to_it_exactly(update: np.ndarray, brokers: int) -> None:
     shards = split(update, brokers)
@@ -357,7 +357,7 @@ def test_the_shards_of_an_update_sum_to_it_exactly(update: np.ndarray, brokers: 
     assert np.array_equal(decode(ring_sum(shards)), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(arrays(np.float32, 5, elements=floats), st.integers(1, 5000)), min_size=1, max_size=6),
     st.integers(2, 4),

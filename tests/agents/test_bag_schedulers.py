@@ -209,7 +209,7 @@ def has_twins(plan: Plan, environment: Environment) -> bool:
 
 
 @pytest.mark.real
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(**DRAWN, cycle_s=st.sampled_from([60.0, 900.0]))
 def test_no_deadline_is_missed_however_vms_hibernate(
     count: int, longest_s: int, stretch: float, rates: tuple[float, float], cycle_s: float, seed: int

@@ -185,7 +185,7 @@ def test_min_min_max_min_and_greedy_on_two_vms() -> None:
             plan(bag, PAIR, 100, 10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     environments(),
     bags(most_tasks=6),
@@ -256,7 +256,7 @@ def brute_force(bag: Bag, environment: Environment, deadline_s: float) -> float:
     return best
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     # Even run times, so that they are whole seconds on "fast" too.
     st.lists(
@@ -278,7 +278,7 @@ def test_the_exact_model_is_brute_force(tasks: list[tuple[float, float]], deadli
     assert objective(plan, TINY) == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(environments(), bags(), st.integers(100, 900), st.integers(0, 3))
 def test_the_search_is_never_worse_than_its_start(
     environment: Environment, bag: Bag, deadline_s: int, seed: int
@@ -319,7 +319,7 @@ def test_the_search_is_never_better_than_the_optimum() -> None:
         assert objective(plan_by_search(whole, environment, 900, seed), environment) >= least - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 4096), st.integers(1, 50)), min_size=1, max_size=9), st.integers(1, 4)
 )

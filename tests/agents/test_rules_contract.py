@@ -76,7 +76,7 @@ def random_observation(
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_jobs=st.integers(1, 5),

@@ -44,7 +44,7 @@ def learned(seed: int = 0, tick_s: int = 100) -> SpotPolicy:
 
 
 @pytest.mark.real
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_zones=st.integers(1, 3),

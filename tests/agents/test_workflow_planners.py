@@ -103,14 +103,14 @@ def brute_force_s(problem: Problem) -> float:
 
 
 @pytest.mark.real
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(drawn(most_steps=4, most_clusters=2))
 def test_the_exact_planner_finds_what_brute_force_finds(case: tuple[Workflow, Platform]) -> None:
     problem = problem_of(*case)
     assert finish_s(problem, plan_exactly(problem)) == pytest.approx(brute_force_s(problem))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(drawn())
 def test_every_plan_can_be_carried_out(case: tuple[Workflow, Platform]) -> None:
     problem = problem_of(*case)
@@ -176,7 +176,7 @@ def seconds(name: str, run_s: float, reads: tuple[str, ...] = (), writes: tuple[
     return Step(name, Profile((Stage(1, run_s),), executors=1), reads, writes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(drawn())
 def test_a_schedule_within_its_limit_ends_as_simulated_and_no_other_ends(
     case: tuple[Workflow, Platform],

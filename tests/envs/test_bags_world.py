@@ -174,7 +174,7 @@ def test_the_schedulers_of_the_thesis_do_in_the_world_what_they_do_without(
 
 
 @pytest.mark.real
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(**DRAWN)
 def test_no_valid_answers_miss_the_deadline(
     count: int, longest_s: int, stretch: float, rates: tuple[float, float], seed: int

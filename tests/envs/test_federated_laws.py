@@ -56,7 +56,7 @@ def laws(world: FederatedWorld, rule: str, seed: int) -> tuple[Outcome, Mapping[
 
 
 @pytest.mark.real
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     applications(),
     st.integers(0, 1000),
@@ -77,7 +77,7 @@ def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
     assert not world.observation["action_mask"].any()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from([SERVER, 0, 1]), st.integers(1, 600)), max_size=4),
     st.integers(0, 1000),
@@ -90,7 +90,7 @@ def test_the_same_with_a_server_and_messages(
     assert metrics["rounds_lost"] == metrics["left"] == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(applications(budgets=False), st.sampled_from(list(Market)))
 def test_always_on_is_the_planner_of_the_paper_to_the_last_bill(
     application: Application, market: Market
@@ -172,7 +172,7 @@ def test_recorded_zones_are_shown_as_they_were_recorded() -> None:
                 assert shown[col.UP_RATIO] == pytest.approx((up > 0).mean(), abs=1e-6)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=12),
     st.lists(st.booleans(), min_size=13, max_size=13),

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotweave.agents.rules import RULES, make_rule
@@ -23,7 +23,7 @@ from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.checks import answer, by_policy, valid
 from tests.envs.market_cases import federated_config, random_market, small_config
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=25)
 seeds = st.integers(0, 10_000)
 
 

@@ -351,7 +351,7 @@ def test_same_seed_same_series_and_zones_do_not_disturb_each_other() -> None:
         np.testing.assert_array_equal(left.values, right.values)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     horizon_s=st.integers(1, 3 * DAY_S),

@@ -299,7 +299,7 @@ class Wanders(RandomPolicy):
 
 
 @pytest.mark.real
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.sampled_from(
         [Wanders, lambda seed: AlwaysOn(Market.SPOT), lambda seed: FedCostAware(server_market=Market.SPOT)]

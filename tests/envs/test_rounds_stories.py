@@ -424,7 +424,7 @@ def check_rounds(outcome: Outcome, seed: int) -> None:
 
 
 @pytest.mark.real
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
 def test_money_states_and_rounds_are_conserved(
     application: Application, policy: Callable[[int], RoundScheduler], seed: int
@@ -435,7 +435,7 @@ def test_money_states_and_rounds_are_conserved(
     check_rounds(outcome, seed)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(applications(budgets=False), st.integers(0, 1000))
 def test_decisions_change_no_draw(application: Application, seed: int) -> None:
     """However often the spin-ups and interruptions are asked for, and in which order, they are the same."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -199,7 +199,7 @@ worlds = st.builds(
         WorkloadConfig, arrivals=st.builds(ArrivalConfig, b=st.integers(1, 40), jobs_mean=st.floats(1.0, 6.0))
     ),
 )
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40)
 
 
 def play(world: SliceWorld, seed: int) -> tuple[float, list[int]]:

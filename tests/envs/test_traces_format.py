@@ -158,7 +158,7 @@ def test_csv_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.000  1.0000-1.5000" in table[2]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     rows=st.lists(
         st.tuples(st.integers(1, 5000), st.booleans(), st.floats(0, 100, allow_nan=False)),

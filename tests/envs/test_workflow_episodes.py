@@ -339,7 +339,7 @@ def test_steps_share_executors(executors: tuple[int | None, ...], starts_s: list
     assert violations(plan) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(drawn(), st.integers(0, 1000))
 def test_any_placement_on_allowed_clusters_can_be_carried_out(
     case: tuple[model.Workflow, model.Platform], seed: int

@@ -177,7 +177,7 @@ def test_the_bounds_themselves_are_within() -> None:
     assert "65537 bytes of text" in refused(JobSpec.model_validate_json, json.dumps(larger))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     standard_s=st.floats(LEAST_SECONDS, MOST_SECONDS),
     profile=st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotweave.deploy.providers import local
@@ -48,7 +48,6 @@ def test_history_by_hand() -> None:
     assert RECORDING.history(0).up_ratio == 1.0
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40_000), min_size=1, max_size=12),
     first=st.booleans(),

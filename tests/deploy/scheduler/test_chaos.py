@@ -165,7 +165,6 @@ TestChaos = pytest.mark.nightly(pytest.mark.mistakes(Chaos.TestCase))
 TestChaos.settings = settings(
     max_examples=30,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

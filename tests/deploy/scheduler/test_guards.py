@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotweave.deploy.billing import CHARGES_PER_USD, Bill
@@ -125,7 +125,6 @@ def test_the_net_counts_all_rounds_of_a_client() -> None:
     assert goes(idle, None, offers, sure=4) == "sure"
 
 
-@settings(deadline=None)
 @given(slack_s=st.floats(1, 3000), step_s=st.floats(5, 300), progress=st.floats(0, 0.99))
 def test_whoever_asks_often_enough_never_loses_a_deadline_that_could_be_met(
     slack_s: float, step_s: float, progress: float

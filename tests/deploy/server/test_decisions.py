@@ -198,7 +198,7 @@ def test_a_service_without_a_policy_for_rounds_refuses_federated_tasks() -> None
 _EXTREME_S = st.sampled_from([0.0, 1e-9, 1.0, 3600.0, 1e9])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_extreme_numbers_are_answered_with_numbers(data: st.DataObject, deciders: Deciders) -> None:
     draw = data.draw

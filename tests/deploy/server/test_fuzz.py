@@ -49,7 +49,6 @@ def test_nothing_that_is_sent_makes_it_fail(mode: GenerationMode, examples: int,
 
         @settings(
             max_examples=examples,
-            deadline=None,
             database=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),

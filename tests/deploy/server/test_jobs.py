@@ -263,7 +263,7 @@ def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(name: str) 
 
 
 @pytest.mark.real
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(names=st.lists(st.text(NAMING, max_size=12), unique=True, max_size=4))
 def test_files_stay_in_the_jobs_folder(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     files = {name: encoded(name.encode()) for name in names}

@@ -225,7 +225,7 @@ _changes = st.lists(
 @given(
     _changes, _moments, st.integers(0, 300_000), st.integers(0, 100_000), st.booleans(), st.none() | _moments
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 def test_charges_agree_with_a_ledger_of_every_second(
     store: Store,
     changes: list[tuple[float, int]],

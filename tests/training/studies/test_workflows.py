@@ -56,7 +56,7 @@ def test_the_arrangement_of_table_3_2_takes_as_long_as_printed() -> None:
     assert gis.as_printed().finish_s / 60 == pytest.approx(gis.PRINTED_TOTAL_MIN, rel=0.05)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(drawn(most_steps=4, most_clusters=2))
 def test_no_schedule_is_shorter_than_the_bound(case: tuple[Workflow, Platform]) -> None:
     problem = problem_of(*case)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotweave.deploy.runners.spark.application import ATTEMPT_CONF, Applications, parse
@@ -269,7 +269,6 @@ def test_logs_that_are_read_are_removed_but_for_the_newest(log: BatchLog) -> Non
 
 
 @pytest.mark.real
-@settings(deadline=None)
 @given(
     batches=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
     looks=st.lists(st.integers(0, 4000), max_size=8),

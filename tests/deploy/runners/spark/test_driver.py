@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotweave.deploy.model.jobs import JobSpec, TaskKey
@@ -259,7 +259,6 @@ def load(text: str) -> dict[str, str]:
     return found
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
 )
