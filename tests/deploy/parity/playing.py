@@ -88,14 +88,17 @@ def config_of(
 ) -> MarketWorldConfig:
     """MultiCloud-v5 with this many jobs and streams, and these shares of bags and workflows among them.
 
-    With `training` one job is a federated application of three clients, all offers being of one speed and
-    epochs as long as they were. `rules` are other settings of the guards.
+    Owned clusters are of fixed size, as live. With `training` one job is a federated application of three
+    clients, all offers being of one speed and epochs as long as they were. `rules` are other settings of the
+    guards.
     """
     config = MarketWorldConfig(WorkloadConfig(jobs=jobs))
+    fixed = [replace(owned, elastic=0) for owned in config.market.more_owned]
+    config.market = replace(config.market, owned_elastic=0, more_owned=fixed)
     config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
     if training:
         config.market.providers = ["aws"]
-        config.market = replace(config.market, owned_executors=1, owned_elastic=0, more_owned=[])
+        config.market.owned_executors, config.market.more_owned = 1, []
         config.workload.federated = True
         applications = config.workload.applications
         applications.share, applications.clients = 1e-9, [3, 3]
