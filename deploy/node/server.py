@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -257,14 +258,25 @@ class AgentServer(Listener):
 class _Handler(QuietHandler):
     server: AgentServer
 
-    def _serve(self) -> None:
-        acts = {"GET": self._get, "PUT": self._put, "POST": self._post, "DELETE": self._delete}
+    def do_GET(self) -> None:
+        self._serve(self._get)
+
+    def do_PUT(self) -> None:
+        self._serve(self._put)
+
+    def do_POST(self) -> None:
+        self._serve(self._post)
+
+    def do_DELETE(self) -> None:
+        self._serve(self._delete)
+
+    def _serve(self, act: Callable[[str], None]) -> None:
         try:
             given = self.headers.get("Authorization", "").encode()
             if not hmac.compare_digest(given, f"Bearer {self.server.node.token}".encode()):
                 raise RefusalError(401, "expected the node's bearer token")
             self.server.trust(self.connection, _WITHIN_S)
-            acts[self.command](urlsplit(self.path).path)
+            act(urlsplit(self.path).path)
         except RefusalError as refusal:
             self._refuse(refusal.code, str(refusal))
         except KeyError:
@@ -276,8 +288,6 @@ class _Handler(QuietHandler):
         except Exception:
             _log.exception("a request failed")
             self._refuse(500, "an error inside the node agent; its log says more")
-
-    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
 
     def _get(self, path: str) -> None:
         node = self.server.node

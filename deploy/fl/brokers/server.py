@@ -9,6 +9,7 @@ import hmac
 import logging
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,15 @@ class _Handler(QuietHandler):
     server: BrokerServer
     json_most_bytes = 4 << 20
 
-    def _serve(self) -> None:
-        act = self._put if self.command == "PUT" else self._post
+    def do_PUT(self) -> None:  # noqa: N802
+        """Takes a shard."""
+        self._serve(self._put)
+
+    def do_POST(self) -> None:  # noqa: N802
+        """Everything else."""
+        self._serve(self._post)
+
+    def _serve(self, act: Callable[[str], None]) -> None:
         try:
             who = self._who()
             self.server.trust(self.connection, _WITHIN_S)
@@ -74,8 +82,6 @@ class _Handler(QuietHandler):
         except Exception:
             _log.exception("a request failed")
             self._refuse(503, "an error inside the broker; its log says more")
-
-    do_PUT = do_POST = _serve  # noqa: N815
 
     def _who(self) -> str:
         given = self.headers.get("Authorization", "").encode()
