@@ -192,9 +192,9 @@ def plan_bag(
     """Plan a bag of tasks on spot VMs: spotweave plan bag job.json env.json --deadline 2100 -o map.json."""
     from spotweave.training import bags
 
-    rows, said = bags.plan(job, environment, planner, deadline, seed, out, picture)
+    rows, summary = bags.plan(job, environment, planner, deadline, seed, out, picture)
     show(bags.PLAN_HEADINGS, rows)
-    print(said)
+    print(summary)
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 
@@ -238,9 +238,9 @@ def plan_workflow(
     """Plan a workflow over several clusters: spotweave plan workflow gis.yaml --planner annealing."""
     from spotweave.training import workflows
 
-    rows, said = workflows.plan(file, planner, clusters, seed, out, picture)
+    rows, summary = workflows.plan(file, planner, clusters, seed, out, picture)
     show(workflows.HEADINGS, rows)
-    print(said)
+    print(summary)
     print(f"written: {out}" + (f" and {picture}" if picture else ""))
 
 

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceError(ValueError):
-    """The service refuses a request; its own line. `status`: of HTTP; None where no service answered."""
+    """The service refuses a request, in its own words. `status` is HTTP's, or None if no service answered."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

@@ -51,7 +51,7 @@ class Machines:
 class Processes(Machines):
     """One process group for each running instance; what a killed emulator left behind is ended first.
 
-    When made, it raises ConfigError if the state folder cannot be used.
+    Making one raises ConfigError if the state folder cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Emulator(ABC):
     """One account of one cloud, as a WSGI application that answers its clients and whoever controls it.
 
-    Called, it raises LostAnswerError if the answer shall never arrive: the server closes the connection.
+    Calling it raises LostAnswerError if the answer shall never arrive: the server closes the connection.
     """
 
     config: EmulatorConfig

@@ -34,7 +34,7 @@ class _Memory(StateFile):
 class Agent:
     """Serves until it is told to stop; the processes stay, and the next agent finds them.
 
-    When made, it raises ConfigError if the working folder or the address cannot be used, or others have them.
+    Making one raises ConfigError if the working folder or the address cannot be used, or is taken.
     """
 
     def __init__(self, config: AgentConfig) -> None:

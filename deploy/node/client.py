@@ -133,7 +133,7 @@ class NodeUnreachable(NodeError):  # noqa: N818
 
 
 class NodeRefused(NodeError):  # noqa: N818
-    """The node said no; `code` is its status of HTTP: 409 draining, 422 the command cannot be run."""
+    """The node said no. `code` is the HTTP status: 409 draining, 422 the command cannot be run."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -239,7 +239,7 @@ ConfigT = TypeVar("ConfigT", bound=CloudConfig)
 class CloudProvider(ABC, Generic[ConfigT]):
     """Implements `Provider` on a cloud, whose own tags are the truth; memory bridges its delays.
 
-    When made, it raises ConfigError if the price list or the certificate cannot be used, ProviderError if the
+    Making one raises ConfigError if the price list or the certificate cannot be used, ProviderError if the
     state folder cannot.
     """
 

@@ -68,7 +68,7 @@ class FlatWorldEnv(gymnasium.Env[FloatArray, np.int64]):
         self,
         build: Callable[[], BatchWorld],  # with at least one lane, of which lane 0 is played
         flattening: Flattening,
-        reward_scale: float,  # the constant
+        reward_scale: float,  # what rewards are multiplied by
         seed: int = 0,
         first: int = 0,
         stride: int = 1,

@@ -68,7 +68,7 @@ class Paired:
 
 
 def as_sample(values: ArrayLike, least: int = 2) -> Floats:
-    """A checked one-dimensional sample. Raises ValueError: what is wrong with it."""
+    """A checked one-dimensional sample. Raises ValueError: not finite, another shape, or too few values."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1:
         raise ValueError(f"expected one value per episode, got an array of shape {sample.shape}")

@@ -26,7 +26,7 @@ NEVER_RAN_S = 1.0
 class AwsProvider(CloudProvider[AwsConfig]):
     """Implements `Provider` on EC2, in a session of boto3 (None: a new one); see `CloudProvider`.
 
-    When made, it raises ProviderError also if there is no such profile.
+    Making one raises ProviderError also if there is no such profile.
     """
 
     name = PROVIDER

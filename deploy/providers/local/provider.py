@@ -60,7 +60,7 @@ def _reported(act: Callable[_P, _R]) -> Callable[_P, _R]:
 class LocalProvider:
     """Implements `Provider` on this machine, with a sandbox around the node agents; see there.
 
-    When made, it raises ConfigError if a recording cannot be used, ProviderError if the state folder cannot.
+    Making one raises ConfigError if a recording cannot be used, ProviderError if the state folder cannot.
     """
 
     name = "local"

@@ -36,7 +36,7 @@ from tests.training.studies.test_bounds import bounded
 
 
 def summarised(asked: ExperimentSettings, scenario: ScenarioResult) -> dict[str, Any]:
-    """What an experiment of one scenario says of it."""
+    """The summary of an experiment with this one scenario."""
     return experiment_summary(asked, Suite("test", "test", 1, 3), {"base": scenario}, "c")
 
 

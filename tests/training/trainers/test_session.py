@@ -170,8 +170,10 @@ def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> 
     straight.session.run()
     first = Recorder(tmp_path / "stopped", [-9.0, -5.0])
     interrupt_in_round(first, 3)
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(InterruptedTraining):
         first.session.run()
+    assert signal.getsignal(signal.SIGINT) is before  # the user's own handler is back
     assert first.trainer.episodes_done == 60
     assert saved_state(first.run)["trainer"]["episodes_done"] == 60
     second = Recorder(tmp_path / "stopped", [-3.0, -4.0])

@@ -230,7 +230,7 @@ def described(
     kinds: Mapping[str, Kind],
     others: Iterable[str],
 ) -> dict[str, Any]:
-    """What pages say of a contestant: its means of metrics, and what lies between it and others."""
+    """What a page stores of a contestant: the means of its metrics, and its differences from the others."""
     mine = played[one.name]
     return {
         "title": one.title,
