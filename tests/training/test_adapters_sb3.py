@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,10 @@ def weights(trained: LibraryTrainer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_round_reports_what_was_played_and_learned(kind: str) -> None:
+def test_a_round_reports_what_was_played_and_learned_and_leaves_no_folder(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     trained = trainer(kind)
     before = weights(trained)
     reports = [trained.round() for _ in range(4)]
@@ -91,6 +95,7 @@ def test_a_round_reports_what_was_played_and_learned(kind: str) -> None:
     assert np.isfinite(list(reports[-1].losses.values())).all()
     assert reports[-1].losses
     assert not torch.equal(before, weights(trained))
+    assert not list(tmp_path.glob("SB3*"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -69,6 +70,8 @@ class SB3Trainer(LibraryTrainer):
         """One rollout of every copy."""
         before = self.model.num_timesteps
         steps = self.task.agent.rollout * len(self._environments)
+        # Without a logger each call leaves an empty folder among the temporary files of the system.
+        self.model.set_logger(Logger(None, []))
         self.model.learn(steps, log_interval=_NEVER, reset_num_timesteps=False)
         logged = self.model.logger.name_to_value
         losses = {name: float(logged[key]) for key, name in _LOSSES.items() if key in logged}
