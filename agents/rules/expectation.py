@@ -65,13 +65,13 @@ class ExpectedCostParameters(RuleParameters):
     typical_up_s: float = 2000.0  # up-spell assumed where none has been seen
     typical_down_s: float = 6400.0  # down-time assumed where none can be derived
     patience: float = 2.0  # factor on the down-time when waiting is weighed (above 1: waiting looks worse)
-    queue_s: float = 140000.0  # wait in an owned cluster's queue per missing share of its capacity
+    queue_s: float = 40000.0  # wait in an owned cluster's queue per missing share of its capacity
     safety_s: float = 160.0  # seconds taken off every deadline
     move_margin: float = 0.01  # a running job moves only if this share of its remaining cost is saved
     move_usd: float = 0.5  # and at least this much
     allowance: float = 1.32  # periods that a batch of a streaming job may take beyond its due time
     postpone_s: float = 300.0  # going to the same offer this much later is weighed as well (0: not weighed)
-    queue_risk: float = 8.6  # factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess
+    queue_risk: float = 3.0  # factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess
     # 0 = an offer returns after its mean down-time, 1 = after as long as it has been down
     down_memory: float = 0.38
     full_s: float = 15000.0  # wait for a full offer per missing share of its quota
@@ -85,8 +85,8 @@ class ExpectedCostParameters(RuleParameters):
     free_first_s: float = 3600.0  # AWS does not charge for what it interrupts earlier than this
     # a job leaves scarce capacity to others if an executor-hour saves it less than this in missed deadlines
     worth_usd_hour: float = 10.0
-    reserve: float = 2.0  # executors of a spot offer that such a job leaves free
-    queue_after_s: float = 259200.0  # and the wait after which it joins a queue nevertheless
+    reserve: float = 4.0  # executors of a place that such a job leaves free
+    queue_after_s: float = 259200.0  # and the wait after which it leaves nothing to others
     grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
 
 

@@ -3,8 +3,8 @@
 What a job should cost on an offer is said in `agents.rules.expectation`. Waiting ("none") is compared as the
 cheapest offer later on: one without capacity, that should return after its mean down-time, or one of now a
 little later, which pays for a stream that would idle. A running job is moved only when that saves a margin.
-A job that cannot miss a deadline joins no queue but that of a cluster which will grow, and where nothing can
-be had on demand it leaves some spot free: what it would hold is worth more to the others.
+A job that cannot miss a deadline joins no queue but that of a cluster which will grow, and where deadlines
+are missed and on-demand offers are full it leaves some of every place free: others need it more.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def waiting_option(obs: ObservationArrays, job: int, parameters: Floats) -> tupl
 def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats) -> bool:
     """Whether the job leaves the cluster to others, which lose more by waiting than it does.
 
-    A job without a deadline joins no queue until it has waited for days, unless the cluster can still grow
-    enough for it. Where nothing on demand is large enough, neither does one that an executor-hour saves
-    little, and both leave some of a spot offer free. A job that must go somewhere gives way to none.
+    A job without a deadline joins no queue, unless the cluster can still grow enough for it. Where capacity
+    is scarce it leaves some of every place free, and so does a job that an executor-hour saves little. One
+    that must go somewhere, or has waited for days, gives way to none.
 
     Args:
         obs: one observation.
@@ -81,24 +81,32 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
         cluster: where it could go.
         parameters: of the rule.
     """
-    queues = obs.clusters[cluster, col.QUEUES] != 0.0
-    request = obs.pairs[job, cluster, col.REQUEST]
-    # A gang that takes nearly all of an offer goes when the rest is free.
-    kept = 0.0 if queues else min(parameters[RESERVE], obs.clusters[cluster, col.CAPACITY_MAX] - request)
+    row, request = obs.jobs[job], obs.pairs[job, cluster, col.REQUEST]
+    # A gang that takes nearly all of a place goes when the rest is free.
+    kept = min(parameters[RESERVE], obs.clusters[cluster, col.CAPACITY_MAX] - request)
     free = obs.pairs[job, cluster, col.FREE] + to_come(obs, cluster)
     if free - request >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
-    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
+    if row[col.CATEGORY] == Category.FEDERATED.value or row[col.WAITED_S] >= parameters[QUEUE_AFTER]:
         return False
-    scarce = True
-    for other in range(obs.clusters.shape[0]):
-        interrupted = obs.clusters[other, col.IS_SPOT] != 0.0 or obs.clusters[other, col.QUEUES] != 0.0
-        scarce &= interrupted or obs.pairs[job, other, col.REQUEST] > obs.clusters[other, col.CAPACITY_MAX]
-    if (queues and obs.jobs[job, col.WAITED_S] >= parameters[QUEUE_AFTER]) or not (queues or scarce):
-        return False
-    if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
-        return True
+    queued = obs.clusters[cluster, col.QUEUES] != 0.0 and free < request
+    scarce = _is_scarce(obs, job, parameters)
+    if row[col.HAS_DEADLINE] == 0.0:
+        return bool(queued or scarce)
     return bool(scarce and saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
+
+
+@inner
+def _is_scarce(obs: ObservationArrays, job: int, parameters: Floats) -> bool:
+    """Whether deadlines were missed, and no on-demand offer has room for the job and the reserve."""
+    missed = 0.0
+    for cluster in range(obs.clusters.shape[0]):
+        missed += obs.clusters[cluster, col.MISSED]
+        interrupted = obs.clusters[cluster, col.IS_SPOT] != 0.0 or obs.clusters[cluster, col.QUEUES] != 0.0
+        room = obs.pairs[job, cluster, col.FREE] - obs.pairs[job, cluster, col.REQUEST]
+        if not interrupted and room >= parameters[RESERVE]:
+            return False
+    return missed > 0.0
 
 
 @linked()
