@@ -321,25 +321,30 @@ def test_expected_cost_queues_with_a_deadline_or_after_days(job: Row, owned: Row
 
 
 @pytest.mark.parametrize(
-    ("job", "executors", "used", "others", "gives_way"),
+    ("job", "executors", "place", "others", "gives_way"),
     [
-        (GENERAL, 2, 4, [], False),  # leaves 2 of 8 executors free
-        (GENERAL, 2, 5, [], True),
-        (GENERAL, 8, 0, [], False),  # a gang that could never leave any
-        (GENERAL, 7, 0, [], False),
-        (GENERAL, 5, 2, [], True),
-        (GENERAL, 2, 5, [{**ON_DEMAND, "USED": 8}], False),  # others need not wait for spot
-        (GENERAL, 2, 5, [{**ON_DEMAND, "CAPACITY_NOW": 1, "CAPACITY_MAX": 1}], True),
-        ({}, 2, 5, [], False),  # 25 USD for 2 executor-hours
-        ({}, 3, 5, [], True),  # for 3
-        ({"SLACK_S": 3700}, 2, 5, [], True),  # late wherever it starts
+        (GENERAL, 2, {"USED": 2}, [], False),  # leaves 4 of 8 executors free
+        (GENERAL, 2, {"USED": 3}, [], True),
+        (GENERAL, 2, {**OWNED, "CAPACITY_NOW": 8, "USED": 2, "IS_SPOT": 0}, [], False),
+        (GENERAL, 2, {**OWNED, "CAPACITY_NOW": 8, "USED": 3, "IS_SPOT": 0}, [], True),
+        (GENERAL, 2, {"USED": 3, "MISSED": 0}, [], False),  # all are in time
+        ({**GENERAL, "WAITED_S": 259_200}, 2, {"USED": 3}, [], False),
+        (GENERAL, 8, {}, [], False),  # a gang that could never leave any
+        (GENERAL, 7, {}, [], False),
+        (GENERAL, 5, {"USED": 2}, [], True),
+        (GENERAL, 2, {"USED": 3}, [{**ON_DEMAND, "USED": 2}], False),  # others need not wait for spot
+        (GENERAL, 2, {"USED": 3}, [{**ON_DEMAND, "USED": 3}], True),
+        (GENERAL, 2, {"USED": 3}, [{**ON_DEMAND, "CAPACITY_NOW": 1, "CAPACITY_MAX": 1}], True),
+        ({}, 2, {"USED": 5}, [], False),  # 25 USD for 2 executor-hours
+        ({}, 3, {"USED": 4}, [], True),  # for 3
+        ({"SLACK_S": 3700}, 2, {"USED": 3}, [], True),  # late wherever it starts
     ],
 )
-def test_expected_cost_leaves_the_last_spot_to_those_that_it_saves_more(
-    job: Row, executors: int, used: int, others: list[Row], gives_way: bool
+def test_expected_cost_leaves_scarce_capacity_to_those_that_it_saves_more(
+    job: Row, executors: int, place: Row, others: list[Row], gives_way: bool
 ) -> None:
     ask = {**ASK, "REQUEST": executors, "PEAK_REQUEST": executors}
-    asked = shown([{**SPOT, "USED": used}, *others], job, ask)
+    asked = shown([{**SPOT, "MISSED": 1, **place}, *others], job, ask)
     none = 1 + len(others)
     assert pick("expected_cost", asked, PLAIN) == (0, none if gives_way else 0)
 
