@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from spotweave.deploy.scheduler.policies import (
     load_round_policy,
 )
 from spotweave.deploy.scheduler.records import INVALID_S
-from spotweave.deploy.scheduler.snapshot import Occupancy, snapshot_of
+from spotweave.deploy.scheduler.snapshot import Occupancy, View, snapshot_of
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from spotweave.deploy.store.decisions import Mode
@@ -116,11 +117,12 @@ def test_a_choice_that_looks_worse_names_the_margin_or_the_rule_that_decided(pol
 
 @pytest.mark.parametrize("policy", ["multicloud", "expected_cost", "cheapest"])
 def test_a_place_left_to_others_is_named(policy: str) -> None:
-    """Spot alone, four instances of which two are in use: one more would leave one free, not two."""
+    """Spot alone, two of four instances in use, and a deadline was missed: one more would leave one free."""
     world = [offer("spot", price_usd_hour=0.2)]
     loaded = load_market_policy(policy, 1)
     decider = Decider(loaded.policy, components=loaded.components)
-    decision = decider.decide(snapshot_of(world, [need()], {"spot": 2}, Occupancy()), [need()], world)
+    view = View(world, Counter(spot=2), Counter(), Occupancy(), {"spot": 1})
+    decision = decider.decide(view.snapshot([need()]), [need()], world)
     left = "spot is cheaper, but left to tasks that lose more by waiting"
     assert (decision.offer_id, decision.why) == ((None, left) if policy != "cheapest" else ("spot", ""))
 

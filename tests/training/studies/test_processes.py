@@ -66,16 +66,18 @@ class Watcher(RepeatProgress):
     def __init__(self, interrupt: int = 0) -> None:
         self.interrupt = interrupt
         self.told: list[tuple[str, str]] = []
-        self.most_at_work = 0
+        self.at_work = self.most_at_work = 0
 
     def began(self, run: Run, resumed: bool) -> None:
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
         self.told.append((run.training, "resumed" if resumed else "began"))
 
     def ended(self, run: Run, problem: str | None, seconds: float) -> None:
+        self.at_work -= 1
         self.told.append((run.training, problem or "finished"))
 
     def waited(self, logs: Mapping[Run, Path]) -> None:
-        self.most_at_work = max(self.most_at_work, len(logs))
         if self.interrupt and sum("ready" in log.read_text() for log in logs.values()) == self.interrupt:
             self.interrupt = 0
             os.kill(os.getpid(), signal.SIGINT)
