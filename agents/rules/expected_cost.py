@@ -72,8 +72,8 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     """Whether the job leaves the cluster to others, which lose more by waiting than it does.
 
     A job without a deadline joins no queue, unless the cluster can still grow enough for it. Where capacity
-    is scarce it leaves some of every place free, and so does a job that an executor-hour saves little. One
-    that must go somewhere, or has waited for days, gives way to none.
+    is scarce it leaves `reserve` executors of every place free, and so does a job whose deadline is worth
+    little. A job that must go somewhere, or has waited for days, gives way to none.
 
     Args:
         obs: one observation.
@@ -89,11 +89,11 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
         return False
     if row[col.CATEGORY] == Category.FEDERATED.value or row[col.WAITED_S] >= parameters[QUEUE_AFTER]:
         return False
-    queued = obs.clusters[cluster, col.QUEUES] != 0.0 and free < request
-    scarce = _is_scarce(obs, job, parameters)
-    if row[col.HAS_DEADLINE] == 0.0:
-        return bool(queued or scarce)
-    return bool(scarce and saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
+    if row[col.HAS_DEADLINE] == 0.0 and obs.clusters[cluster, col.QUEUES] != 0.0 and free < request:
+        return True
+    if not _is_scarce(obs, job, parameters):
+        return False
+    return bool(row[col.HAS_DEADLINE] == 0.0 or saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
 
 
 @inner
