@@ -46,6 +46,8 @@ class RoundParameters(NamedTuple):
     hazard: float = 0.5  # weight of the expected cost of an interruption
     owned_usd_hour: float = 0.36  # what an owned executor-hour, which has no price, is worth to other jobs
     miss_usd: float = 25.0  # price of an application's missed deadline
+    # share of `EGRESS_USD` that every round pays (messages); the rest is paid at every start (data)
+    egress_in_rounds: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def weigh_task(
     job: FloatArray,
     pairs: FloatArray,
     absent_s: Floats,
+    price_usd_hour: Floats,
+    interruptions: Floats,
     parameters: RoundParameters,
     usd: Floats,
     times: Floats,
@@ -104,6 +108,8 @@ def weigh_task(
         job: (N_JOB_FIELDS,) a row of a federated task.
         pairs: (C, N_PAIR_FIELDS) of it.
         absent_s: (C,) seconds after which a wait can count on each offer.
+        price_usd_hour: (C,) of an executor; of an owned one what it is worth to other jobs.
+        interruptions: (C,) expected per second, times the weight that they have.
         parameters: weights.
         usd: (C + 1,) overwritten with the expected USD of each offer, then of "none for now".
         times: (C, N_TIMES) overwritten.
@@ -118,20 +124,19 @@ def weigh_task(
     owes = job[col.OWES] > 0
     opens = 0.0 if owes else left
     needed = left + (0.0 if owes else whole)
+    at_start = 1.0 - parameters.egress_in_rounds
     price = np.empty(n)
     best_price = begin_usd_least = np.inf
     start_least = np.inf
     for c in range(n):
-        listed = np.float64(clusters[c, col.PRICE_USD_HOUR])
-        price[c] = (
-            (listed if listed > 0.0 else parameters.owned_usd_hour) / 3600 * np.float64(pairs[c, col.REQUEST])
-        )
+        price[c] = price_usd_hour[c] / 3600 * np.float64(pairs[c, col.REQUEST])
         again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
         times[c, START_S] = again_s + cold
         start_least = min(start_least, times[c, START_S])
         if pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
             best_price = min(best_price, price[c])
-            begin_usd_least = min(begin_usd_least, price[c] * times[c, START_S])
+            data_usd = at_start * np.float64(pairs[c, col.EGRESS_USD])
+            begin_usd_least = min(begin_usd_least, price[c] * times[c, START_S] + data_usd)
     rentable = np.isfinite(best_price)
     delay_usd_s = parameters.delay_price * (
         np.float64(job[col.OTHERS_USD_HOUR]) / 3600 + (best_price if rentable else 0.0)
@@ -151,15 +156,18 @@ def weigh_task(
         early, late = max(0.0, needed - finish), max(0.0, finish - needed)
         times[c, BEGIN_S], times[c, FINISH_S] = begin, finish
         times[c, EARLY_S], times[c, LATE_S] = early, late
-        begin_usd = price[c] * times[c, START_S]
-        hazard = parameters.hazard * interruptions_per_s(clusters[c])
-        messages_usd = np.float64(pairs[c, col.EGRESS_USD])
+        data_usd = at_start * np.float64(pairs[c, col.EGRESS_USD])
+        messages_usd = parameters.egress_in_rounds * np.float64(pairs[c, col.EGRESS_USD])
+        begin_usd = price[c] * times[c, START_S] + data_usd
+        hazard = interruptions[c]
         # An interruption costs a start, and the round as much time as no early start made up for.
         lost_s = times[c, START_S] + 0.5 * execution
         loss_usd = begin_usd + late_usd(max(0.0, lost_s - early), job, delay_usd_s, parameters.miss_usd)
         after_usd = min(price[c] * early, keep_usd)
         placed = price[c] * finish + after_usd + late_usd(late, job, delay_usd_s, parameters.miss_usd)
         placed = placed + hazard * finish * loss_usd + messages_usd
+        if not here:
+            placed = placed + data_usd
         excess_s = max(0.0, execution - max(whole, left))
         future = rounds_after * (price[c] * execution + delay_usd_s * excess_s + messages_usd)
         usd[c] = placed + future
@@ -167,7 +175,7 @@ def weigh_task(
         fresh_s = execution + cold if here else execution
         later_loss_usd = begin_usd + late_usd(lost_s, job, delay_usd_s, parameters.miss_usd)
         later = price[c] * (again_s + fresh_s) + hazard * (again_s + fresh_s) * later_loss_usd
-        later = later + messages_usd + future
+        later = later + messages_usd + data_usd + future
         if absent_s[c] > 0.0:
             spare_s = max(0.0, slack_s(owes, left, whole, again_s, fresh_s))
             later += late_usd(max(0.0, absent_s[c] - spare_s), job, delay_usd_s, parameters.miss_usd)
@@ -185,13 +193,14 @@ def weigh_task(
         lasts = np.float64(job[col.DURATION_S])
         for c in range(n):
             again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
-            launch = 0.0 if pairs[c, col.HERE] > 0 else again_s
-            rate = parameters.hazard * interruptions_per_s(clusters[c])
+            here = pairs[c, col.HERE] > 0
+            launch = 0.0 if here else again_s
+            egress_share = parameters.egress_in_rounds if here else 1.0
             lost_usd = late_usd(again_s + 0.5 * whole, job, delay_usd_s, parameters.miss_usd)
             usd[c] = (
-                (price[c] + rate * lost_usd) * (launch + lasts)
+                (price[c] + interruptions[c] * lost_usd) * (launch + lasts)
                 + late_usd(launch, job, delay_usd_s, parameters.miss_usd)
-                + np.float64(pairs[c, col.EGRESS_USD])
+                + egress_share * np.float64(pairs[c, col.EGRESS_USD])
             )
         # Nothing goes on without a server.
         usd[n] = LARGE / 2
@@ -212,10 +221,23 @@ def _weigh_all(
     units: Floats,
     slacks: Floats,
 ) -> None:
-    absent_s = np.zeros(clusters.shape[1])
+    n_clusters = clusters.shape[1]
+    absent_s, price_usd_hour, interruptions = np.zeros(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
     for k in range(len(jobs)):
+        for c in range(n_clusters):
+            listed = np.float64(clusters[k, c, col.PRICE_USD_HOUR])
+            price_usd_hour[c] = listed if listed > 0.0 else parameters.owned_usd_hour
+            interruptions[c] = parameters.hazard * interruptions_per_s(clusters[k, c])
         units[k], slacks[k] = weigh_task(
-            clusters[k], jobs[k, 0], pairs[k, 0], absent_s, parameters, usd[k], times[k]
+            clusters[k],
+            jobs[k, 0],
+            pairs[k, 0],
+            absent_s,
+            price_usd_hour,
+            interruptions,
+            parameters,
+            usd[k],
+            times[k],
         )
 
 

@@ -86,7 +86,7 @@ class ExpectedCostParameters(RuleParameters):
     # a job leaves scarce capacity to others if an executor-hour saves it less than this in missed deadlines
     worth_usd_hour: float = 10.0
     reserve: float = 4.0  # executors of a place that such a job leaves free
-    queue_after_s: float = 259200.0  # and the wait after which it leaves nothing to others
+    queue_after_s: float = 86400.0  # and the time after which it leaves nothing to others
     grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
 
 
@@ -302,7 +302,14 @@ def total_usd(
 
 @inner
 def saved_usd_hour(obs: ObservationArrays, job: int, parameters: Floats) -> float:
-    """USD of missed deadlines that an executor-hour saves at best, if the job starts at once somewhere."""
+    """USD of missed deadlines that an executor-hour saves at best, if the job starts at once somewhere.
+
+    Of a task that trains in rounds, as if its application needed no other task.
+    """
+    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
+        left_s = max(60.0, float(obs.jobs[job, col.DURATION_S]))
+        in_time = obs.jobs[job, col.SLACK_S] > 0.0
+        return float(3600.0 / left_s * miss_price(obs, job, parameters)) if in_time else 0.0
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
     left = max(1.0, float(obs.jobs[job, col.EXECUTIONS])) if streaming else 1.0
     best = 0.0

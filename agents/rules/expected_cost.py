@@ -23,6 +23,8 @@ from spotweave.agents.rules.expectation import (
     WORTH,
     ExpectedCostParameters,
     expected_usd,
+    interruption_rate,
+    owned_price,
     return_time,
     saved_usd_hour,
     to_come,
@@ -33,7 +35,8 @@ from spotweave.envs.simulation.compiled import inner, linked
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
-_ROUNDS = RoundParameters()
+# Markets charge data when an instance starts and no messages, and a late round costs what the others hold.
+_ROUNDS = RoundParameters(delay_price=1.0, egress_in_rounds=0.0)
 
 
 @inner
@@ -73,27 +76,31 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
 
     A job without a deadline joins no queue, unless the cluster can still grow enough for it. Where capacity
     is scarce it leaves `reserve` executors of every place free, and so does a job whose deadline is worth
-    little. A job that must go somewhere, or has waited for days, gives way to none.
+    little; an idle client of a federated application gives up what it holds. A job that must go somewhere, or
+    has waited for a day, gives way to none; nor does a task of an application that arrived a day ago.
 
     Args:
         obs: one observation.
-        job: row of the job; one that trains in rounds gives way to none.
+        job: row of the job.
         cluster: where it could go.
         parameters: of the rule.
     """
     row, request = obs.jobs[job], obs.pairs[job, cluster, col.REQUEST]
     # A gang that takes nearly all of a place goes when the rest is free.
     kept = min(parameters[RESERVE], obs.clusters[cluster, col.CAPACITY_MAX] - request)
-    free = obs.pairs[job, cluster, col.FREE] + to_come(obs, cluster)
-    if free - request >= kept or stays(obs, job) or not is_valid(obs, job, -1):
+    idle = row[col.IDLE] != 0.0 and obs.pairs[job, cluster, col.HERE] != 0.0
+    left = obs.pairs[job, cluster, col.FREE] + to_come(obs, cluster) - (0.0 if idle else request)
+    if left >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
-    if row[col.CATEGORY] == Category.FEDERATED.value or row[col.WAITED_S] >= parameters[QUEUE_AFTER]:
+    rounds = row[col.CATEGORY] == Category.FEDERATED.value
+    if (row[col.AGE_S] if rounds else row[col.WAITED_S]) >= parameters[QUEUE_AFTER]:
         return False
-    if row[col.HAS_DEADLINE] == 0.0 and obs.clusters[cluster, col.QUEUES] != 0.0 and free < request:
+    has_deadline = row[col.HAS_DEADLINE] != 0.0
+    if not has_deadline and not idle and obs.clusters[cluster, col.QUEUES] != 0.0 and left < 0.0:
         return True
     if not _is_scarce(obs, job, parameters):
         return False
-    return bool(row[col.HAS_DEADLINE] == 0.0 or saved_usd_hour(obs, job, parameters) <= parameters[WORTH])
+    return not has_deadline or saved_usd_hour(obs, job, parameters) <= parameters[WORTH]
 
 
 @inner
@@ -117,12 +124,16 @@ def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Float
     """
     n_clusters = obs.clusters.shape[0]
     if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-        absent_s = np.zeros(n_clusters)
+        absent_s, usd_hour, rates = np.zeros(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
         for cluster in range(n_clusters):
             if not is_valid(obs, job, cluster):
                 absent_s[cluster] = return_time(obs, job, cluster, parameters)
+            listed = float(obs.clusters[cluster, col.PRICE_USD_HOUR])
+            usd_hour[cluster] = listed if listed > 0.0 else owned_price(obs, cluster, parameters)
+            rates[cluster] = interruption_rate(obs, cluster, parameters)
         times = np.empty((n_clusters, N_TIMES))
-        weigh_task(obs.clusters, obs.jobs[job], obs.pairs[job], absent_s, _ROUNDS, usd, times)
+        row, pairs = obs.jobs[job], obs.pairs[job]
+        weigh_task(obs.clusters, row, pairs, absent_s, usd_hour, rates, _ROUNDS, usd, times)
         return
     for cluster in range(n_clusters):
         usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)

@@ -362,7 +362,7 @@ class MarketConfig:
     # default weight of an owned executor-hour there: what it is worth to other jobs
     owned_usd_hour: float = 0.2
     margin_s: int = 12 * 3600  # recorded time wanted after the last arrival when an episode's window is drawn
-    max_decisions: int = 50_000  # an episode is truncated beyond these
+    max_decisions: int = 1_000_000  # an episode is truncated beyond these
     max_s: int = 14 * 86_400  # an episode is truncated beyond these
     traces: str = ""  # a user's own traces (docs/traces.md); "" uses the recorded bundle
 
