@@ -39,8 +39,10 @@ class RoundParameters(NamedTuple):
     buffer_errors: float = 1.0  # plus this multiple of the error that expected times had lately,
     buffer_launch: float = 0.2  # or, before any was seen, this share of the launch
     # USD that a second's delay of the round costs, for each USD that all instances of the application cost in
-    # a second
+    # a second,
     delay_price: float = 2.0
+    own_instance: float = 1.0  # where the task's own counts with this weight, at the least price;
+    delay_usd_hour: float = 0.0  # and what an hour's delay costs besides
     # share of what a start costs that an idle instance may cost before it is released
     keep_share: float = 0.5
     hazard: float = 0.5  # weight of the expected cost of an interruption
@@ -138,8 +140,9 @@ def weigh_task(
             data_usd = at_start * np.float64(pairs[c, col.EGRESS_USD])
             begin_usd_least = min(begin_usd_least, price[c] * times[c, START_S] + data_usd)
     rentable = np.isfinite(best_price)
-    delay_usd_s = parameters.delay_price * (
-        np.float64(job[col.OTHERS_USD_HOUR]) / 3600 + (best_price if rentable else 0.0)
+    delay_usd_s = parameters.delay_usd_hour / 3600 + parameters.delay_price * (
+        np.float64(job[col.OTHERS_USD_HOUR]) / 3600
+        + parameters.own_instance * (best_price if rentable else 0.0)
     )
     keep_usd = parameters.keep_share * begin_usd_least if rentable else 0.0
     # Where a start takes long against a round, a place is for many rounds.
@@ -191,9 +194,11 @@ def weigh_task(
     usd[n] = waiting + late_usd(short_s, job, delay_usd_s, parameters.miss_usd)
     if job[col.IS_SERVER] > 0:
         lasts = np.float64(job[col.DURATION_S])
+        # Nothing goes on without a server: it waits only for a place that it can count on later.
+        usd[n] = LARGE / 2
         for c in range(n):
-            again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
             here = pairs[c, col.HERE] > 0
+            again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
             launch = 0.0 if here else again_s
             egress_share = parameters.egress_in_rounds if here else 1.0
             lost_usd = late_usd(again_s + 0.5 * whole, job, delay_usd_s, parameters.miss_usd)
@@ -202,8 +207,10 @@ def weigh_task(
                 + late_usd(launch, job, delay_usd_s, parameters.miss_usd)
                 + egress_share * np.float64(pairs[c, col.EGRESS_USD])
             )
-        # Nothing goes on without a server.
-        usd[n] = LARGE / 2
+            if absent_s[c] > 0.0 and pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
+                waits_usd = late_usd(launch + absent_s[c], job, delay_usd_s, parameters.miss_usd)
+                waits_usd -= late_usd(launch, job, delay_usd_s, parameters.miss_usd)
+                usd[n] = min(usd[n], usd[c] + waits_usd)
     if job[col.EXECUTIONS] <= 0:
         usd[n] = 0.0
     unit = max(1e-9, begin_usd_least) if rentable else 1.0

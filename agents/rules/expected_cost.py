@@ -35,8 +35,13 @@ from spotweave.envs.simulation.compiled import inner, linked
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
-# Markets charge data when an instance starts and no messages, and a late round costs what the others hold.
-_ROUNDS = RoundParameters(delay_price=1.0, egress_in_rounds=0.0)
+# Markets charge data when an instance starts and no messages; a late round costs what the others hold.
+_ROUNDS = RoundParameters(
+    delay_price=1.0,
+    own_instance=0.0,
+    delay_usd_hour=ExpectedCostParameters().delay_usd_hour,
+    egress_in_rounds=0.0,
+)
 
 
 @inner
