@@ -45,7 +45,8 @@ from spotweave.envs.simulation.snapshot import Category, ObservationArrays
     RESERVE,
     QUEUE_AFTER,
     GROW,
-) = range(27)
+    ROUNDS_AFTER,
+) = range(28)
 
 
 AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
@@ -86,8 +87,10 @@ class ExpectedCostParameters(RuleParameters):
     # a job leaves scarce capacity to others if an executor-hour saves it less than this in missed deadlines
     worth_usd_hour: float = 10.0
     reserve: float = 4.0  # executors of a place that such a job leaves free
-    queue_after_s: float = 86400.0  # and the time after which it leaves nothing to others
+    queue_after_s: float = 259200.0  # and the wait after which it leaves nothing to others
     grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
+    # age of a federated application from which on its tasks leave nothing to others
+    rounds_after_s: float = 86400.0
 
 
 @inner

@@ -20,6 +20,7 @@ from spotweave.agents.rules.expectation import (
     POSTPONE,
     QUEUE_AFTER,
     RESERVE,
+    ROUNDS_AFTER,
     WORTH,
     ExpectedCostParameters,
     expected_usd,
@@ -82,7 +83,7 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     A job without a deadline joins no queue, unless the cluster can still grow enough for it. Where capacity
     is scarce it leaves `reserve` executors of every place free, and so does a job whose deadline is worth
     little; an idle client of a federated application gives up what it holds. A job that must go somewhere, or
-    has waited for a day, gives way to none; nor does a task of an application that arrived a day ago.
+    has waited for three days, gives way to none; nor does a task of an application that arrived a day ago.
 
     Args:
         obs: one observation.
@@ -98,7 +99,7 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     if left >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
     rounds = row[col.CATEGORY] == Category.FEDERATED.value
-    if (row[col.AGE_S] if rounds else row[col.WAITED_S]) >= parameters[QUEUE_AFTER]:
+    if row[col.AGE_S] >= parameters[ROUNDS_AFTER] if rounds else row[col.WAITED_S] >= parameters[QUEUE_AFTER]:
         return False
     has_deadline = row[col.HAS_DEADLINE] != 0.0
     if not has_deadline and not idle and obs.clusters[cluster, col.QUEUES] != 0.0 and left < 0.0:
