@@ -29,6 +29,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Bounds = Annotated[list[float], AfterValidator(_bounds)]
 
 
+MOST_DECISIONS = 50_000
+"""After which an episode of a drawn market ends: where nothing is free for days it takes a million, and the
+other lanes of the round wait for it."""
+
+
 @dataclass
 class Variety:
     """How much the markets of a training differ. [a, b] are inclusive bounds."""
@@ -65,7 +70,9 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
     rng = Streams(np.random.SeedSequence(seed, spawn_key=(number,))).generator("markets")
     if number == 0 or rng.random() >= variety.share:
         return config
-    return vary(config, variety, rng)
+    drawn = vary(config, variety, rng)
+    most = min(config.market.max_decisions, MOST_DECISIONS)
+    return dataclasses.replace(drawn, market=dataclasses.replace(drawn.market, max_decisions=most))
 
 
 def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) -> MarketWorldConfig:

@@ -37,7 +37,7 @@ from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
 # Markets charge data when an instance starts and no messages; a late round costs what the others hold.
-_ROUNDS = RoundParameters(
+ROUNDS = RoundParameters(
     delay_price=1.0,
     own_instance=0.0,
     delay_usd_hour=ExpectedCostParameters().delay_usd_hour,
@@ -139,7 +139,7 @@ def choices_usd(obs: ObservationArrays, job: int, parameters: Floats, usd: Float
             rates[cluster] = interruption_rate(obs, cluster, parameters)
         times = np.empty((n_clusters, N_TIMES))
         row, pairs = obs.jobs[job], obs.pairs[job]
-        weigh_task(obs.clusters, row, pairs, absent_s, usd_hour, rates, _ROUNDS, usd, times)
+        weigh_task(obs.clusters, row, pairs, absent_s, usd_hour, rates, ROUNDS, usd, times)
         return
     for cluster in range(n_clusters):
         usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)

@@ -16,6 +16,7 @@ from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
 from spotweave.agents.named import named_rule
 from spotweave.agents.rules import RULES, make_rule
 from spotweave.agents.rules.appraisal import appraise
+from spotweave.agents.rules.expected_cost import ROUNDS
 from spotweave.envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
     parse_rounds,
@@ -175,13 +176,14 @@ def appraised(world: MarketWorld, **changes: float) -> list[float]:
     """Expected USD of the shown task on the only offer, and of "none for now", as `expected_cost` sees it."""
     rows = copied(world.observation)
     for name, value in changes.items():
-        rows["jobs"][0, 0, getattr(col, name)] = value
+        table = rows["pairs"] if name == "EGRESS_USD" else rows["jobs"]
+        table[0, 0, ..., getattr(col, name)] = value
     return [float(value) for value in appraise(rows, 1).usd[0, 0]]
 
 
 def test_a_market_and_the_world_of_rounds_weigh_with_one_cost() -> None:
     world = waiting_client(1800)
-    by_rounds = weigh(world.observation, RoundParameters()).cost[0]
+    by_rounds = weigh(world.observation, ROUNDS).cost[0]
     assert appraised(world) == pytest.approx(by_rounds.tolist())
 
 
@@ -198,6 +200,15 @@ def test_keeping_costs_the_wait_and_releasing_the_start() -> None:
     assert release == pytest.approx(700 / HOUR)
 
 
+def test_a_market_charges_data_at_a_start_and_not_in_every_round() -> None:
+    """2 USD of data: staying costs none of them, and an idle instance is worth keeping for 1 USD more."""
+    world = waiting_client(1800)
+    keep, release = appraised(world, EXECUTIONS=1, EGRESS_USD=2.0)
+    early_s = 1200 + 1810 - 1200 - 600
+    assert keep == pytest.approx((1200 + 600 + early_s) / HOUR)
+    assert release == pytest.approx(700 / HOUR + 2)
+
+
 def test_a_deadline_makes_a_delay_dearer_until_it_has_passed() -> None:
     """Needed in 500 s, ready after 600: 100 s late of 1000 to spare are a tenth of a miss."""
     world = waiting_client(1800)
@@ -210,12 +221,26 @@ def test_a_deadline_makes_a_delay_dearer_until_it_has_passed() -> None:
 
 
 def test_an_owned_executor_is_worth_something_to_other_jobs() -> None:
+    """0.2 USD an hour times the root of its occupation; the others hold 2 USD an hour, delay costs 0.25."""
     world = waiting_client(1800)
-    world.observation["clusters"][0, 0, col.PRICE_USD_HOUR] = 0.0
+    world.observation["clusters"][0, 0, [col.PRICE_USD_HOUR, col.PROVIDER]] = 0.0
+    world.observation["clusters"][0, 0, col.MEAN_OCCUPATION] = 0.25
     keep, _ = appraised(world, EXECUTIONS=1, ROUND_LEFT_S=0.0, OWES=1.0)
-    owned = RoundParameters().owned_usd_hour / HOUR
-    delay_usd_s = RoundParameters().delay_price * (2 / HOUR + owned)
-    assert keep == pytest.approx(600 * owned + 600 * delay_usd_s, rel=1e-4)
+    assert keep == pytest.approx(600 * (0.1 + 2 + 0.25) / HOUR, rel=1e-4)
+
+
+def test_a_server_waits_for_a_place_that_is_cheaper_by_more_than_the_delay() -> None:
+    """4 h of 3 USD, or 4 h of 1 USD as soon as the other offer is back: nobody holds anything yet."""
+    world = federated_story([600, 600], [POOL, replace(POOL, region="west")])
+    rows = copied(world.observation)
+    assert rows["jobs"][0, 0, col.IS_SERVER] == 1
+    rows["jobs"][0, 0, col.DURATION_S] = 4 * HOUR
+    rows["clusters"][0, :, col.PRICE_USD_HOUR] = 3.0, 1.0
+    rows["clusters"][0, 1, [col.AVAILABLE, col.UP_RATIO]] = 0.0, 0.5
+    rows["action_mask"][0, 1] = 0
+    for away_s, waits in ((HOUR, True), (100 * HOUR, False)):
+        rows["clusters"][0, 1, [col.MEAN_UP_S, col.SPELL_S]] = away_s
+        assert decided(make_rule("expected_cost"), rows) == (2 if waits else 0)
 
 
 @pytest.mark.parametrize(("slow_s", "released"), [(750, False), (5000, True)])

@@ -320,6 +320,9 @@ def test_expected_cost_queues_with_a_deadline_or_after_days(job: Row, owned: Row
     assert pick("expected_cost", asked, {**PLAIN, "queue_s": 600.0, "queue_risk": 1.0}) == (0, chosen)
 
 
+CLIENT: Row = {**GENERAL, "CATEGORY": Category.FEDERATED.value, "EXECUTIONS": 5, "OWES": 1, "ROUND_S": 600}
+
+
 @pytest.mark.parametrize(
     ("job", "executors", "place", "others", "gives_way"),
     [
@@ -338,6 +341,19 @@ def test_expected_cost_queues_with_a_deadline_or_after_days(job: Row, owned: Row
         ({}, 2, {"USED": 5}, [], False),  # 25 USD for 2 executor-hours
         ({}, 3, {"USED": 4}, [], True),  # for 3
         ({"SLACK_S": 3700}, 2, {"USED": 3}, [], True),  # late wherever it starts
+        (CLIENT, 1, {"USED": 3}, [], False),
+        (CLIENT, 1, {"USED": 4}, [], True),
+        ({**CLIENT, "AGE_S": 86_399}, 1, {"USED": 4}, [], True),
+        ({**CLIENT, "AGE_S": 86_400}, 1, {"USED": 4}, [], False),
+        ({**CLIENT, "HAS_DEADLINE": 1, "SLACK_S": 20_000, "DURATION_S": 9001}, 1, {"USED": 4}, [], True),
+        (
+            {**CLIENT, "HAS_DEADLINE": 1, "SLACK_S": 20_000, "DURATION_S": 8999},
+            1,
+            {"USED": 4},
+            [],
+            False,
+        ),  # 25 USD for 2.5 h
+        ({**CLIENT, "HAS_DEADLINE": 1, "DURATION_S": 8999, "SLACK_S": -1}, 1, {"USED": 4}, [], True),
     ],
 )
 def test_expected_cost_leaves_scarce_capacity_to_those_that_it_saves_more(

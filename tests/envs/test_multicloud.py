@@ -22,7 +22,7 @@ from spotweave.envs.simulation.streams import exp
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
 from spotweave.envs.traces.bundle import SPLIT_DAYS, load_bundle
 from spotweave.envs.traces.storage import TraceError
-from spotweave.envs.variety import Variety, draw_market, smaller, validation_markets
+from spotweave.envs.variety import MOST_DECISIONS, Variety, draw_market, smaller, validation_markets
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.traces_cases import write_trace
 
@@ -222,6 +222,7 @@ def test_every_drawn_market_has_room_for_every_job(number: int) -> None:
     world = build_market(drawn)
     sides = {offer.market for offer in world.data.offers if offer.market != "owned"}
     assert sides == {"spot", "on_demand"}
+    assert drawn.market.max_decisions == MOST_DECISIONS < CONFIG.market.max_decisions
     assert 80 <= drawn.workload.arrival_unit_s <= 320
     largest = max(offer.quota for offer in world.data.offers if offer.market == "on_demand")
     world.reset([EpisodeKey(0, "train", number)])
