@@ -201,16 +201,13 @@ def weigh_task(
             again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
             launch = 0.0 if here else again_s
             egress_share = parameters.egress_in_rounds if here else 1.0
+            egress_usd = egress_share * np.float64(pairs[c, col.EGRESS_USD])
             lost_usd = late_usd(again_s + 0.5 * whole, job, delay_usd_s, parameters.miss_usd)
-            usd[c] = (
-                (price[c] + interruptions[c] * lost_usd) * (launch + lasts)
-                + late_usd(launch, job, delay_usd_s, parameters.miss_usd)
-                + egress_share * np.float64(pairs[c, col.EGRESS_USD])
-            )
+            held_usd = (price[c] + interruptions[c] * lost_usd) * (launch + lasts)
+            usd[c] = held_usd + late_usd(launch, job, delay_usd_s, parameters.miss_usd) + egress_usd
             if absent_s[c] > 0.0 and pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
-                waits_usd = late_usd(launch + absent_s[c], job, delay_usd_s, parameters.miss_usd)
-                waits_usd -= late_usd(launch, job, delay_usd_s, parameters.miss_usd)
-                usd[n] = min(usd[n], usd[c] + waits_usd)
+                late = late_usd(launch + absent_s[c], job, delay_usd_s, parameters.miss_usd)
+                usd[n] = min(usd[n], held_usd + late + egress_usd)
     if job[col.EXECUTIONS] <= 0:
         usd[n] = 0.0
     unit = max(1e-9, begin_usd_least) if rentable else 1.0

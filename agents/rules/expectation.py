@@ -89,7 +89,7 @@ class ExpectedCostParameters(RuleParameters):
     reserve: float = 4.0  # executors of a place that such a job leaves free
     queue_after_s: float = 259200.0  # and the wait after which it leaves nothing to others
     grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
-    # age of a federated application from which on its tasks leave nothing to others
+    # the same for tasks of a federated application, since it arrived
     rounds_after_s: float = 86400.0
 
 

@@ -36,7 +36,8 @@ from spotweave.envs.simulation.compiled import inner, linked
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.snapshot import Category, ObservationArrays
 
-# Markets charge data when an instance starts and no messages; a late round costs what the others hold.
+# Markets charge data when an instance starts and no messages; a late round costs what the others hold. What
+# owned executors and interruptions cost is said by the rule's own parameters.
 ROUNDS = RoundParameters(
     delay_price=1.0,
     own_instance=0.0,
@@ -98,8 +99,10 @@ def gives_way(obs: ObservationArrays, job: int, cluster: int, parameters: Floats
     left = obs.pairs[job, cluster, col.FREE] + to_come(obs, cluster) - (0.0 if idle else request)
     if left >= kept or stays(obs, job) or not is_valid(obs, job, -1):
         return False
-    rounds = row[col.CATEGORY] == Category.FEDERATED.value
-    if row[col.AGE_S] >= parameters[ROUNDS_AFTER] if rounds else row[col.WAITED_S] >= parameters[QUEUE_AFTER]:
+    since_s, most_s = row[col.WAITED_S], parameters[QUEUE_AFTER]
+    if row[col.CATEGORY] == Category.FEDERATED.value:
+        since_s, most_s = row[col.AGE_S], parameters[ROUNDS_AFTER]
+    if since_s >= most_s:
         return False
     has_deadline = row[col.HAS_DEADLINE] != 0.0
     if not has_deadline and not idle and obs.clusters[cluster, col.QUEUES] != 0.0 and left < 0.0:

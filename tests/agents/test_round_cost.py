@@ -230,7 +230,7 @@ def test_an_owned_executor_is_worth_something_to_other_jobs() -> None:
 
 
 def test_a_server_waits_for_a_place_that_is_cheaper_by_more_than_the_delay() -> None:
-    """4 h of 3 USD, or 4 h of 1 USD as soon as the other offer is back: nobody holds anything yet."""
+    """It runs for 4 h, at 3 USD an hour now or at 1 USD once the other offer returns; delay costs 0.25."""
     world = federated_story([600, 600], [POOL, replace(POOL, region="west")])
     rows = copied(world.observation)
     assert rows["jobs"][0, 0, col.IS_SERVER] == 1
@@ -241,6 +241,17 @@ def test_a_server_waits_for_a_place_that_is_cheaper_by_more_than_the_delay() -> 
     for away_s, waits in ((HOUR, True), (100 * HOUR, False)):
         rows["clusters"][0, 1, [col.MEAN_UP_S, col.SPELL_S]] = away_s
         assert decided(make_rule("expected_cost"), rows) == (2 if waits else 0)
+
+
+@pytest.mark.parametrize(("missed", "used"), [(0, 8), (1, 4), (1, 5)])
+def test_an_idle_client_is_released_where_others_need_what_it_holds(missed: int, used: int) -> None:
+    """The wait of 150 s is worth keeping the instance for, unless fewer than 4 of 8 executors are free."""
+    world = waiting_client(750, restart_s=300)
+    world.observation["clusters"][0, 0, col.MISSED] = missed
+    world.observation["clusters"][0, 0, col.IS_SPOT] = 1
+    world.observation["clusters"][0, 0, col.USED] = used
+    world.observation["pairs"][0, 0, 0, col.FREE] = 8 - used
+    assert decided(make_rule("expected_cost"), world.observation) == int(missed and used > 4)
 
 
 @pytest.mark.parametrize(("slow_s", "released"), [(750, False), (5000, True)])

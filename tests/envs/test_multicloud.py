@@ -204,6 +204,8 @@ CONFIG = MarketWorldConfig(WorkloadConfig(jobs=12))
 def test_the_first_round_and_a_share_of_the_others_play_the_configured_market() -> None:
     assert draw_market(CONFIG, ALWAYS, 0, 0) is CONFIG
     assert all(draw_market(CONFIG, Variety(), 0, number) is CONFIG for number in range(20))
+    short = dataclasses.replace(CONFIG, market=dataclasses.replace(CONFIG.market, max_decisions=9))
+    assert draw_market(short, ALWAYS, 0, 1).market.max_decisions == 9
     half = [draw_market(CONFIG, Variety(share=0.5), 0, number) is CONFIG for number in range(1, 201)]
     assert 70 <= sum(half) <= 130  # 100 expected, standard deviation 7
 
