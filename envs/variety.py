@@ -29,9 +29,9 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Bounds = Annotated[list[float], AfterValidator(_bounds)]
 
 
-MOST_DECISIONS = 50_000
-"""After which an episode of a drawn market ends: where nothing is free for days it takes a million, and the
-other lanes of the round wait for it."""
+MOST_DECISIONS = 20_000
+"""After which an episode of a drawn market ends: where nothing is free for days it takes a hundred thousand,
+and the other lanes of the round wait for it."""
 
 
 @dataclass

@@ -102,6 +102,7 @@ class TrainerSettings:
     # from this share of the episodes on, the best validation so far is kept, before it the untrained policy;
     # the last one counts in any case. Of many noisy validations the best is lucky, and early ones are many
     choose_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    prefer_last: bool = False  # keep the last policy if it is better than the untrained one, not the best
     # episodes of the test suite for the table at the end; 0: no table
     test_episodes: Annotated[int, Field(ge=0)] = 50
     save_every_minutes: float = 2.0  # minutes between checkpoints of the whole training state

@@ -40,6 +40,9 @@ DELAY_USD_HOUR, OWNED_USD_HOUR, MISS_USD = 0.25, 0.36, 25.0
 NEED_EXECUTOR_S = 36_000.0  # executor-seconds that count as a need of 1
 MANY_OFFERS = 20.0  # with at least this many rented offers the margin is used as configured
 MOST_SCARCE = 8.0  # the factor on the margin where two offers or fewer can be rented
+CAUTION = (
+    1.0  # a miss counts so much more than once where there are many offers; less with few, as the margin
+)
 LEAST_SCALE = 0.02  # USD that a decision is about at least
 LOWEST, HIGHEST = -3.0, 8.0
 """Bounds of the targets in units of a decision's scale: a few disasters must not outweigh all else."""
@@ -200,12 +203,14 @@ def decide_rows(
         if n == 0:
             actions[k] = flat_action(obs, job, -1)
             continue
-        how = GREEDY if exploring.spent[k, job] else exploring.how[k]
-        least = acting.margin * scarcity(obs) * choices.facts[SCALE]
-        draw, take = exploring.draws[k], exploring.take[k]
-        taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
         for choice in range(n if shown.shape[0] > 0 else 0):
             shown[k, choices.targets[choice]] = choices.values[choice]
+        how = GREEDY if exploring.spent[k, job] else exploring.how[k]
+        scarce = scarcity(obs)
+        choices.values[:n, OWN_MISSES] *= 1.0 + CAUTION / scarce
+        least = acting.margin * scarce * choices.facts[SCALE]
+        draw, take = exploring.draws[k], exploring.take[k]
+        taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
         target = choices.targets[taken]
         actions[k] = flat_action(obs, job, target if target < n_clusters else -1)
 

@@ -295,4 +295,4 @@ class Chooser:
             return self._settings.ask_again_s
         if chosen is None or chosen != need.here:
             self._roster.memberships.decided(need.key, None if chosen is None else view.offer(chosen))
-        return self._roster.memberships.ask_again_s(need.key)
+        return self._roster.memberships.ask_again_s(need.key, self._settings.ask_again_s)

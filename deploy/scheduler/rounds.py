@@ -260,15 +260,19 @@ class Rounds(RoundEstimates):
         ]
         return round(sum(prices.get(place.offer_id, place.price_usd_hour) for place in held), 6)
 
-    def ask_again_s(self, name: str, now_s: float) -> float:
-        """After how long a client is asked again, unless a round ends or somebody is interrupted before."""
+    def ask_again_s(self, name: str, now_s: float, late_s: float) -> float:
+        """After how long a client is asked again, unless a round ends or somebody is interrupted before.
+
+        One that is late is asked like any job, after `late_s`.
+        """
         stand = self.stands[name]
         if stand.place is not None:
             return ASK_AGAIN_MOST_S
         left_s, round_s = self.round_left_s(name, now_s), self.round_s()
         starts = [self._fresh_s(name, offer) for offer in self._offers[name]]
         slacks = [slack_s(stand.owes, left_s, round_s, start_s, epoch_s) for start_s, epoch_s in starts]
-        return float(int(ask_again_s(max(slacks, default=0.0))))
+        most_s = max(slacks, default=0.0)
+        return float(int(ask_again_s(most_s))) if most_s > 0.0 else late_s
 
 
 @dataclass(frozen=True)
@@ -372,9 +376,9 @@ class Memberships:
         """A client goes to an offer, or is without an instance from now on."""
         self._known[key.job_id].decided(key.task, offer)
 
-    def ask_again_s(self, key: TaskKey) -> float:
+    def ask_again_s(self, key: TaskKey, late_s: float) -> float:
         """After how long a client that was decided about is asked again."""
-        return self._known[key.job_id].ask_again_s(key.task, self._pass.now_s)
+        return self._known[key.job_id].ask_again_s(key.task, self._pass.now_s, late_s)
 
     def keep_only(self, job_ids: Collection[str]) -> None:
         """Forget all other applications."""

@@ -241,8 +241,8 @@ def test_an_application_that_is_over_makes_room_in_the_owned_cluster() -> None:
         decide(world, 1, NONE)
     assert not shown(world)
     assert world.metrics(0)["clients_left"] == 1
-    # It is asked every 15 s, for the first time with the new price at 105 s.
-    assert state(world, 2, at.FINISH_S) == 105 + HOUR
+    # It is late, so it is asked like any job.
+    assert state(world, 2, at.FINISH_S) == 100 + HOUR
     assert not world.truncated(0)
 
 

@@ -65,6 +65,7 @@ class Session:
         self.objective = self.spec.metrics[0]
         self.higher_is_better = self.spec.higher_is_better[0]
         self.best = Best()
+        self.first_gain_pct = -math.inf  # of the policy that the training started from
         self.seconds_before = 0.0
         self.decisions = 0
         self.interrupted = False
@@ -75,6 +76,7 @@ class Session:
         """Go on from a saved state."""
         self.trainer.load_state_dict(state["trainer"])
         self.best = Best(float(state["best_gain_pct"]), int(state["best_episode"]))
+        self.first_gain_pct = float(state["first_gain_pct"])
         self.seconds_before = float(state["seconds"])
         self.decisions = int(state["decisions"])
         self._validated_at = int(state["validated_at"])
@@ -87,6 +89,7 @@ class Session:
                 "trainer": self.trainer.state_dict(),
                 "best_gain_pct": self.best.gain_pct,
                 "best_episode": self.best.episode,
+                "first_gain_pct": self.first_gain_pct,
                 "seconds": seconds,
                 "decisions": self.decisions,
                 "validated_at": self._validated_at,
@@ -178,8 +181,12 @@ class Session:
         self.validations.append({"episode": episode, "decisions": self.decisions, **row})
         self.run_directory.write_validations(self.validations)
         # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
+        first = len(self.validations) == 1
+        if first:
+            self.first_gain_pct = gain_pct
         counts = episode == 0 or last or episode >= self.settings.choose_from * self.settings.episodes
-        if (counts and gain_pct > self.best.gain_pct) or len(self.validations) == 1:
+        preferred = last and self.settings.prefer_last and gain_pct > self.first_gain_pct
+        if (counts and gain_pct > self.best.gain_pct) or preferred or first:
             self.best = Best(gain_pct if counts and not math.isnan(gain_pct) else -math.inf, episode)
             self.save_policy(
                 {

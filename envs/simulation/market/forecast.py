@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from spotweave.envs.simulation.compiled import inner
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.billing import set_up_s, work_left_s
@@ -192,12 +194,12 @@ def others_usd_hour(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> fl
 def asked_after_s(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
 ) -> int:
-    """When a client without an instance is asked again, in seconds from now."""
+    """When a client without an instance is asked again, in seconds from now: like any job if it is late."""
     in_debt = owes(lanes, episodes, lane, client)
     left = round_left_s(lanes, episodes, offers, rules, lane, client)
     whole = round_s(lanes, episodes, lane, client)
-    most = 0.0
+    most = -math.inf
     for c in range(offers.fixed.shape[0]):
         start = start_on_s(lanes, episodes, offers, rules, lane, client, c)
         most = max(most, slack_s(in_debt, left, whole, start, fresh_s(lanes, episodes, lane, client, c)))
-    return int(ask_again_s(most))
+    return int(ask_again_s(most)) if most > 0.0 else rules.decision_interval_s

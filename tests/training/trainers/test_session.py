@@ -129,6 +129,21 @@ def test_early_validations_choose_no_policy_where_they_shall_not(
     assert [card["episodes"] for card in recorder.cards] == kept
 
 
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        pytest.param([-9.0, -2.0, -3.0, -8.0], [0, 80, 100], id="the last one"),
+        pytest.param([-9.0, -2.0, -3.0, -9.5], [0, 80], id="else the best of those that count"),
+    ],
+)
+def test_the_last_policy_is_preferred_if_it_gains(
+    scores: list[float], kept: list[int], tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path, scores, choose_from=0.8, prefer_last=True)
+    recorder.session.run()
+    assert [card["episodes"] for card in recorder.cards] == kept
+
+
 def test_what_is_no_number_improves_on_nothing_but_there_is_a_policy(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [math.nan, math.nan, -30.0, math.nan])
     recorder.session.run()
