@@ -180,12 +180,12 @@ class Session:
         row = {name: value for name, value in metrics.items() if name != "decisions"}  # those of an episode
         self.validations.append({"episode": episode, "decisions": self.decisions, **row})
         self.run_directory.write_validations(self.validations)
-        # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
         first = len(self.validations) == 1
         if first:
             self.first_gain_pct = gain_pct
         counts = episode == 0 or last or episode >= self.settings.choose_from * self.settings.episodes
         preferred = last and self.settings.prefer_last and gain_pct > self.first_gain_pct
+        # A first validation is kept whatever it is, so that there is a policy; NaN improves on nothing.
         if (counts and gain_pct > self.best.gain_pct) or preferred or first:
             self.best = Best(gain_pct if counts and not math.isnan(gain_pct) else -math.inf, episode)
             self.save_policy(
