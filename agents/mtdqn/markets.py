@@ -40,8 +40,8 @@ DELAY_USD_HOUR, OWNED_USD_HOUR, MISS_USD = 0.25, 0.36, 25.0
 NEED_EXECUTOR_S = 36_000.0  # executor-seconds that count as a need of 1
 MANY_OFFERS = 20.0  # with at least this many rented offers the margin is used as configured
 MOST_SCARCE = 8.0  # the factor on the margin where two offers or fewer can be rented
-# A missed deadline counts once and so much more where there are many offers; with few, the less the larger
-# the margin is (docs/results/attempts.md#what-a-missed-deadline-counts).
+# A choice counts a missed deadline 1 + CAUTION / `scarcity` times
+# (docs/results/attempts.md#what-a-missed-deadline-counts).
 CAUTION = 1.0
 LEAST_SCALE = 0.02  # USD that a decision is about at least
 LOWEST, HIGHEST = -3.0, 8.0

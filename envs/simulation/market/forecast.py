@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from spotweave.envs.simulation.compiled import inner
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.billing import set_up_s, work_left_s
@@ -198,7 +196,7 @@ def asked_after_s(
     in_debt = owes(lanes, episodes, lane, client)
     left = round_left_s(lanes, episodes, offers, rules, lane, client)
     whole = round_s(lanes, episodes, lane, client)
-    most = -math.inf
+    most = 0.0
     for c in range(offers.fixed.shape[0]):
         start = start_on_s(lanes, episodes, offers, rules, lane, client, c)
         most = max(most, slack_s(in_debt, left, whole, start, fresh_s(lanes, episodes, lane, client, c)))
