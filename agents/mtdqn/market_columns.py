@@ -53,7 +53,7 @@ def describe_state(obs: ObservationArrays, job: int, scale: float, out: NDArray[
     out[STREAMING] = 1.0 if streaming else 0.0
     out[1] = 1.0 if row[col.HAS_DEADLINE] != 0.0 else 0.0
     out[2] = logarithm(obs.pairs[job, 0, col.REQUEST])
-    out[3] = logarithm(row[col.EXECUTIONS])
+    out[3] = logarithm(row[col.EXECUTIONS] if streaming else 1.0)
     out[4] = logarithm(row[col.PERIOD_S] / 60.0)
     out[STANDARD] = logarithm(row[col.STANDARD_S] / 60.0)
     out[6] = logarithm(row[col.AGE_S] / 60.0)

@@ -25,7 +25,13 @@ from spotweave.agents.mtdqn.market_columns import (
 from spotweave.agents.mtdqn.view import View
 from spotweave.agents.rules import expected_cost
 from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
-from spotweave.agents.rules.expectation import OWNED_POWER, ExpectedCostParameters, expected_parts, total_usd
+from spotweave.agents.rules.expectation import (
+    OWNED_POWER,
+    ExpectedCostParameters,
+    expected_parts,
+    missed_at_once,
+    total_usd,
+)
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner, linked
 from spotweave.envs.simulation.snapshot import Category, ObservationArrays
@@ -69,13 +75,13 @@ def scarcity(obs: ObservationArrays) -> float:
 
 
 @inner
-def deadlines_left(obs: ObservationArrays, job: int) -> float:
-    """Deadlines that the job could miss, in missed deadlines of a one-shot job; 0 without one."""
+def deadlines_left(obs: ObservationArrays, job: int, rule: NDArray[np.float64]) -> float:
+    """Deadlines that could be missed with the job's, in those of a one-shot job; 0 without one."""
     if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
         return 0.0
     if obs.jobs[job, col.CATEGORY] == Category.STREAMING.value:
         return BATCH_SHARE * max(1.0, float(obs.jobs[job, col.EXECUTIONS]))
-    return 1.0
+    return missed_at_once(obs, job, rule)
 
 
 @inner
@@ -123,8 +129,9 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     prices = np.empty(4)
     prices[0], prices[1] = 1.0, acting.weights[DELAY]
     prices[2] = acting.weights[OWNED] * busy
-    prices[3] = acting.weights[OWN_MISSES] * (BATCH_SHARE if streaming else 1.0)
-    choices.facts[SCALE], choices.facts[LEFT], choices.facts[BUSY] = scale, deadlines_left(obs, job), busy
+    prices[3] = acting.weights[OWN_MISSES] * (BATCH_SHARE if streaming else missed_at_once(obs, job, rule))
+    choices.facts[SCALE], choices.facts[BUSY] = scale, busy
+    choices.facts[LEFT] = deadlines_left(obs, job, rule)
     state = np.empty(N_STATE, np.float32)
     describe_state(obs, job, scale, state)
     n, guided = 0, 0
@@ -245,7 +252,7 @@ class MarketView(View):
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]
     ) -> NDArray[np.float32]:
-        """The share of the deadlines left that were missed (NaN without any), and what the rest came to.
+        """The share of its own deadlines left that were missed (NaN without any), and what the rest came to.
 
         Of delay, money and owned hours it is what exceeded the rule's estimate, in units of the decision's
         scale and of `DELAY_USD_HOUR` and `OWNED_USD_HOUR`.
@@ -254,13 +261,14 @@ class MarketView(View):
         columns = label.columns[chosen][:, N_CHOICE : N_CHOICE + N_STATE]
         # Of a one-shot job the rule counts all time, the world what exceeds the standard time of the work.
         hours = np.expm1(columns[:, STANDARD]) * (1.0 - columns[:, PROGRESS]) / 60.0
+        streaming = columns[:, STREAMING] > 0
         expected = -label.known[chosen].astype(np.float64)
-        expected[:, DELAY] -= np.where(columns[:, STREAMING] > 0, 0.0, hours)
+        expected[:, DELAY] -= np.where(streaming, 0.0, hours)
         misses, _, delay, money, owned = outcomes.T
         scale, left = label.facts[:, SCALE], label.facts[:, LEFT]
         found = np.empty((len(side), MUTUAL), np.float32)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.clip(misses / left, 0.0, 1.0)
+            share = np.clip(misses / np.where(streaming, left, 1.0), 0.0, 1.0)
         found[:, OWN_MISSES] = np.where(left > 0, share, np.nan)
         found[:, DELAY] = DELAY_USD_HOUR * (delay - expected[:, DELAY]) / scale
         found[:, MONEY] = (money - expected[:, MONEY]) / scale

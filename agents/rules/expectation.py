@@ -46,7 +46,8 @@ from spotweave.envs.simulation.snapshot import Category, ObservationArrays
     QUEUE_AFTER,
     GROW,
     ROUNDS_AFTER,
-) = range(28)
+    STEPS,
+) = range(29)
 
 
 AWS = 1.0  # `PROVIDER` of the offers whose first hour is free when they are interrupted
@@ -91,6 +92,8 @@ class ExpectedCostParameters(RuleParameters):
     grow_s: float = 300.0  # wait per executor that an elastic cluster has still to add
     # the same for tasks of a federated application, since it arrived
     rounds_after_s: float = 86400.0
+    # a late step of a workflow makes this share of the steps that wait for it late
+    steps: float = 0.3
 
 
 @inner
@@ -281,10 +284,20 @@ def owned_price(obs: ObservationArrays, cluster: int, parameters: Floats) -> flo
 
 
 @inner
+def missed_at_once(obs: ObservationArrays, job: int, parameters: Floats) -> float:
+    """Deadlines missed when the job misses one: a late step makes some that wait for it late too."""
+    category = obs.jobs[job, col.CATEGORY]
+    if category == Category.STREAMING.value or category == Category.FEDERATED.value:
+        return 1.0
+    return float(1.0 + parameters[STEPS] * max(0.0, obs.jobs[job, col.EXECUTIONS] - 1.0))
+
+
+@inner
 def miss_price(obs: ObservationArrays, job: int, parameters: Floats) -> float:
     """USD of a missed deadline of the job (streaming: of a batch)."""
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
-    return float(parameters[BATCH_MISS] if streaming else parameters[MISS])
+    each = parameters[BATCH_MISS] if streaming else parameters[MISS]
+    return float(each * missed_at_once(obs, job, parameters))
 
 
 @inner

@@ -240,6 +240,14 @@ class Workflow(Work):
         """
         return self._follow_s(start_s)[task]
 
+    def waiting_for(self, task: str) -> int:
+        """Steps that wait for a step, or for one that waits for it."""
+        graph, waiting = self.graph(), {task}
+        for name in self.order():
+            if not waiting.isdisjoint(graph[name]):
+                waiting.add(name)
+        return len(waiting) - 1
+
     def _follow_s(self, start_s: float) -> dict[str, float]:
         graph, follow_s = self.graph(), dict.fromkeys(self.task_names, 0.0)
         for name in reversed(self.order()):

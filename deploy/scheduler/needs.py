@@ -73,7 +73,7 @@ class Need:
     age_s: float = 0.0  # since it was submitted
     waited_s: float = 0.0  # since it entered, or re-entered, the buffer; 0 while it runs
     slack_s: float | None = None  # until its next deadline, negative when late; None without one
-    executions_left: int = 1  # batches or rounds left; 1 for others
+    executions_left: int = 1  # batches or rounds left; of a step: itself and all that wait for it; else 1
     period_s: float = 0.0  # between two batches; 0 for others
     # share of the work that is done and saved, 0..1; of a federated client that owes a result: of its epoch
     progress: float = 0.0
@@ -288,12 +288,15 @@ def need_of(
             need = need.measured(task.last_execution_s, need.speed_on(here))
         return replace(need, left_here_s=need.left_s(need.speed_on(here)))
     # The steps that follow must end in time too.
-    later_s = work.after_s(task.key.task, start_s) if isinstance(work, Workflow) else 0.0
+    later_s, steps = 0.0, 1
+    if isinstance(work, Workflow):
+        later_s, steps = work.after_s(task.key.task, start_s), 1 + work.waiting_for(task.key.task)
     need = Need(
         **common,  # type: ignore[arg-type]
         kind="general" if work.deadline_s is None else "deadline",
         standard_s=work.standard_s_of(task.key.task) or DEFAULT_STANDARD_S,
         slack_s=_until_end_s(job, work, now_s, later_s),
+        executions_left=steps,
         progress=task.progress if running else task.saved,
     )
     return need if here is None else replace(need, left_here_s=need.left_s(need.speed_on(here)))

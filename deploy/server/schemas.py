@@ -152,7 +152,7 @@ class TaskFacts(_Facts):
     age_s: Seconds = 0.0  # since it was submitted: the oldest arrived first
     waited_s: Seconds = 0.0  # since it entered, or re-entered, the buffer
     slack_s: SignedSeconds | None = None  # until its next deadline, negative when late; null without one
-    executions_left: Count = 1  # batches or rounds left
+    executions_left: Count = 1  # batches or rounds left; of a step: itself and all that wait for it
     period_s: Seconds = 0.0  # between two batches
     progress: Share = 0.0  # share of the work that is done and saved
     restart_s: Seconds = 0.0  # to set up on fresh instances

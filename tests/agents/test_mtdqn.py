@@ -256,14 +256,15 @@ def test_untrained_it_gives_way_where_its_rule_does() -> None:
 
 
 def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
-    """Two decisions of 4 USD: a job of 2 standard hours, half done, and a stream with 10 batches left."""
+    """Two decisions of 4 USD: a step of 2 standard hours, half done, and a stream with 10 batches left."""
     view = MarketView(0, 6, 1, 0)
     label = empty_label(2, view.sizes)
     state = label.columns[:, 1, N_CHOICE : N_CHOICE + N_STATE]
     state[0, STANDARD], state[0, PROGRESS] = np.log1p(120.0), 0.5
     state[1, STREAMING] = 1.0
     label.known[:, 1, [MONEY, DELAY, OWNED]] = [[-3.0, -5.0, -2.0], [-6.0, -0.5, 0.0]]
-    label.facts[:, :2] = [[4.0, 1.0], [4.0, 2.0]]
+    # The step makes others late with it: that is at stake, but its own deadline is what is learned.
+    label.facts[:, :2] = [[4.0, 1.6], [4.0, 2.0]]
     # Own misses, mutual misses, delay hours, USD, owned executor-hours.
     outcomes = np.array([[1.0, 9.0, 8.0, 5.0, 0.0], [0.6, 0.0, 0.5, 2.0, 10.0]])
     side = np.ones(2, np.int64)

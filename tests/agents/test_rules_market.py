@@ -219,6 +219,9 @@ def test_expected_cost_on_demand_by_hand() -> None:
     assert usd(market({}), 1) == pytest.approx(6.3333333 + 0.38, rel=1e-6)
     # It ends 100 s late: one miss.
     assert usd(market({"SLACK_S": 3700}), 1) == pytest.approx(6.3333333 + 0.38 + 25, rel=1e-6)
+    # Four steps wait for it, and it makes 30 % of them late.
+    step = {"SLACK_S": 3700, "EXECUTIONS": 5}
+    assert usd(market(step), 1) == pytest.approx(6.3333333 + 0.38 + 25 * (1 + 4 * 0.3), rel=1e-6)
 
 
 def test_expected_cost_on_spot_by_hand() -> None:

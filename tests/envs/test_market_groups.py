@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spotweave.agents.rules.kernels import from_python
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import BagsConfig, MarketWorldConfig, WorkflowsConfig
 from spotweave.envs.simulation.market.episodes import Steps
 from spotweave.envs.simulation.market.groups import draw_bag, draw_workflow
+from spotweave.envs.simulation.market.observation import steps_after
 from spotweave.envs.simulation.market.source import draw_episode
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Category
@@ -38,6 +40,7 @@ def in_order(**changes: Any) -> MarketWorld:
 def test_a_step_is_decided_once_all_that_it_waits_for_have_ended() -> None:
     world = in_order(category=Category.TIME_CRITICAL, allowance_s=4 * HOUR)
     assert shown(world) == [0, 1, 3]
+    assert [seen(world, job, col.EXECUTIONS) for job in (0, 1, 3)] == [2, 2, 1]
     take(world, (0, 0), (1, 0), (3, 0))
     assert now(world) == 2 * HOUR
     assert shown(world) == [2]
@@ -113,6 +116,22 @@ def test_all_other_jobs_stay_as_they_were_drawn(federated: bool) -> None:
         assert (jobs.category[jobs.tasks.server[member]] == Category.FEDERATED).all()
         assert (jobs.tasks.server[~member] == rows[~member]).all()
         assert (jobs.arrival_s[jobs.tasks.server] == jobs.arrival_s).all()
+
+
+def test_steps_that_wait_for_others_that_wait_are_counted_too() -> None:
+    world = MarketWorld(federated_config(workload=MIXED), random_market(4))
+    world.reset([EpisodeKey(4, "train", 0)])
+    rows, n = world.episodes.job[0], int(world.episodes.n_jobs[0])
+    waits = [set(range(rows[job, at.NEEDED_FROM], rows[job, at.NEEDED_END])) for job in range(n)]
+    most = 0
+    for job in range(n):
+        found = {job}
+        for step in range(job + 1, n):
+            if waits[step] & found:
+                found.add(step)
+        assert from_python(steps_after)(world.episodes, 0, job) == len(found) - 1
+        most = max(most, len(found) - 1)
+    assert most > 3
 
 
 @pytest.mark.parametrize("seed", range(3))

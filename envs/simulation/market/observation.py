@@ -272,7 +272,7 @@ def observe_job(
     row[col.EXPECTED_HETERO] = episodes.job[slot, job, at.EXPECTED_HETERO]
     row[col.SENSITIVITY] = episodes.job[slot, job, at.SENSITIVITY]
     row[col.STANDARD_S] = standard
-    row[col.EXECUTIONS] = left
+    row[col.EXECUTIONS] = left if streaming else 1 + steps_after(episodes, slot, job)
     row[col.PERIOD_S] = episodes.job[slot, job, at.PERIOD_S]
     row[col.DURATION_S] = (
         left * episodes.job[slot, job, at.PERIOD_S] if streaming else standard * (1.0 - done)
@@ -295,6 +295,19 @@ def observe_job(
     if streaming:
         row[col.BACKLOG] = batches_due(episodes, slot, job, t) - executed
     observe_pairs(lanes, episodes, offers, rules, lane, job, done, slack, pairs)
+
+
+@inner
+def steps_after(episodes: Episodes, slot: int, job: int) -> int:
+    """Steps of the same workflow that wait for this one; 0 for other jobs.
+
+    A stage waits for all of the one before, so whatever follows the first step that waits for it does too.
+    """
+    last = episodes.job[slot, job, at.LAST_ROW]
+    for step in range(job + 1, last + 1):
+        if episodes.job[slot, step, at.NEEDED_FROM] <= job < episodes.job[slot, step, at.NEEDED_END]:
+            return int(last - step + 1)
+    return 0
 
 
 @inner

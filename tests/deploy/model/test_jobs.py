@@ -296,6 +296,8 @@ def test_what_follows_a_step_is_the_longest_chain_behind_it() -> None:
     assert order[-1] == "e"
     # a: c and e, 180 + 60, and two starts of 10 s.
     assert [flow.after_s(name, 10.0) for name in "abcde"] == [260.0, 260.0, 70.0, 70.0, 0.0]
+    # c and e wait for a and b, e alone for c and d.
+    assert [flow.waiting_for(name) for name in "abcde"] == [2, 2, 1, 1, 0]
     # d and e take 360 s; b, c and e 120 + 180 + 60.
     assert flow.standard_s == 360.0
 

@@ -150,6 +150,7 @@ def test_each_step_has_until_the_latest_moment_that_leaves_time_for_those_behind
     # Of 1000 s 100 have gone; behind "one" come 300 s of work and 50 s to start it.
     assert (one.kind, one.standard_s, one.slack_s) == ("deadline", 120.0, 550.0)
     assert (two.kind, two.standard_s, two.slack_s) == ("deadline", 300.0, 900.0)
+    assert (one.executions_left, two.executions_left) == (2, 1), "itself and those that wait for it"
 
 
 def test_files_are_moved_from_where_their_step_ran(tmp_path: Path) -> None:
