@@ -365,7 +365,7 @@ MOST_FASTER = 8.0  # how many times as fast or slow as configured a type may see
 
 
 class Learned:
-    """Times by the job's name, the kind of its work and the task's name, from runs that succeeded.
+    """Times by submitter, name of the job, kind of its work and name of the task, from runs that succeeded.
 
     Of a batch job a run counts if its only attempt was not interrupted: the seconds from its ready nodes to
     its end. Of a stream and of a federated client the latest batch or epoch of each run counts. All are
@@ -376,7 +376,7 @@ class Learned:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: deque[str] = deque(maxlen=2 * LOOK_BACK)
-        self._runs: dict[tuple[str, str, str], deque[tuple[str, float]]] = {}
+        self._runs: dict[tuple[str, str, str, str], deque[tuple[str, float]]] = {}
         """Instance types and seconds; the name that was heard of last comes last."""
         self._next_s = 0.0
 
@@ -412,9 +412,9 @@ class Learned:
         changed = job.spec.model_copy(update={"work": work.model_copy(update={name: learned_s})})
         return replace(job, spec=changed)
 
-    def standard_s(self, name: str, kind: str, task: str) -> float | None:
+    def standard_s(self, submitter: str, name: str, kind: str, task: str) -> float | None:
         """Median of the earlier runs, in seconds at speed 1; None where there is none."""
-        runs = self._runs.get((name, kind, task))
+        runs = self._runs.get((submitter, name, kind, task))
         return median(took_s for _, took_s in runs) if runs else None
 
     def faster(self, job: Job, key: TaskKey) -> Mapping[str, float]:
@@ -450,8 +450,8 @@ def reference_s(job: Job, task: Task, held: list[Instance]) -> float | None:
     return max(1.0, (job.ended_s - max(ready)) * held[0].offer.speed)
 
 
-def _name(job: Job, key: TaskKey) -> tuple[str, str, str]:
-    return job.spec.name, job.spec.work.kind, key.task
+def _name(job: Job, key: TaskKey) -> tuple[str, str, str, str]:
+    return job.submitter, job.spec.name, job.spec.work.kind, key.task
 
 
 # Deadlines missed on each offer, which snapshots show.

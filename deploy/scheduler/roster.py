@@ -179,12 +179,12 @@ class Urgency:
 
     def _look_up_ends(self, job_ids: Collection[str]) -> None:
         """Load the ends of new jobs at once: there may be ten thousand."""
-        for job_id, submitted_s, spec in self._store.jobs.specs(job_ids):
+        for job_id, submitter, submitted_s, spec in self._store.jobs.specs(job_ids):
             self._ends[job_id] = None
             with self._quarantine.guard(job_id, "looking up its deadline"):
-                self._ends[job_id] = self._end_of(submitted_s, spec)
+                self._ends[job_id] = self._end_of(submitter, submitted_s, spec)
 
-    def _end_of(self, submitted_s: float, text: str) -> tuple[float, float] | None:
+    def _end_of(self, submitter: str, submitted_s: float, text: str) -> tuple[float, float] | None:
         # Not as a `JobSpec`: that takes ten times as long.
         spec = json.loads(text)
         work = spec["work"]
@@ -197,7 +197,7 @@ class Urgency:
         elif work["kind"] == "workflow":
             took_s = Workflow.model_validate_json(json.dumps(work)).standard_s
         else:
-            learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
+            learned_s = self._learned.standard_s(submitter, spec["name"], work["kind"], "main")
             took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S
         return submitted_s + work["deadline_s"], took_s
 

@@ -110,9 +110,9 @@ class Jobs:
         """These, by their ids; what there is not is left out."""
         return self._database.named(job_of, names)
 
-    def specs(self, names: Collection[str]) -> Iterator[tuple[str, float, str]]:
-        """Yield id, time of submission and spec as JSON of these jobs; few callers need to parse it."""
-        query = select(jobs.c.job_id, jobs.c.submitted_s, jobs.c.spec)
+    def specs(self, names: Collection[str]) -> Iterator[tuple[str, str, float, str]]:
+        """Yield id, submitter, time of submission and spec (JSON, which few need to parse) of these jobs."""
+        query = select(jobs.c.job_id, jobs.c.submitter, jobs.c.submitted_s, jobs.c.spec)
         with self._database.read() as connection:
             for some in portions(names):
                 yield from connection.execute(query.where(jobs.c.job_id.in_(some))).tuples()

@@ -54,7 +54,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     learned = Learned(world.store)
     learned.look(world.clock.now())
     record, key = world.store.jobs.get(job), TaskKey(job, "main")
-    took_s = learned.standard_s("etl", "spark-batch", "main")
+    took_s = learned.standard_s(record.submitter, "etl", "spark-batch", "main")
     assert took_s is not None
     assert 600 <= took_s <= 600 + 2 * 3 * 10
     told = learned.told(record, key).spec.work
@@ -62,7 +62,9 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     assert told.standard_s == took_s
     said = replace(record, spec=batch("etl", work_s=77.0))
     assert learned.told(said, key) is said
-    assert learned.standard_s("other", "spark-batch", "main") is None
+    assert learned.standard_s(record.submitter, "other", "spark-batch", "main") is None
+    foreign = replace(record, submitter="mallory")
+    assert learned.told(foreign, key) is foreign, "nobody's runs say what another's take"
 
 
 def test_an_instance_type_is_as_fast_for_a_job_as_its_earlier_runs_were(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_a_training_measures_the_speed_of_its_clients_itself(tmp_path: Path) -> 
     job, key = world.store.jobs.get(job_id), TaskKey(job_id, "client-a")
     learned = Learned(world.store)
     runs = [("small", 600.0), ("small", 600.0), ("g", 200.0), ("g", 200.0)]
-    learned._runs[job.spec.name, "flower", "client-a"] = deque(runs)
+    learned._runs[job.submitter, job.spec.name, "flower", "client-a"] = deque(runs)
     assert learned.faster(job, key) == {}
 
 
@@ -122,7 +124,8 @@ def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
     learned = Learned(world.store)
     learned.look(world.clock.now())
     assert world.state(job) is JobState.SUCCEEDED
-    assert learned.standard_s("etl", "spark-batch", "main") is None
+    submitter = world.store.jobs.get(job).submitter
+    assert learned.standard_s(submitter, "etl", "spark-batch", "main") is None
 
 
 @pytest.mark.real
