@@ -67,7 +67,7 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
                 player.unplayed(part) if unplayed else player.measure(part, agents[part]) for part in parts
             ]
             result = pooled(measured, suite.episodes)
-            played[name] = set(result.policies)
+            played[name] = result.policies.keys() - settings.taken
             results[name] = result if stored is None else stored.added_to(result, name, settings)
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -117,8 +117,14 @@ class ExperimentSettings:
     differences: list[tuple[str, str, str]] = field(default_factory=list)
     figures: dict[str, FigureSettings] = field(default_factory=dict)  # by the name of the file without ".png"
     # what is not played, as its episodes are published in docs/results/STUDY: trained agents that there are
-    # no runs of, or everything, to compute means and intervals again
-    stored: Literal["none", "agents", "all"] = "none"
+    # no runs of; everything, to compute means and intervals again; or policies by name, which others have
+    # changed beside (of rules the first episodes are played, and must be as published)
+    stored: Literal["none", "agents", "all"] | list[str] = "none"
+
+    @property
+    def taken(self) -> Sequence[str]:
+        """Policies named by `stored`."""
+        return () if isinstance(self.stored, str) else self.stored
 
     def title_of(self, policy: str) -> str:
         """Name of a policy in tables."""
@@ -158,6 +164,11 @@ class ExperimentSettings:
                     f"experiment.clairvoyant.skipped names scenario {scenario!r}: "
                     f"expected some of {', '.join(self.scenarios)}"
                 )
+        drawn = any(settings.draws for settings in self.scenarios.values())
+        if self.taken and (drawn or self.clairvoyant is not None):
+            raise UsageError(
+                f"experiment.stored names policies, and {self.name} has draws or plans: measure it as a whole"
+            )
         for scenario, settings in self.scenarios.items():
             if settings.draws and (self.figures or self.clairvoyant is not None):
                 raise UsageError(
@@ -165,6 +176,12 @@ class ExperimentSettings:
                     "which are of one world"
                 )
             known = [*self.agents, *settings.agents, *self.rules]
+            for policy in self.taken:
+                if policy not in known:
+                    raise UsageError(
+                        f"experiment.stored names {policy!r}: expected none | agents | all, or policies of "
+                        f"scenario {scenario}: {', '.join(known)}"
+                    )
             for policy, other, metric in self.differences:
                 if not {policy, other} <= set(known) or policy == other or metric not in self.metrics:
                     raise UsageError(
@@ -197,6 +214,8 @@ class ExperimentSettings:
         """
         found: dict[str, list[Trained]] = {}
         for name, source in {**self.agents, **self.scenarios[scenario].agents}.items():
+            if name in self.taken:
+                continue
             try:
                 found[name] = find_trained(name, source, self.trainings)
             except NotTrainedError:

@@ -44,6 +44,10 @@ def start_days(world: BatchWorld, suite: Suite) -> tuple[int, ...] | None:
     )
 
 
+FIRST_EPISODES = 5
+"""What a rule plays whose published episodes are taken, to see that they are still those of the world."""
+
+
 @dataclass(frozen=True)
 class Player:
     """Measures the policies of an experiment."""
@@ -59,7 +63,7 @@ class Player:
     def measure(self, scenario: str, agents: Mapping[str, Sequence[Trained]]) -> ScenarioResult:
         """Every policy of a scenario on the suite; for a table also the bounds that it asks for.
 
-        With `stored` they are taken from what is published.
+        With `stored` they are taken from what is published. Rules that it names play the first episodes.
 
         Raises:
             UsageError: for a metric that the world does not have, or a bound that it does not.
@@ -81,8 +85,10 @@ class Player:
                 for k, trained in enumerate(seeds)
             )
             policies[name] = Measured(name, played, tuple(trained.facts() for trained in seeds))
+        first = dataclasses.replace(self.suite, episodes=min(FIRST_EPISODES, self.suite.episodes))
         for name in self.settings.rules:
-            policies[name] = Measured(name, (self.rule(player, env, self.suite, name, scenario),))
+            suite = first if name in self.settings.taken else self.suite
+            policies[name] = Measured(name, (self.rule(player, env, suite, name, scenario),))
         result = dataclasses.replace(empty, policies=policies)
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
 

@@ -1,9 +1,10 @@
 """Published episodes in the place of played ones: of agents that there are no runs of, or of everything.
 
 An experiment writes every episode of what it shows (`shown.csv`, published as docs/results/STUDY/NAME.csv).
-With the agents' episodes a rule can be added to a table without training again; with all of them means and
-intervals are computed again. That the episodes are still those of the world is checked: suite hashes must
-agree, and every published rule that is played must come to its published values exactly.
+With the agents' episodes a rule can be added to a table without training again; with those of some policies
+the others are measured again; with all of them means and intervals are computed again. That the episodes are
+still those of the world is checked: suite hashes must agree, and every published rule that is played must
+come to its published values exactly; with policies by name, those rules in their first episodes.
 """
 
 from __future__ import annotations
@@ -54,16 +55,17 @@ class StoredEpisodes:
                 f"{self.path} has {held} for {scenario}, whose suite hash is {result.hash[:12]}: "
                 "its episodes are other ones, so measure everything again"
             )
-        for name in settings.rules:
+        for name in settings.taken or settings.rules:
             if name in result.policies and name in published["policies"]:
                 self._must_agree(scenario, name, result.policies[name])
         names = dict.fromkeys([*settings.agents, *settings.scenarios[scenario].agents, *settings.rules])
+        played = {name: one for name, one in result.policies.items() if name not in settings.taken}
         found = {
-            name: result.policies.get(name) or self._measured(scenario, name, published["policies"], settings)
+            name: played.get(name) or self._measured(scenario, name, published["policies"], settings)
             for name in names
         }
         bounds = self._bounds(scenario, result, published, settings)
-        return dataclasses.replace(result, policies={**found, **result.policies}, bounds=bounds)
+        return dataclasses.replace(result, policies={**found, **played}, bounds=bounds)
 
     def _measured(
         self, scenario: str, name: str, published: Mapping[str, Any], settings: ExperimentSettings
@@ -111,7 +113,8 @@ class StoredEpisodes:
 
     def _must_agree(self, scenario: str, rule: str, measured: Measured) -> None:
         for metric, before in self._played(scenario, rule).metrics.items():
-            if list(measured.seeds[0].metrics[metric]) != list(before):
+            now = list(measured.seeds[0].metrics[metric])
+            if now != list(before[: len(now)]):
                 raise UsageError(
                     f"the rule {rule} no longer plays the episodes of {self.path} ({scenario}, {metric}): "
                     "the world has changed since, so measure the agents again"

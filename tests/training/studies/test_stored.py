@@ -101,6 +101,28 @@ def test_an_agent_that_was_played_now_is_not_the_published_one(
     assert list(added.policies) == ["mine", "maf", "tuned"]
 
 
+def test_rules_by_name_are_taken_if_their_first_episodes_are_as_published(
+    tmp_path: Path, asked: ExperimentSettings
+) -> None:
+    """The rule `tuned` has changed and is measured again, as is the agent that corrects it."""
+    asked = dataclasses.replace(asked, stored=["maf"])
+    asked.check()
+    stored = read_stored(tmp_path, asked)
+    changed = {name: Measured(name, (played([1, 2, 3], [101, 102, 103]),)) for name in ("mine", "tuned")}
+    first = Measured("maf", (played([40, 50], [104, 103]),))
+    added = stored.added_to(rules_alone(**changed, maf=first), "base", asked)
+    assert list(added.policies) == ["mine", "maf", "tuned"]
+    assert added.policies["maf"].table("tmdl").tolist() == [[40, 50, 30]]
+    assert added.policies["tuned"].table("tmdl").tolist() == [[1, 2, 3]]
+    other = Measured("maf", (played([40, 51], [104, 103]),))
+    with pytest.raises(UsageError, match=r"the rule maf no longer plays"):
+        stored.added_to(rules_alone(**changed, maf=other), "base", asked)
+    with pytest.raises(UsageError, match=r"experiment.stored names 'nobody': expected none \| agents"):
+        dataclasses.replace(asked, stored=["nobody"]).check()
+    with pytest.raises(UsageError, match=r"experiment.stored names policies, and table_1 has draws or plans"):
+        dataclasses.replace(asked, clairvoyant=ClairvoyantSettings("maf")).check()
+
+
 def test_a_metric_that_was_not_published_is_told(tmp_path: Path, asked: ExperimentSettings) -> None:
     more = dataclasses.replace(asked, metrics=[*asked.metrics, "s_log"])
     with pytest.raises(UsageError, match=r"table_1.csv has no s_log of mine in base: measure it"):
