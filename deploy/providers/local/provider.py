@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from spotweave.deploy.model.gpus import model_of
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
@@ -41,20 +41,15 @@ _BIRTH_S = 30.0
 _OVERDUE_S = 5.0
 """An instance that did not switch itself off by then is stuck (stopped, say), and is switched off."""
 _AGENT_START_S = 1.0
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
-def _reported(act: Callable[_P, _R]) -> Callable[_P, _R]:
+@contextmanager
+def _reported() -> Iterator[None]:
     """Trouble with the state folder is trouble with the provider."""
-
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return act(*args, **kwargs)
-        except (OSError, StateError) as error:
-            raise ProviderError(f"local provider: {error}") from error
-
-    return wrapped
+    try:
+        yield
+    except (OSError, StateError) as error:
+        raise ProviderError(f"local provider: {error}") from error
 
 
 class LocalProvider:
@@ -73,7 +68,7 @@ class LocalProvider:
         self._state = StateFolder(config.state_folder)
         self._origin_s = self._open()
 
-    @_reported
+    @_reported()
     def _open(self) -> float:
         self._state.create()
         with self._state.locked():
@@ -89,7 +84,7 @@ class LocalProvider:
         now = time.time()
         return [self._offer(offer, now) for offer in self._config.offers]
 
-    @_reported
+    @_reported()
     def launch(self, request: LaunchRequest) -> InstanceReport:
         """Switch an instance on; see `Provider.launch`."""
         offer = self._offers.get(request.offer_id)
@@ -112,7 +107,7 @@ class LocalProvider:
             self._switch_on(record)
             return self._report(record)
 
-    @_reported
+    @_reported()
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """What really is, after finishing what others left half done; see `Provider.describe`."""
         with self._state.locked():
@@ -129,13 +124,13 @@ class LocalProvider:
                     self._state.archive(record)
         return reports
 
-    @_reported
+    @_reported()
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Switch instances off; when this returns, nothing of them is left. See `Provider.terminate`."""
         for name in instance_ids:
             self._end(name, by_provider=False)
 
-    @_reported
+    @_reported()
     def interrupt(self, name: str, notice_s: float | None) -> None:
         """Take an instance away, with so much notice (None: without), to rehearse. Raises RefusedError."""
         with self._state.locked():
@@ -223,12 +218,7 @@ class LocalProvider:
         pair = node_pair()
         return Record(
             instance_id=name,
-            client_token=request.client_token,
-            offer_id=request.offer_id,
-            deployment=request.deployment,
-            job_id=request.job_id,
-            task=request.task,
-            node_token=request.node_token,
+            **vars(request),
             certificate=pair.certificate,
             key=pair.key,
             address=loopback_address({record.address for record in others}),
