@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import (
     JSON,
     URL,
+    Column,
     Connection,
     Engine,
     Executable,
@@ -266,15 +267,21 @@ class Database:
             raise NotFoundError(missing)
         return row
 
+    def read_named(
+        self, query: Select[Any], column: Column[Any], names: Collection[str]
+    ) -> Iterator[Row[Any]]:
+        """What a statement finds whose `column` is one of these names, however many they are."""
+        with self.read() as connection:
+            for some in portions(names):
+                yield from connection.execute(query.where(column.in_(some))).all()
+
     def named(self, decoded: Decoded[T], names: Collection[str]) -> Mapping[str, T]:
         """The objects of a table whose key is a name, by these names; what there is not is left out."""
         table = decoded.table
         (key,) = table.primary_key
         known: dict[str, T] = self.recall.read(table.name, (table.name,), dict)
-        with self.read() as connection:
-            for some in portions([name for name in names if name not in known]):
-                rows = connection.execute(decoded.rows.where(key.in_(some))).all()
-                known |= {row._mapping[key]: decoded(row) for row in rows}
+        rows = self.read_named(decoded.rows, key, [name for name in names if name not in known])
+        known |= {row._mapping[key]: decoded(row) for row in rows}
         return {name: known[name] for name in sorted(names) if name in known}
 
     @property

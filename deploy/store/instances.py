@@ -17,7 +17,7 @@ from spotweave.deploy.security.keys import DeploymentKey
 from spotweave.deploy.store.database import Database, Decoded
 from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.prices import forget_charges, open_segments, write_charges
-from spotweave.deploy.store.schema import instances, portions
+from spotweave.deploy.store.schema import instances
 
 _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value
@@ -135,15 +135,9 @@ class Instances:
 
     def gone(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
         """Instances with these tokens that are believed to have ended, by token."""
-        found = {}
-        with self._database.read() as connection:
-            for some in portions(client_tokens):
-                query = self._instance.rows.where(
-                    instances.c.client_token.in_(some), instances.c.state == _GONE
-                )
-                for row in connection.execute(query).all():
-                    found[row.client_token] = self._instance(row)
-        return found
+        query = self._instance.rows.where(instances.c.state == _GONE)
+        rows = self._database.read_named(query, instances.c.client_token, client_tokens)
+        return {row.client_token: self._instance(row) for row in rows}
 
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""

@@ -13,7 +13,7 @@ from sqlalchemy import func, insert, select, update
 from spotweave.deploy.model.jobs import JobSpec, JobState
 from spotweave.deploy.store.database import Database, Decoded
 from spotweave.deploy.store.errors import StoreError
-from spotweave.deploy.store.schema import jobs, plain, portions, tasks
+from spotweave.deploy.store.schema import jobs, plain, tasks
 from spotweave.mistakes import some_of
 
 LIVE = tuple(state.value for state in JobState if state.live)
@@ -113,9 +113,8 @@ class Jobs:
     def specs(self, names: Collection[str]) -> Iterator[tuple[str, str, float, str]]:
         """Yield id, submitter, time of submission and spec (JSON, which few need to parse) of these jobs."""
         query = select(jobs.c.job_id, jobs.c.submitter, jobs.c.submitted_s, jobs.c.spec)
-        with self._database.read() as connection:
-            for some in portions(names):
-                yield from connection.execute(query.where(jobs.c.job_id.in_(some))).tuples()
+        for row in self._database.read_named(query, jobs.c.job_id, names):
+            yield tuple(row)
 
     def latest(
         self, limit: int, states: Collection[JobState] | None = None, prefix: str | None = None

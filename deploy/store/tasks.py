@@ -12,7 +12,7 @@ from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.store.database import WRITES, Database, Decoded
 from spotweave.deploy.store.jobs import LIVE
-from spotweave.deploy.store.schema import jobs, plain, portions, tasks
+from spotweave.deploy.store.schema import jobs, plain, tasks
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,8 @@ class Tasks:
 
     def named(self, keys: Collection[TaskKey]) -> Mapping[TaskKey, Task]:
         """These, by their keys; what there is not is left out."""
-        found = {}
-        with self._database.read() as connection:
-            for some in portions({key.job_id for key in keys}):
-                for row in connection.execute(task_of.rows.where(tasks.c.job_id.in_(some))).all():
-                    task = task_of(row)
-                    found[task.key] = task
+        rows = self._database.read_named(task_of.rows, tasks.c.job_id, {key.job_id for key in keys})
+        found = {task.key: task for task in map(task_of, rows)}
         return {key: found[key] for key in keys if key in found}
 
     def waiting(self) -> Sequence[Waiting]:
