@@ -10,7 +10,7 @@ from typing import Any
 
 from spotweave.deploy.objects.location import Bucket, BucketObjects, ObjectsError, require_kept
 from spotweave.deploy.providers.aws.check import simulated
-from spotweave.deploy.providers.aws.clients import REMEDY, Clients, aws_errors, cause_code
+from spotweave.deploy.providers.aws.clients import REMEDY, Clients, aws_errors, code_of
 from spotweave.deploy.providers.base import ProviderError
 from spotweave.deploy.providers.config import Finding, granted
 
@@ -35,7 +35,7 @@ class S3Objects(BucketObjects[Clients]):
                     )
                 break
             except ObjectsError as error:
-                code = cause_code(error)
+                code = code_of(error.__cause__)
                 if code == _EXISTS:
                     existed = True
                     break
@@ -53,7 +53,7 @@ class S3Objects(BucketObjects[Clients]):
                 )
                 return content
         except ObjectsError as error:
-            if cause_code(error) == "NoSuchKey":
+            if code_of(error.__cause__) == "NoSuchKey":
                 return None
             raise
 
@@ -105,7 +105,7 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
     try:
         S3Objects(clients, place).probe()
     except ObjectsError as error:
-        code, text = cause_code(error), str(error)
+        code, text = code_of(error.__cause__), str(error)
         if code == "NoSuchBucket":
             text = (
                 f"{place.uri}: there is no such bucket: create it (docs/aws.md), or set runners.checkpoints"

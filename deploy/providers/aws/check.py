@@ -22,7 +22,7 @@ from spotweave.deploy.providers.aws.clients import (
     SPOT_ROLE,
     Clients,
     aws_errors,
-    cause_code,
+    code_of,
     denied_permission,
 )
 from spotweave.deploy.providers.aws.config import AwsConfig, tags_of
@@ -185,7 +185,7 @@ class _Checker:
             with aws_errors(what):
                 yield from check(region, what)
         except ProviderError as error:
-            cause, found = error.__cause__, cause_code(error)
+            cause, found = error.__cause__, code_of(error.__cause__)
             if code and found.startswith(code):
                 yield Finding(what, "missing", text)
             elif isinstance(cause, ClientError) and found in DENIED:
@@ -358,7 +358,7 @@ class _Checker:
             with aws_errors(what):
                 self._clients.get("ec2", region).run_instances(**arguments)
         except ProviderError as error:
-            if cause_code(error) == "DryRunOperation":
+            if code_of(error.__cause__) == "DryRunOperation":
                 yield Finding(what, "right", f"{kind} could be launched (dry run)")
             else:
                 yield Finding(what, "missing", str(error))

@@ -123,14 +123,9 @@ _REMEDIES = (
 )
 
 
-def code_of(error: Exception) -> str:
+def code_of(error: BaseException | None) -> str:
     """The provider's own code; "" for failures that came from elsewhere."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, sdk.ClientError) else ""
-
-
-def cause_code(error: BaseException) -> str:
-    """The provider's own code behind an error of the interface; "" for none."""
-    return code_of(error.__cause__) if isinstance(error.__cause__, Exception) else ""
 
 
 def denied_permission(error: sdk.ClientError) -> str:

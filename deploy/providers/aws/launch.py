@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spotweave.deploy.model.instances import InstanceReport, LaunchRequest
-from spotweave.deploy.providers.aws.clients import Clients, aws_errors, cause_code
+from spotweave.deploy.providers.aws.clients import Clients, aws_errors, code_of
 from spotweave.deploy.providers.aws.config import DEPLOYMENT, OWNER, AwsConfig, batches, client_token, tags_of
 from spotweave.deploy.providers.aws.describe import described
 from spotweave.deploy.providers.base import ProviderError, RefusedError
@@ -95,7 +95,7 @@ class Launcher:
                     )
                 return described(answer["Instances"][0], region, config)
             except ProviderError as error:
-                if last or not cause_code(error).startswith("InvalidLaunchTemplate"):
+                if last or not code_of(error.__cause__).startswith("InvalidLaunchTemplate"):
                     raise
                 # Somebody deleted it: it is made again.
                 with self._lock:
@@ -129,7 +129,7 @@ class Launcher:
                     TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
                 )
         except ProviderError as error:
-            if cause_code(error) != "InvalidLaunchTemplateName.AlreadyExistsException":
+            if code_of(error.__cause__) != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
         return name
 
@@ -173,7 +173,7 @@ def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callabl
                     clients.get("ec2", region).terminate_instances(InstanceIds=left)
                 break
             except ProviderError as error:
-                if cause_code(error) not in _NEVER_WAS:
+                if code_of(error.__cause__) not in _NEVER_WAS:
                     raise
                 # One unknown id refuses the whole batch.
                 unknown = set(_ID.findall(str(error.__cause__))) & set(left) or set(left[:1])
