@@ -94,9 +94,8 @@ class Decisions:
             ],
         }
         del values["key"], values["decision_id"]
-        made = self._database.writing.execute(insert(decisions), values).inserted_primary_key
-        assert made is not None
-        return replace(decision, decision_id=int(made[0]))
+        statement = insert(decisions).returning(decisions.c.decision_id)
+        return replace(decision, decision_id=self._database.writing.execute(statement, values).scalar_one())
 
     def get(self, decision_id: int) -> DecisionRecord:
         """One decision. Raises NotFoundError."""

@@ -52,8 +52,8 @@ class Events:
 
         `kind` is "noun.verb". It is about a task (`key`), a job, an instance or a decision.
         """
-        made = self._database.writing.execute(
-            insert(events),
+        made: int = self._database.writing.execute(
+            insert(events).returning(events.c.sequence),
             {
                 "time_s": now_s,
                 "kind": kind,
@@ -63,9 +63,8 @@ class Events:
                 "instance_id": instance_id,
                 "decision_id": decision_id,
             },
-        ).inserted_primary_key
-        assert made is not None
-        return int(made[0])
+        ).scalar_one()
+        return made
 
     def after(self, sequence: int, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
         """Events after a number, the oldest first; 0 for all that are kept."""
