@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -118,7 +118,7 @@ class AwsEmulator(Emulator):
             403,
         )
 
-    def _own(self, call: Call, act: Action) -> Response:
+    def _own(self, call: Call, act: wire.Action) -> Response:
         if call.service == "ec2":
             params = wire.parse(call.action, MultiDict(parse_qsl(call.body.decode(), keep_blank_values=True)))
         elif call.service == "iam":
@@ -164,11 +164,10 @@ _NOT_PLAYED = frozenset(
 )
 """What is not emulated. moto would answer from its own state, without our instances, or not at all."""
 _XML, _JSON = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
-Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
-def _emptied(act: Action) -> Action:
-    def emptied(region: str, params: dict[str, Any]) -> dict[str, Any]:
+def _emptied(act: wire.Action) -> wire.Action:
+    def emptied(region: str, params: wire.Json) -> wire.Json:
         return {name: [] for name, value in act(region, params).items() if isinstance(value, list)}
 
     return emptied

@@ -13,7 +13,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from spotweave.deploy.emulator.aws import wire
 from spotweave.deploy.emulator.aws.config import ImageConfig
-from spotweave.deploy.emulator.aws.wire import Account, AwsError, invalid, not_found, refuse_dry_run
+from spotweave.deploy.emulator.aws.wire import Account, AwsError, Json, invalid, not_found, refuse_dry_run
 from spotweave.deploy.emulator.aws.world import STATES, Ec2Instance, Ec2World, SpotRequest
 from spotweave.deploy.emulator.market import Pool
 from spotweave.deploy.emulator.world import Volume
@@ -28,7 +28,7 @@ class Launcher:
         self._world, self._account = world, account
         self._tokens: dict[tuple[str, str], tuple[str, Ec2Instance]] = {}
 
-    def run_instances(self, region: str, params: _Params) -> Ec2Instance:
+    def run_instances(self, region: str, params: Json) -> Ec2Instance:
         """A new instance, or the one that this client token gave before. Raises AwsError."""
         token = params.get("ClientToken", "")
         if not token:
@@ -45,7 +45,7 @@ class Launcher:
             )
         return made
 
-    def _run(self, region: str, params: _Params, token: str) -> Ec2Instance:
+    def _run(self, region: str, params: Json, token: str) -> Ec2Instance:
         given, tags = dict(params), list(params.get("TagSpecifications", []))
         if "LaunchTemplate" in given:
             base = self._account.template(region, given["LaunchTemplate"])
@@ -93,7 +93,7 @@ class Launcher:
         world.add(instance)
         return instance
 
-    def _image(self, region: str, given: _Params) -> ImageConfig:
+    def _image(self, region: str, given: Json) -> ImageConfig:
         image_id, instance_type = given.get("ImageId"), given.get("InstanceType", "m1.small")
         if not image_id:
             raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
@@ -152,7 +152,7 @@ class Launcher:
                 f"fulfillment price of {price}.",
             )
 
-    def _volumes(self, image: ImageConfig, given: list[_Params], now_s: float) -> list[Volume]:
+    def _volumes(self, image: ImageConfig, given: list[Json], now_s: float) -> list[Volume]:
         disks = {disk["DeviceName"]: disk.get("Ebs", {}) for disk in given if "NoDevice" not in disk}
         disks.setdefault(image.root_device, {})
         return [
@@ -230,7 +230,7 @@ def _matches(value: str | None, patterns: list[str]) -> bool:
     return value is not None and any(fnmatchcase(value, one.replace("[", "[[]")) for one in patterns)
 
 
-def page(items: list[_T], params: dict[str, Any], default: int) -> tuple[list[_T], str | None]:
+def page(items: list[_T], params: Json, default: int = 1000) -> tuple[list[_T], str | None]:
     """A page of items and the token of the next one. Raises AwsError."""
     token = params.get("NextToken", "")
     if token and not (token.startswith("page-") and token[5:].isdecimal()):
@@ -278,10 +278,6 @@ def request(one: SpotRequest) -> dict[str, Any]:
     }
 
 
-_Params = dict[str, Any]
-_Answer = dict[str, Any]
-
-
 class InstanceActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
@@ -290,16 +286,16 @@ class InstanceActions:
         self._launcher = Launcher(world, account)
         self._kept: dict[str, tuple[tuple[Any, ...], wire.Ready]] = {}
         """XML of instances, with what it was made from."""
-        self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
+        self.table: dict[tuple[str, str], wire.Action] = {
             ("ec2", "RunInstances"): self._run_instances,
             ("ec2", "DescribeInstances"): self._describe_instances,
             ("ec2", "TerminateInstances"): self._terminate_instances,
         }
 
-    def _run_instances(self, region: str, params: _Params) -> _Answer:
+    def _run_instances(self, region: str, params: Json) -> Json:
         return self._reservations([self._launcher.run_instances(region, params)])[0]
 
-    def _describe_instances(self, region: str, params: _Params) -> _Answer:
+    def _describe_instances(self, region: str, params: Json) -> Json:
         ids = params.get("InstanceIds", [])
         refuse_dry_run(params)
         found = self._visible(region, ids) if ids else self._world.described(region)
@@ -326,7 +322,7 @@ class InstanceActions:
             self._kept[one.instance_id] = kept
         return kept[1]
 
-    def _terminate_instances(self, region: str, params: _Params) -> _Answer:
+    def _terminate_instances(self, region: str, params: Json) -> Json:
         found = self._visible(region, params.get("InstanceIds", []))
         if not found:
             raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from spotweave.deploy.emulator.aws import instances as instances_api
 from spotweave.deploy.emulator.aws.instances import page
-from spotweave.deploy.emulator.aws.wire import Account, AwsError, invalid
+from spotweave.deploy.emulator.aws.wire import Account, Action, AwsError, Json, invalid
 from spotweave.deploy.emulator.aws.world import Ec2World
 from spotweave.deploy.emulator.market import Pool
 
-_Params = dict[str, Any]
-_Answer = dict[str, Any]
 _PRODUCT = "Linux/UNIX"
-_MOST_PRICES = 1000
 _SPOT_QUOTAS = {"standard": "L-34B43A08", "g": "L-3819A6DF", "p": "L-7212CCBC", "inf": "L-B5D1601B"}
 _ON_DEMAND_QUOTAS = {"standard": "L-1216C47A", "g": "L-DB2E81BA", "p": "L-417A185B", "inf": "L-1945791B"}
 """https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
@@ -26,7 +21,7 @@ class MarketActions:
 
     def __init__(self, world: Ec2World, account: Account) -> None:
         self._world, self._account = world, account
-        self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
+        self.table: dict[tuple[str, str], Action] = {
             ("ec2", "DescribeSpotPriceHistory"): self._describe_spot_price_history,
             ("ec2", "DescribeSpotInstanceRequests"): self._describe_spot_instance_requests,
             ("ec2", "GetSpotPlacementScores"): self._get_spot_placement_scores,
@@ -34,7 +29,7 @@ class MarketActions:
             ("servicequotas", "GetServiceQuota"): self._get_service_quota,
         }
 
-    def _describe_spot_price_history(self, region: str, params: _Params) -> _Answer:
+    def _describe_spot_price_history(self, region: str, params: Json) -> Json:
         now_s = self._world.clock.now()
         start_s = _epoch(params.get("StartTime"), now_s)
         end_s = min(now_s, _epoch(params.get("EndTime"), now_s))
@@ -52,7 +47,7 @@ class MarketActions:
                 for at_s, price in self._world.market.prices(pool, start_s, end_s):
                     rows.append((at_s, pool, price))
         rows.sort(key=lambda row: (-row[0], row[1].instance_type, row[1].zone))
-        part, token = page(rows, params, _MOST_PRICES)
+        part, token = page(rows, params)
         return {
             "SpotPriceHistory": [
                 {
@@ -67,14 +62,14 @@ class MarketActions:
             "NextToken": token or "",
         }
 
-    def _describe_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
+    def _describe_spot_instance_requests(self, region: str, params: Json) -> Json:
         instances = self._world.instances
         here = [one for one in self._world.requests.values() if instances[one.instance_id].region == region]
         found = instances_api.matching(here, params.get("Filters", []), instances_api.REQUEST)
-        part, token = page(found, params, 1000)
+        part, token = page(found, params)
         return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 
-    def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
+    def _get_spot_placement_scores(self, region: str, params: Json) -> Json:
         """Score zones: 1 without capacity for the target, else 10 times the share of a day with capacity."""
         wanted, target = params.get("InstanceTypes", []), int(params["TargetCapacity"])
         market, now_s = self._world.market, self._world.clock.now()
@@ -94,10 +89,10 @@ class MarketActions:
             {"Region": place, "AvailabilityZoneId": zone, "Score": score}
             for (place, zone), score in sorted(scores.items(), key=lambda item: -item[1])
         ]
-        part, token = page(found, params, 1000)
+        part, token = page(found, params)
         return {"SpotPlacementScores": part, "NextToken": token}
 
-    def _describe_instance_type_offerings(self, region: str, params: _Params) -> _Answer:
+    def _describe_instance_type_offerings(self, region: str, params: Json) -> Json:
         kind = params.get("LocationType")
         if kind != "availability-zone":
             raise invalid(f"Invalid value '{kind}' for LocationType")
@@ -108,10 +103,10 @@ class MarketActions:
             for name, place in sorted({(pool.instance_type, pool.zone) for pool in pools})
             if name in filters.get("instance-type", [name])
         ]
-        part, token = page(found, params, 1000)
+        part, token = page(found, params)
         return {"InstanceTypeOfferings": part, "NextToken": token}
 
-    def _get_service_quota(self, region: str, params: _Params) -> _Answer:
+    def _get_service_quota(self, region: str, params: Json) -> Json:
         config, asked = self._world.config, params.get("QuotaCode")
         for codes, quota in ((_SPOT_QUOTAS, config.spot_quota), (_ON_DEMAND_QUOTAS, config.on_demand_quota)):
             for bucket, code in codes.items():
