@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, literal, select, union_all
 
 from spotweave.deploy.billing import Bill, bill, bill_by_day
 from spotweave.deploy.model.jobs import TaskKey
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.instances import LIVE, Instance
 from spotweave.deploy.store.prices import rented, zone_of
 from spotweave.deploy.store.schema import charges, egress, instances, jobs, portions
@@ -43,11 +43,8 @@ class Grouping(StrEnum):
     DAY = "day"  # UTC, as "2026-03-01"
 
 
-class Costs:
+class Costs(Noun):
     """The costs of a store: all of it reading, and of one moment."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def total(self, now_s: float) -> Bill:
         """Everything together."""
@@ -134,11 +131,8 @@ class Costs:
 # Charges for data that were moved to where a task started.
 
 
-class Egress:
+class Egress(Noun):
     """The moves of a store. Writing needs a transaction; `Costs` reads them."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, key: TaskKey, attempt: int, instance: Instance, charges: int, now_s: float) -> None:
         """Charge a task for the move of its data to an attempt's start.

@@ -435,6 +435,13 @@ def _postgresql_engine(url: URL) -> Engine:
     )
 
 
+class Noun:
+    """What a store knows of one kind of thing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 # Whole rows as objects. The loop reads the same thousands in each pass, and few of them change.
 
 MOST = 5_000  # rows that are kept of one table

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 
 from spotweave.deploy.model.jobs import TaskKey
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.schema import decisions, plain
 
 
@@ -76,11 +76,8 @@ def _decision(row: Row[Any]) -> DecisionRecord:
     return DecisionRecord(**values)
 
 
-class Decisions:
+class Decisions(Noun):
     """The decisions of a store. Writing needs a transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, decision: DecisionRecord) -> DecisionRecord:
         """Write one down. Returns it with its id."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, insert, select
 
 from spotweave.deploy.model.jobs import TaskKey
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.schema import Json, events, jobs
 
 
@@ -31,11 +31,8 @@ class Event:
 _EVENTS = select(events, jobs.c.submitter).outerjoin(jobs, jobs.c.job_id == events.c.job_id)
 
 
-class Events:
+class Events(Noun):
     """The events of a store. Writing needs a transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(
         self,

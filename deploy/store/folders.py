@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Delete, delete, func, insert, or_, select, tuple_
 
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Database, Noun
 from spotweave.deploy.store.jobs import LIVE
 from spotweave.deploy.store.schema import decisions, events, folders, intents, jobs, prices
 
@@ -22,11 +22,8 @@ class Held:
     all_uploaded_bytes: int  # the same of all submitters
 
 
-class Folders:
+class Folders(Noun):
     """The folders of a store's jobs. Writing needs a transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, job_id: str, submitter: str, uploaded_bytes: int) -> None:
         """A new job has one."""

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from spotweave.deploy.model.instances import Market
 from spotweave.deploy.model.jobs import JobState, TaskKey
 from spotweave.deploy.model.tasks import Phase
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.jobs import Job, job_of
 from spotweave.deploy.store.schema import instances, jobs, tasks
 from spotweave.deploy.store.tasks import Task, task_of
@@ -48,11 +48,8 @@ class Sums:
     misses: int  # batch deadlines missed
 
 
-class Gantt:
+class Gantt(Noun):
     """The chart of a store."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def jobs(self, state: JobState, limit: int) -> Sequence[Job]:
         """In a state: waiting ones from the oldest on, which is next; others from the newest on."""

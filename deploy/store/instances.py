@@ -14,7 +14,7 @@ from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offe
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Node
 from spotweave.deploy.security.keys import DeploymentKey
-from spotweave.deploy.store.database import Database, Decoded
+from spotweave.deploy.store.database import Database, Decoded, Noun
 from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.prices import forget_charges, open_segments, write_charges
 from spotweave.deploy.store.schema import instances
@@ -72,12 +72,12 @@ def all_have_notice(held: Sequence[Instance]) -> bool:
     return bool(held) and all(one.notice_s is not None for one in held)
 
 
-class Instances:
+class Instances(Noun):
     """The instances of a store. Writing needs a transaction."""
 
     def __init__(self, database: Database, key: DeploymentKey) -> None:
-        self._database, self._key = database, key
-        self._instance = Decoded(instances, self._decode)
+        super().__init__(database)
+        self._key, self._instance = key, Decoded(instances, self._decode)
 
     def request(
         self,

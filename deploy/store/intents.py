@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Row, func, insert, select, update
 
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.schema import Json, intents, plain
 
 
@@ -59,11 +59,8 @@ def _intent(row: Row[Any]) -> Intent:
     return Intent(**{**values, "kind": IntentKind(values["kind"]), "state": IntentState(values["state"])})
 
 
-class Intents:
+class Intents(Noun):
     """The intents of a store. Writing needs a transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(
         self,

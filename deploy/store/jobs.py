@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from spotweave.deploy.model.jobs import JobSpec, JobState
-from spotweave.deploy.store.database import Database, Decoded
+from spotweave.deploy.store.database import Decoded, Noun
 from spotweave.deploy.store.errors import StoreError
 from spotweave.deploy.store.schema import jobs, plain, tasks
 from spotweave.mistakes import some_of
@@ -51,11 +51,8 @@ def _decode(values: dict[str, Any]) -> Job:
 job_of = Decoded(jobs, _decode)  # build a job from a row of `job_of.rows`
 
 
-class Jobs:
+class Jobs(Noun):
     """The jobs of a store. Writing needs a transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, job: Job) -> Job:
         """Keep a new job, and a waiting task for each of its units of decision.

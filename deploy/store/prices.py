@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, delete,
 
 from spotweave.deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
 from spotweave.deploy.model.instances import Offer
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Database, Noun
 from spotweave.deploy.store.schema import charges, instances, price_segments, prices
 
 _MINIMUM_MOST_S = 3600.0  # no provider bills more for a start
@@ -167,11 +167,11 @@ _LATEST = (
 )
 
 
-class Prices:
+class Prices(Noun):
     """The prices of a store. Writing needs a transaction."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._dated: dict[str, tuple[tuple[float, float], ...]] = {}
         """By offer: the dated prices that are in the store."""
 

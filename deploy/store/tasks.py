@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, select, update
 
 from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
-from spotweave.deploy.store.database import WRITES, Database, Decoded
+from spotweave.deploy.store.database import WRITES, Database, Decoded, Noun
 from spotweave.deploy.store.jobs import LIVE
 from spotweave.deploy.store.schema import jobs, plain, tasks
 
@@ -118,11 +118,11 @@ def _reported(before: Task, report: TaskReport, now_s: float) -> dict[str, objec
     return {"of_job": report.key.job_id, "of_task": report.key.task, **to}
 
 
-class Tasks:
+class Tasks(Noun):
     """The tasks of a store. Writing needs a transaction; `Jobs.add` makes them."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._waiting: dict[tuple[Any, ...], Waiting] = {}
         """By row: as they were read last."""
 

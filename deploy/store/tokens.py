@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Row, insert, select, update
 
 from spotweave.deploy.security.tokens import Role, TokenRecord
-from spotweave.deploy.store.database import Database
+from spotweave.deploy.store.database import Noun
 from spotweave.deploy.store.errors import StoreUnavailableError
 from spotweave.deploy.store.schema import tokens
 
@@ -19,11 +19,8 @@ def _record(row: Row[Any]) -> TokenRecord:
     return TokenRecord(**{**values, "role": Role(values["role"]), "digest": bytes(values["digest"])})
 
 
-class Tokens:
+class Tokens(Noun):
     """The token records of a store. Writing needs a transaction, but for `used`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, record: TokenRecord) -> None:
         """Keep a new one."""
