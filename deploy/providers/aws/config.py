@@ -144,7 +144,6 @@ class AwsConfig(CloudConfig):
         return cast("AwsProvider", provider).details(offers, now_s)
 
 
-PROVIDER = "aws"
 DEPLOYMENT = "spotweave:deployment"
 JOB = "spotweave:job"
 TASK = "spotweave:task"

@@ -10,7 +10,7 @@ from typing import Any
 
 from spotweave.deploy.model.instances import InstanceReport, InstanceState
 from spotweave.deploy.providers.aws.clients import Clients, aws_errors
-from spotweave.deploy.providers.aws.config import PROVIDER, TAGS, TOKEN, AwsConfig, batches
+from spotweave.deploy.providers.aws.config import TAGS, TOKEN, AwsConfig, batches
 from spotweave.deploy.providers.config import Place
 
 PAGE = 1000  # the most that EC2 gives: 1,000 instances are one call
@@ -40,7 +40,9 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Insta
     """One entry of describe_instances or run_instances. Where EC2 does not date an end, it has none."""
     tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
-    place = Place(PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
+    place = Place(
+        config.provider, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market
+    )
     state = _STATES[entry["State"]["Name"]]
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Offer
 from spotweave.deploy.providers.aws import describe
 from spotweave.deploy.providers.aws.clients import Clients, aws_errors
-from spotweave.deploy.providers.aws.config import DEPLOYMENT, PROVIDER, AwsConfig
+from spotweave.deploy.providers.aws.config import DEPLOYMENT, AwsConfig
 from spotweave.deploy.providers.aws.launch import Launcher, terminate
 from spotweave.deploy.providers.aws.notices import NOTICE_S, Notices
 from spotweave.deploy.providers.aws.prices import PriceBook
@@ -29,7 +29,7 @@ class AwsProvider(CloudProvider[AwsConfig]):
     Making one raises ProviderError also if there is no such profile.
     """
 
-    name = PROVIDER
+    name = AwsConfig.provider
     notice_s: ClassVar[float] = NOTICE_S
     keys: ClassVar[str] = "regions, subnets and instance_types"
 

@@ -116,7 +116,6 @@ class GcpConfig(CloudConfig):
         )
 
 
-PROVIDER = "gcp"
 DEPLOYMENT = "spotweave-deployment"
 JOB = "spotweave-job"
 TASK = "spotweave-task"

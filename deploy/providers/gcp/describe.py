@@ -10,7 +10,7 @@ from google.cloud import compute_v1
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, Market
 from spotweave.deploy.node.metadata import NOTICE_S
 from spotweave.deploy.providers.config import Place
-from spotweave.deploy.providers.gcp.config import LABELS, PROVIDER, TOKEN, GcpConfig, token_of
+from spotweave.deploy.providers.gcp.config import LABELS, TOKEN, GcpConfig, token_of
 from spotweave.deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
 
 _STATES = {
@@ -34,7 +34,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
     labels = dict(one.labels)
     zone = one.zone.rpartition("/")[2]
     market: Market = "spot" if one.scheduling.provisioning_model == "SPOT" else "on_demand"
-    place = Place(PROVIDER, config.region_of(zone), zone, _type(one), market)
+    place = Place(config.provider, config.region_of(zone), zone, _type(one), market)
     state = _STATES[one.status]
     begun_s = epoch_s(one.last_start_timestamp or one.creation_timestamp)
     preempted = [op for op in operations if op.kind == PREEMPTED and op.began_s >= begun_s]

@@ -19,7 +19,6 @@ from spotweave.deploy.providers.gcp import describe
 from spotweave.deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, reason_of
 from spotweave.deploy.providers.gcp.config import (
     DEPLOYMENT,
-    PROVIDER,
     TOKEN,
     GcpConfig,
     instance_name,
@@ -41,7 +40,7 @@ _OVERLAP_S = 120.0
 class GcpProvider(CloudProvider[GcpConfig]):
     """Implements `Provider` on Compute Engine by its labels and operations; see `CloudProvider`."""
 
-    name = PROVIDER
+    name = GcpConfig.provider
     notice_s: ClassVar[float] = NOTICE_S
     keys: ClassVar[str] = "regions and instance_types"
 
