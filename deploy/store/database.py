@@ -267,9 +267,7 @@ class Database:
             raise NotFoundError(missing)
         return row
 
-    def read_named(
-        self, query: Select[Any], column: Column[Any], names: Collection[str]
-    ) -> Iterator[Row[Any]]:
+    def read_named(self, query: Select[Any], column: Column[Any], names: Collection[str]) -> Iterator[Any]:
         """What a statement finds whose `column` is one of these names, however many they are."""
         with self.read() as connection:
             for some in portions(names):

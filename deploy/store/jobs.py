@@ -108,10 +108,9 @@ class Jobs(Noun):
         return self._database.named(job_of, names)
 
     def specs(self, names: Collection[str]) -> Iterator[tuple[str, str, float, str]]:
-        """Yield id, submitter, time of submission and spec (JSON, which few need to parse) of these jobs."""
+        """Id, submitter, time of submission and spec (JSON, which few need to parse) of these jobs."""
         query = select(jobs.c.job_id, jobs.c.submitter, jobs.c.submitted_s, jobs.c.spec)
-        for row in self._database.read_named(query, jobs.c.job_id, names):
-            yield tuple(row)
+        return self._database.read_named(query, jobs.c.job_id, names)
 
     def latest(
         self, limit: int, states: Collection[JobState] | None = None, prefix: str | None = None
