@@ -68,11 +68,6 @@ class TimedEngine(Engine):
         self.task_s = max(seconds for _, _, seconds in timed)
         return [result for result, _, _ in timed]
 
-    @property
-    def workers(self) -> int:
-        """As many as the other's."""
-        return self.engine.workers
-
     def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
         return self.engine._submit(pickled, task)
 

@@ -42,11 +42,6 @@ class Engine(ABC):
     number of workers, nor the order of their answers, nor a task that is carried out twice changes it.
     """
 
-    @property
-    @abstractmethod
-    def workers(self) -> int:
-        """Tasks that run at the same time."""
-
     def map(
         self,
         work: Callable[[Given], Result],
@@ -118,11 +113,6 @@ class LocalEngine(Engine):
         self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
         for _ in range(workers):
             self._idle.put(_process())
-
-    @property
-    def workers(self) -> int:
-        """How many processes carry out tasks."""
-        return self._workers
 
     def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
         return self._threads.submit(self._carry_out, pickled, task)
