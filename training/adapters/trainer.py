@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 from spotweave.training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate
 from spotweave.training.settings import TrainerSettings
-from spotweave.training.trainers.trainer import RoundReport
+from spotweave.training.trainers.trainer import RoundReport, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ class LibraryTrainer(ABC):
         self.episodes_done += len(finished)
         self.decisions += decisions
         self.policy.take(self.weights())
-        metrics = {name: float(np.mean([row[name] for row in finished])) for name in finished[0]}
-        return RoundReport(len(finished), decisions, metrics, losses, epsilon_1, rate)
+        return RoundReport(len(finished), decisions, mean_metrics(finished), losses, epsilon_1, rate)
 
     def state_dict(self) -> dict[str, Any]:
         """State that a resumed run needs."""

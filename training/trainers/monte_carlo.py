@@ -68,7 +68,7 @@ class MonteCarloTrainer:
         if self.episodes_done == 0:
             epsilon_1 = 1.0  # the input normalisation is not fitted yet: the network cannot act
         decisions = self._play(epsilon_1, self.settings.epsilon_2.at(progress))
-        metrics = mean_metrics(self.world, self.world.n_lanes)
+        metrics = mean_metrics([self.world.metrics(lane) for lane in range(self.world.n_lanes)])
         if self.episodes_done == 0:
             rows = self.replay.rng.integers(0, self.replay.size, min(SCALER_ROWS, self.replay.size))
             self.policy.network.fit_scalers(self.replay.rows(rows, self.device)[0])

@@ -174,7 +174,7 @@ class MultiTargetTrainer:
         return RoundReport(
             episodes=self.settings.lanes,
             decisions=len(played.lane),
-            metrics=mean_metrics(world, self.settings.lanes),
+            metrics=mean_metrics([world.metrics(lane) for lane in range(self.settings.lanes)]),
             losses=losses,
             epsilon_1=epsilon_1,
             learning_rate=rate,

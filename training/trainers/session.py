@@ -19,7 +19,7 @@ from spotweave.training.evaluation.playing import SuitePlayer
 from spotweave.training.run_directory import RunDirectory
 from spotweave.training.settings import Tracking, TrainerSettings
 from spotweave.training.trainers.curves import Curves
-from spotweave.training.trainers.trainer import RoundReport, Trainer, TrainingProgress
+from spotweave.training.trainers.trainer import RoundReport, Trainer, TrainingProgress, mean_metrics
 
 
 class InterruptedTraining(Exception):  # noqa: N818 - it is no error
@@ -55,15 +55,15 @@ class Session:
         self.trainer = trainer
         self.player = player
         self.engine = engine
-        self.spec = player.world().spec
+        spec = player.world().spec
         self.guide = guide
         self.settings = settings
         self.run_directory = run
         self.save_policy = save_policy
         self.tracking = tracking
         self.suite = find_suite("validation", settings.validation_episodes)
-        self.objective = self.spec.metrics[0]
-        self.higher_is_better = self.spec.higher_is_better[0]
+        self.objective = spec.metrics[0]
+        self.higher_is_better = spec.higher_is_better[0]
         self.best = Best()
         self.first_gain_pct = -math.inf  # of the policy that the training started from
         self.seconds_before = 0.0
@@ -110,7 +110,7 @@ class Session:
         try:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
                 guided = self._validate(self.guide)
-                progress.guide(self.guide.name, _mean(guided)[self.objective])
+                progress.guide(self.guide.name, mean_metrics(guided)[self.objective])
                 if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
                     self._validate_policy(curves, guided, 0.0, progress)
                 # On a fresh machine it has compiled until here, which may take longer than a quick training.
@@ -151,10 +151,8 @@ class Session:
     def _validate(self, policy: Policy) -> list[dict[str, float]]:
         """Metrics of each world, means over the suite."""
         everywhere = [(world, policy) for world in range(len(self.player.builds))]
-        return [
-            {name: float(np.mean([result.metrics[name] for result in one])) for name in self.spec.metrics}
-            for one in self.player.play(self.engine, everywhere, self.suite)
-        ]
+        played = self.player.play(self.engine, everywhere, self.suite)
+        return [mean_metrics([result.metrics for result in one]) for one in played]
 
     def _validate_policy(
         self,
@@ -167,7 +165,7 @@ class Session:
         episode = self.trainer.episodes_done
         self._validated_at = episode
         reached = self._validate(self.trainer.policy)
-        metrics, guide_metrics = _mean(reached), _mean(guided)
+        metrics, guide_metrics = mean_metrics(reached), mean_metrics(guided)
         gain_pct = float(np.mean(list(map(self._gain_pct, reached, guided))))
         curves.add(
             {
@@ -220,7 +218,3 @@ class Session:
         if not report.drawn:
             scalars["charts/return"] = sign * report.metrics[self.objective]
         curves.add(scalars, self.trainer.episodes_done)
-
-
-def _mean(worlds: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([world[name] for world in worlds])) for name in worlds[0]}

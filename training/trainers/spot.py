@@ -14,7 +14,7 @@ from spotweave.envs.simulation.spot.world import SpotWorld
 from spotweave.envs.simulation.streams import Streams, episode_sequence
 from spotweave.envs.spot_episodes import RecordedJobs
 from spotweave.training.evaluation.episodes import find_suite, run_suite
-from spotweave.training.trainers.trainer import RoundReport, Task
+from spotweave.training.trainers.trainer import RoundReport, Task, mean_metrics
 
 READ_S = 60 * 3600
 """A stretch is read for so long: longer than most deadlines, short enough for the stretches of training."""
@@ -61,9 +61,7 @@ class SpotTrainer:
         self._policy = SpotPolicy(model, self.agent.name)
         self.episodes_done = total
         results = run_suite(self.world, self._policy, find_suite("train", self.task.settings.lanes))
-        metrics = {
-            name: float(np.mean([one.metrics[name] for one in results])) for name in self.world.spec.metrics
-        }
+        metrics = mean_metrics([one.metrics for one in results])
         decisions = sum(one.decisions for one in results)
         return RoundReport(total, decisions, metrics, {}, epsilon_1=0.0, learning_rate=0.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from spotweave.agents.settings import AgentSettings
 from spotweave.envs.environments import Environment
-from spotweave.envs.simulation.world import BatchWorld
 from spotweave.training.checkpoint import TrainedPolicy
 from spotweave.training.progress import Pace
 from spotweave.training.settings import TrainerSettings
@@ -69,10 +68,9 @@ class Trainer(Protocol):
         """Restore what `state_dict` gave."""
 
 
-def mean_metrics(world: BatchWorld, lanes: int) -> dict[str, float]:
-    """Metrics averaged over the finished episodes of the first `lanes` lanes."""
-    rows = [world.metrics(lane) for lane in range(lanes)]
-    return {name: float(np.mean([row[name] for row in rows])) for name in world.spec.metrics}
+def mean_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over episodes, or over worlds."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 # The progress bar of a training run, and plain lines where there is no terminal.
