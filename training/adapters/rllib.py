@@ -28,12 +28,12 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
-from torch import Tensor, nn
+from torch import Tensor
 
 from spotweave.agents.flat_policy import as_linears
 from spotweave.envs.simulation.streams import Streams
 from spotweave.training.adapters.flat_env import FlatWorldEnv, Info, masked
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer, linears
 from spotweave.training.settings import ScheduleSettings
 
 _ENV_NAME = "spotweave-flat"
@@ -175,9 +175,7 @@ class RLlibDQNTrainer(LibraryTrainer):
     def weights(self) -> dict[str, Tensor]:
         """The linear layers of the encoder and the head."""
         module = self.algorithm.get_module(DEFAULT_MODULE_ID)
-        parts = [*module.encoder.modules(), *module.af.modules()]
-        found = [part for part in parts if isinstance(part, nn.Linear)]
-        return as_linears([(m.weight.detach(), m.bias.detach()) for m in found])
+        return as_linears([*linears(module.encoder), *linears(module.af)])
 
     def library_state(self) -> dict[str, Any]:
         """Weights, target network included; Adam's moments start again on resume."""

@@ -18,19 +18,14 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
-from spotweave.agents.flat_policy import Layers, as_linears
+from spotweave.agents.flat_policy import as_linears
 from spotweave.agents.library_policy import SetNetwork
 from spotweave.training.adapters.flat_env import FlatWorldEnv, masked
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer, linears
 
 _NEVER = 10**9  # a logging interval that does not come: losses are read here, not printed by the library
 _LOSSES = {"train/loss": "value", "train/policy_gradient_loss": "policy", "train/value_loss": "critic"}
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
-
-
-def linears(network: nn.Module) -> Layers:
-    """The linear layers of a network, first to last."""
-    return [(m.weight.detach(), m.bias.detach()) for m in network.modules() if isinstance(m, nn.Linear)]
 
 
 class SB3Trainer(LibraryTrainer):

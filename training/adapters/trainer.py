@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from spotweave.agents.flat_policy import FlatPolicy
+from spotweave.agents.flat_policy import FlatPolicy, Layers
 from spotweave.agents.library_policy import new_policy
 from spotweave.agents.policy import Policy
 from spotweave.agents.rules import make_rule
@@ -124,3 +124,8 @@ class LibraryTrainer(ABC):
         self.decisions = int(state["decisions"])
         self.load_library_state(state["library"])
         self.policy.take(self.weights())
+
+
+def linears(network: nn.Module) -> Layers:
+    """The linear layers of a network, first to last."""
+    return [(m.weight.detach(), m.bias.detach()) for m in network.modules() if isinstance(m, nn.Linear)]
