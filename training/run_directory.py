@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from yaml import YAMLError
 
 from spotweave.training.checkpoint import load_state, save_state
 from spotweave.training.config import UsageError, provenance, to_yaml
-from spotweave.training.files import file_hash, prepare_directory, write_csv, write_json, write_text
+from spotweave.training.files import file_hash, prepare_directory, write_json, write_text
 
 
 class RunDirectory:
@@ -60,10 +60,6 @@ class RunDirectory:
         if not isinstance(container, dict) or not expected <= set(container):
             raise UsageError(f"nothing to resume in {path}: its config.yaml is not that of a training run")
         return run, {str(key): value for key, value in container.items()}
-
-    def write_validations(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Write `validation.csv` again with every validation so far. Raises WriteError."""
-        write_csv(self.validations, list(rows[0]), ([*row.values()] for row in rows))
 
     def finish(self, facts: Mapping[str, object]) -> None:
         """Write `done.json`: the facts and the SHA-256 of the policy. Raises WriteError."""

@@ -16,6 +16,7 @@ from spotweave.agents.policy import Policy
 from spotweave.training.engine import Engine
 from spotweave.training.evaluation.episodes import find_suite
 from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.files import write_csv
 from spotweave.training.run_directory import RunDirectory
 from spotweave.training.settings import Tracking, TrainerSettings
 from spotweave.training.trainers.curves import Curves
@@ -177,7 +178,8 @@ class Session:
         )
         row = {name: value for name, value in metrics.items() if name != "decisions"}  # those of an episode
         self.validations.append({"episode": episode, "decisions": self.decisions, **row})
-        self.run_directory.write_validations(self.validations)
+        rows = [list(one.values()) for one in self.validations]
+        write_csv(self.run_directory.validations, list(self.validations[0]), rows)
         first = len(self.validations) == 1
         if first:
             self.first_gain_pct = gain_pct
