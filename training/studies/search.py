@@ -84,14 +84,7 @@ def searched(settings: TuneSettings) -> dict[str, list[Candidate]]:
     Raises:
         UsageError: for an agent without a search.
     """
-    for name in settings.only or []:
-        if name not in settings.searches:
-            raise UsageError(f"only names {name!r}: the searches are {', '.join(settings.searches)}")
-    return {
-        name: _candidates(settings, name)
-        for name in settings.searches
-        if settings.only is None or name in settings.only
-    }
+    return {name: _candidates(settings, name) for name in settings.chosen(settings.searches, "searches")}
 
 
 def _candidates(settings: TuneSettings, name: str) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -152,6 +153,14 @@ class StudySettings:
     engine: Literal["local", "ray"] = "local"
     ray: RaySettings = field(default_factory=RaySettings)  # where that is
 
+    def chosen(self, names: Iterable[str], what: str) -> list[str]:
+        """Those of the names that `only` asks for. Raises UsageError for another one."""
+        known = list(names)
+        for name in self.only or []:
+            if name not in known:
+                raise UsageError(f"only names {name!r}: the {what} are {', '.join(known)}")
+        return known if self.only is None else [name for name in known if name in self.only]
+
 
 @dataclass
 class RepeatSettings(StudySettings):
@@ -239,14 +248,9 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
     Raises:
         UsageError: for an unknown training, one without seeds, or words that the study sets itself.
     """
-    names = list(settings.trainings)
-    for name in settings.only or []:
-        if name not in names:
-            raise UsageError(f"only names {name!r}: the trainings are {', '.join(names)}")
     runs = []
-    for name, training in settings.trainings.items():
-        if settings.only is not None and name not in settings.only:
-            continue
+    for name in settings.chosen(settings.trainings, "trainings"):
+        training = settings.trainings[name]
         seeds = training.seeds if settings.seeds is None else settings.seeds
         if not seeds or len(set(seeds)) < len(seeds):
             raise UsageError(f"training {name} has seeds {seeds}: expected at least one, each once")
