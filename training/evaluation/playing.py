@@ -209,7 +209,6 @@ def contestants(
 
 def checkpoint_facts(loaded: Mapping[str, tuple[Policy, str]]) -> dict[str, dict[str, str]]:
     """Path and SHA-256 of each checkpoint, for the summary."""
-    facts = {}
-    for name, (_, path) in loaded.items():
-        facts[name] = {"path": path, "sha256": file_hash(policy_file(path))}
-    return facts
+    return {
+        name: {"path": path, "sha256": file_hash(policy_file(path))} for name, (_, path) in loaded.items()
+    }

@@ -49,16 +49,18 @@ def make() -> dict[str, Any]:
     spec = build_workflows(WorkflowsConfig()).spec
     policies = [*map(named_rule, RULES), _learned(spec)]
     families: dict[str, Any] = {}
-    pooled: dict[str, dict[str, list[float]]] = {policy.name: _columns() for policy in policies}
+    pooled: dict[str, dict[str, list[float]]] = {
+        policy.name: {metric: [] for metric in METRICS} for policy in policies
+    }
     for family in FAMILIES:
         config = WorkflowsConfig(family=family)
         world, source = build_workflows(config, LANES), DrawnWorkflows(config)
-        columns = {policy.name: _columns() for policy in policies}
+        columns = {}
         for policy in policies:
-            for result in run_suite(world, policy, TEST):
-                for metric in METRICS:
-                    columns[policy.name][metric].append(result.metrics[metric])
-                    pooled[policy.name][metric].append(result.metrics[metric])
+            results = run_suite(world, policy, TEST)
+            columns[policy.name] = {metric: [one.metrics[metric] for one in results] for metric in METRICS}
+            for metric, values in columns[policy.name].items():
+                pooled[policy.name][metric] += values
         bounds = [lower_bound_usd(source.case(key)) for key in TEST.episode_keys()]
         families[family] = {**_measured(columns), "bound_usd": fmean(bounds)}
     return {"episodes": TEST.episodes, "families": families, "all": _measured(pooled)}
@@ -68,10 +70,6 @@ def _learned(spec: WorldSpec) -> Policy:
     policy = load_policy(policy_file(RELEASED), spec)
     policy.name = LEARNED
     return policy
-
-
-def _columns() -> dict[str, list[float]]:
-    return {metric: [] for metric in METRICS}
 
 
 def _measured(columns: Mapping[str, dict[str, list[float]]]) -> dict[str, Any]:
