@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -139,14 +140,6 @@ class _Recorder:
         self._sent.what = (request.url, operation)
         if not self.replays:
             return None
-        return AWSResponse(request.url, 200, {}, _Raw(self._answers[self._sent.what]))
-
-
-class _Raw:
-    """As much of a response as AWSResponse reads."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._body
+        answer = self._answers[self._sent.what]
+        # As much of a response as AWSResponse reads.
+        return AWSResponse(request.url, 200, {}, SimpleNamespace(stream=lambda: [answer]))
