@@ -164,40 +164,8 @@ def _files(name: str, header: dict[str, Any], table: str, columns: Mapping[str, 
     return {"trace.json": json.dumps(raw, indent=2) + "\n", table: "\n".join(lines) + "\n"}
 
 
-def check_rows(
-    where: str, lines: list[int], times_s: list[int], prices: list[float] | None, meta: MarketMeta
-) -> None:
-    """What every market trace must hold, wherever it came from: rising times, no gap, possible prices.
-
-    Args:
-        where: the file, for the message.
-        lines: (n,) line numbers in it.
-        times_s: (n,) seconds.
-        prices: (n,) USD per hour, or None.
-        meta: gives the largest gap.
-
-    Raises:
-        TraceError: names the first bad row.
-    """
-    for before, line, earlier, time_s in zip(lines, lines[1:], times_s, times_s[1:], strict=False):
-        if time_s == earlier:
-            raise TraceError(
-                f"{where} line {line}: time {time_s} s stands twice (also line {before}): keep one"
-            )
-        if time_s < earlier:
-            raise TraceError(f"{where} line {line}: time {time_s} s after {earlier} s: sort the rows by time")
-        if time_s - earlier > meta.gap_limit_s:
-            raise TraceError(
-                f"{where} line {line}: a gap of {time_s - earlier} s since line {before}, more than "
-                f"{meta.gap_limit_s:.0f} s: fill it, or allow it with max_gap_s"
-            )
-    for line, price in zip(lines, prices or [], strict=False):
-        if not math.isfinite(price) or price < 0:
-            raise TraceError(f"{where} line {line}: price {price}: expected USD per hour, a number >= 0")
-
-
 def number(where: str, line: int, column: str, cell: str) -> float:
-    """A cell as a number; NaN and infinity pass, `check_rows` names them. Raises TraceError if it is none."""
+    """A cell as a number; NaN and infinity pass, `trace_of` names them. Raises TraceError if it is none."""
     try:
         return float(cell)
     except ValueError:
@@ -285,12 +253,34 @@ def trace_of(
     prices: list[float] | None,
     meta: MarketMeta,
 ) -> MarketTrace:
-    """A market trace of n rows; the arguments are those of `check_rows`, and (n,) availability or None.
+    """A market trace, wherever it came from, if its times rise without a gap and its prices are possible.
+
+    Args:
+        where: the file, for the message.
+        lines: (n,) line numbers in it.
+        times_s: (n,) seconds.
+        available: (n,) whether there is capacity, or None.
+        prices: (n,) USD per hour, or None.
+        meta: gives the largest gap.
 
     Raises:
         TraceError: names the first bad row.
     """
-    check_rows(where, lines, times_s, prices, meta)
+    for before, line, earlier, time_s in zip(lines, lines[1:], times_s, times_s[1:], strict=False):
+        if time_s == earlier:
+            raise TraceError(
+                f"{where} line {line}: time {time_s} s stands twice (also line {before}): keep one"
+            )
+        if time_s < earlier:
+            raise TraceError(f"{where} line {line}: time {time_s} s after {earlier} s: sort the rows by time")
+        if time_s - earlier > meta.gap_limit_s:
+            raise TraceError(
+                f"{where} line {line}: a gap of {time_s - earlier} s since line {before}, more than "
+                f"{meta.gap_limit_s:.0f} s: fill it, or allow it with max_gap_s"
+            )
+    for line, price in zip(lines, prices or [], strict=False):
+        if not math.isfinite(price) or price < 0:
+            raise TraceError(f"{where} line {line}: price {price}: expected USD per hour, a number >= 0")
     return MarketTrace(
         meta,
         np.array(times_s, np.int64),
@@ -332,11 +322,10 @@ def merged(first: MarketTrace, one: Path, second: MarketTrace, other: Path) -> M
             )
         columns.append(values[np.append(True, ~again)])
     kept = times_s[order][np.append(True, ~again)]
-    available, prices = columns
-    shown = None if prices is None else prices.tolist()
+    available, prices = (None if column is None else column.tolist() for column in columns)
+    lines = list(range(1, len(kept) + 1))
     meta = first.meta.model_copy(update={"start_utc": start})
-    check_rows(f"{one} and {other}", list(range(1, len(kept) + 1)), kept.tolist(), shown, meta)
-    return MarketTrace(meta, kept, available, prices)
+    return trace_of(f"{one} and {other}", lines, kept.tolist(), available, prices, meta)
 
 
 def _moved(trace: MarketTrace, start: datetime) -> MarketTrace:
