@@ -49,7 +49,7 @@ from spotweave.deploy.scheduler.metrics import SchedulerMetrics
 from spotweave.deploy.scheduler.plans import Plans
 from spotweave.deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from spotweave.deploy.scheduler.settings import SchedulerSettings
-from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 from spotweave.deploy.security.trial import choose
 from spotweave.deploy.store.decisions import Mode
 from spotweave.deploy.store.instances import Instance
@@ -296,7 +296,7 @@ def make_runners(
     config: RunnersConfig,
     state: Path,
     checkpoints: Objects | None = None,
-    sandbox: Sandbox | None = None,
+    sandbox: Sandbox = NO_SANDBOX,
     data: Mapping[str, Path] | None = None,
 ) -> list[Runner]:
     """All runners, for nodes that reach this machine at `config.address`.
@@ -305,7 +305,7 @@ def make_runners(
         config: of the runners.
         state: folder of the deployment.
         checkpoints: of federated jobs and bags; None: they are on this machine only.
-        sandbox: around jobs' code; None: none.
+        sandbox: around jobs' code.
         data: by region: the folder in which its cluster keeps what workflows read.
     """
     limits = Limits(

@@ -17,7 +17,7 @@ from spotweave.deploy.model.tasks import Assignment, Node
 from spotweave.deploy.node.api import ProcessStatus, Signal
 from spotweave.deploy.node.client import WITHIN_S, NodeClient, NodeError, NodeRefused, NodeUnknown
 from spotweave.deploy.runners.base import Printed, RunnerError
-from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 
 _LOG_WITHIN_S = 3.0
 _PIECE_BYTES = 1 << 20  # that an agent sends of a log at once
@@ -239,11 +239,10 @@ class AsyncRunner:
         with lock:
             yield
 
-    def _remove(self, job_id: str, remove: Callable[[str], None], sandbox: Sandbox | None = None) -> None:
+    def _remove(self, job_id: str, remove: Callable[[str], None], sandbox: Sandbox = NO_SANDBOX) -> None:
         try:
             remove(job_id)
-            if sandbox is not None:
-                sandbox.forget(job_id)
+            sandbox.forget(job_id)
         except OSError as error:
             raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
 

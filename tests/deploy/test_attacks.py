@@ -32,6 +32,7 @@ from spotweave.deploy.runners.spark.streaming import BatchLog
 from spotweave.deploy.runners.workflow.application import check as check_workflow
 from spotweave.deploy.runners.workflow.files import digest_of
 from spotweave.deploy.security import untrusted
+from spotweave.deploy.security.sandbox import NO_SANDBOX
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.deciding import Deciders
@@ -172,7 +173,7 @@ OF_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "JAVA_HOME", "SPAR
 @pytest.fixture(scope="module")
 def checks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[JobSpec, str], None]:
     """What the real runners say of a job when it is submitted."""
-    inspector = Inspector(tmp_path_factory.mktemp("inspector").resolve(), None)
+    inspector = Inspector(tmp_path_factory.mktemp("inspector").resolve(), NO_SANDBOX)
 
     def check(spec: JobSpec, folder: str) -> None:
         if spec.work.kind == "flower":

@@ -25,7 +25,7 @@ from spotweave.deploy.runners.bag.process import FILES, PLAN, RESTORED, STATUS, 
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, log_name
 from spotweave.deploy.runners.workers import connect, end_process, known_process, search_path
-from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 from spotweave.deploy.statefile import StateFile
 from spotweave.deploy.yamlfile import ConfigError
 
@@ -135,7 +135,7 @@ class BagSettings:
     # a larger checkpoint is not kept: it passes through the scheduler's memory
     checkpoint_most_bytes: int = 256 << 20
     reports_within_s: float = 3.0  # a look at all tasks waits so long for nodes that are slow to answer
-    sandbox: Sandbox | None = None  # whose ids jobs have on instances of this machine; None: none
+    sandbox: Sandbox = NO_SANDBOX  # whose ids jobs have on instances of this machine
 
 
 _ALMOST = 0.99  # only its end shows that all of the work is done

@@ -48,9 +48,9 @@ class App:
 
 
 class Inspector:
-    """Inspects apps, in a sandbox if there is one; may be used from several threads."""
+    """Inspects apps, in a sandbox; may be used from several threads."""
 
-    def __init__(self, state: Path, sandbox: Sandbox | None) -> None:
+    def __init__(self, state: Path, sandbox: Sandbox) -> None:
         self._state = state
         self._sandbox = sandbox
 
@@ -81,19 +81,14 @@ class Inspector:
         env = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": str(own), "FLWR_HOME": str(own)}
         env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         box_name = f"inspection {secrets.token_hex(8)}"
-        boxed = Boxed(argv, env, None)
         try:
-            if self._sandbox is not None:
-                try:
-                    box = Box(box_name, box_name, (own,), place / "tmp")
-                    boxed = self._sandbox.wrap(argv, env, own, box)
-                except (SandboxError, IdentitiesError) as error:
-                    raise OSError(str(error)) from error
+            boxed = self._sandbox.wrap(argv, env, own, Box(box_name, box_name, (own,), place / "tmp"))
             return self._answer(boxed, place, name)
+        except (SandboxError, IdentitiesError) as error:
+            raise OSError(str(error)) from error
         finally:
-            if self._sandbox is not None:
-                self._sandbox.over(box_name)
-                self._sandbox.forget(box_name)
+            self._sandbox.over(box_name)
+            self._sandbox.forget(box_name)
 
     def _answer(self, boxed: Boxed, place: Path, name: str) -> bytes:
         """What the process writes, within the bounds. Raises ValueError, OSError."""

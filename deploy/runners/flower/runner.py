@@ -337,11 +337,9 @@ class FlowerRunner(AsyncRunner):
             if held.job is not None:
                 held.job.superlink.end()
                 held.job = None
-            if self._settings.sandbox is not None:
-                self._settings.sandbox.over(box_name(job_id))
+            self._settings.sandbox.over(box_name(job_id))
             end_job(state, held.keeper, self._settings.keep_within_s)
-            if self._settings.sandbox is not None:
-                self._settings.sandbox.forget(job_id)
+            self._settings.sandbox.forget(job_id)
 
 
 def _plain(assignment: Assignment, phase: Phase, message: str, before: TaskReport | None) -> TaskReport:

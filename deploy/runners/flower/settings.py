@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spotweave.deploy.objects.location import Objects
 from spotweave.deploy.runners.detached import Detached, Limits
-from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 from spotweave.deploy.statefile import StateFile
 
 
@@ -42,9 +42,7 @@ class FlowerSettings:
     # the last checkpoint of a job that is over may take so long to be kept; the clients of a run that waits
     # so long for what is kept are given up
     keep_within_s: float = 600.0
-    # around each SuperLink with its ServerApps; None: none, whoever submits a job has all rights of the
-    # scheduler
-    sandbox: Sandbox | None = None
+    sandbox: Sandbox = NO_SANDBOX  # around each SuperLink with its ServerApps
     limits: Limits = field(default_factory=Limits)  # of each SuperLink with its ServerApps
     # /dev/nvidiaN that ServerApps may use, by N, where their job asks for GPUs
     server_gpus: tuple[int, ...] = ()

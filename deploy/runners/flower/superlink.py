@@ -125,7 +125,7 @@ class SuperLink:
         self,
         workdir: Path,
         env: Mapping[str, str],
-        sandbox: Sandbox | None,
+        sandbox: Sandbox,
         limits: Limits,
         *,
         fresh: bool,
@@ -175,12 +175,9 @@ class SuperLink:
         }
         if placed:
             whole[RUNTIME_TOKEN_FILE_VARIABLE] = str(identity.shown / RUNTIME)
-        boxed = None
-        if sandbox is not None:
-            # The job's: nothing is read back from either.
-            writable, name = (workdir.resolve(), state.shown), box_name(state.job_id)
-            box = Box(name, state.job_id, writable, state.folder / "tmp", devices=devices)
-            boxed = sandbox, box
+        # The job's: nothing is read back from either.
+        writable, name = (workdir.resolve(), state.shown), box_name(state.job_id)
+        boxed = sandbox, Box(name, state.job_id, writable, state.folder / "tmp", devices=devices)
         self._process.start(argv, whole, workdir, self.log, again=True, boxed=boxed, limits=limits)
 
     def fault(self) -> str:

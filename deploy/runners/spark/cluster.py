@@ -196,9 +196,8 @@ class Master:
             "SPARK_DAEMON_MEMORY": self._settings.daemon_memory,
             "_SPARK_AUTH_SECRET": self.secret,
         }
-        sandbox = self._settings.sandbox
         box = Box("spark master", "spark master", (self._own,), self._folder / "tmp")
-        boxed = None if sandbox is None else (sandbox, box)
+        boxed = self._settings.sandbox, box
         self._process.start(argv, env, self._own, self._log, again=True, boxed=boxed)
 
     def _wait(self) -> bool:

@@ -208,11 +208,9 @@ class SparkRunner(AsyncRunner):
         conf = attempt.own / "spark.conf"
         write_private(conf, properties(configuration(place, self._settings)))
         env = home.environment(self._settings.address)
-        sandbox, boxed = self._settings.sandbox, None
-        if sandbox is not None:
-            env |= {"HOME": str(attempt.own)} if sandbox.apart else {}
-            writable = (workdir, attempt.own, events, *own_checkpoints)
-            boxed = sandbox, Box(attempt.attempt_id, attempt.key.job_id, writable, attempt.tmp)
+        sandbox = self._settings.sandbox
+        env |= {"HOME": str(attempt.own)} if sandbox.apart else {}
+        writable = (workdir, attempt.own, events, *own_checkpoints)
         attempt.driver.start(
             command(f"{home.path}/bin/spark-submit", conf, assignment.spec, workdir),
             # `check_job` refuses variables that would disturb Spark.
@@ -220,7 +218,7 @@ class SparkRunner(AsyncRunner):
             workdir,
             driver_log(assignment),
             log_below=workdir,
-            boxed=boxed,
+            boxed=(sandbox, Box(attempt.attempt_id, attempt.key.job_id, writable, attempt.tmp)),
             limits=self._settings.limits,
         )
 
@@ -327,8 +325,7 @@ class SparkRunner(AsyncRunner):
             attempt.clear()
         except OSError as error:
             raise RunnerError(f"{attempt.attempt_id}: {error}") from error
-        if self._settings.sandbox is not None:
-            self._settings.sandbox.over(attempt.attempt_id)
+        self._settings.sandbox.over(attempt.attempt_id)
 
 
 def _phase(attempt: Attempt) -> Phase:

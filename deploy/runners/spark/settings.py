@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotweave.deploy.runners.detached import Limits
-from spotweave.deploy.security.sandbox import Sandbox
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 
 OLDEST_JAVA = 17
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -40,8 +40,7 @@ class SparkSettings:
     daemon_memory: str = "256m"  # heap of the master and of each worker, as Java writes sizes
     start_timeout_s: float = 90.0  # how long the master may take to come up
     lost_after_s: float = 90.0  # a node that neither answers nor is known to the master is lost after so long
-    # around the master and drivers; None: none, whoever submits a job has all rights of the scheduler
-    sandbox: Sandbox | None = None
+    sandbox: Sandbox = NO_SANDBOX  # around the master and drivers
     limits: Limits = field(default_factory=Limits)  # of each driver
 
 

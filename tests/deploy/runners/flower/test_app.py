@@ -18,7 +18,7 @@ from spotweave.deploy.model.fields import MAX_TEXT_BYTES
 from spotweave.deploy.model.jobs import Flower, JobSpec, Resources
 from spotweave.deploy.runners.flower import app, inspecting
 from spotweave.deploy.runners.flower.inspecting import App, Inspector, inspect
-from spotweave.deploy.security.sandbox import Mode, Sandbox, SandboxError
+from spotweave.deploy.security.sandbox import NO_SANDBOX, Mode, Sandbox, SandboxError
 from spotweave.deploy.security.trial import choose
 from tests.deploy.node.agents import ROOT
 from tests.deploy.runners.flower.world import MEAN, job_spec
@@ -141,19 +141,18 @@ Attack = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox | None:
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
     """That of this machine, where it has one."""
     state = tmp_path_factory.mktemp("state").resolve()
     try:
         return choose(Mode.BUBBLEWRAP, trust=False, state=state, numbers=(61184, 65519))
     except SandboxError:
-        return None
+        return Sandbox(Mode.NONE, state)
 
 
 @pytest.fixture
-def inspector(sandbox: Sandbox | None, tmp_path: Path) -> Inspector:
-    state = tmp_path.resolve() / "state" if sandbox is None else sandbox.state / tmp_path.name
-    return Inspector(state, sandbox)
+def inspector(sandbox: Sandbox, tmp_path: Path) -> Inspector:
+    return Inspector(sandbox.state / tmp_path.name, sandbox)
 
 
 @pytest.fixture
@@ -166,7 +165,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_an_app_is_built_in_a_process_of_its_own_and_nothing_is_left(job: Path, tmp_path: Path) -> None:
-    inspector = Inspector(tmp_path.resolve() / "state", None)
+    inspector = Inspector(tmp_path.resolve() / "state", NO_SANDBOX)
     found = inspector.look(job, "app")
     assert found.declared["num-server-rounds"]
     assert found.content.startswith(b"PK")
