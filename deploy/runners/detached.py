@@ -180,10 +180,10 @@ class Detached:
         """Whether the command was ever started."""
         return (self.folder / "process.json").exists()
 
-    def started_s(self) -> float | None:
-        """When it was started, epoch seconds; None if that is not known."""
-        found = self._load("process.json").get("started_s")
-        return found if isinstance(found, float) else None
+    def up_s(self) -> float:
+        """Seconds since it was started; 0 if that is not known."""
+        started_s = self._load("process.json").get("started_s")
+        return time.time() - started_s if isinstance(started_s, float) else 0.0
 
     def result(self) -> Result | None:
         """How it ended; None while it runs, and if its end was not seen."""

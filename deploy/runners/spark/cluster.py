@@ -135,8 +135,7 @@ class Master:
 
     def up_s(self) -> float:
         """Seconds since its process was started."""
-        started_s = self._process.started_s()
-        return 0.0 if started_s is None else time.time() - started_s
+        return self._process.up_s()
 
     def end(self) -> None:
         """End it and forget its cluster. Raises RunnerError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,8 +126,7 @@ class Outcomes:
     def _gone(
         self, assignment: Assignment, view: Mapping[str, Any] | None, attempt: Attempt, *, sure: bool
     ) -> list[str]:
-        started_s = attempt.driver.started_s()
-        up_s = 0.0 if started_s is None else time.time() - started_s
+        up_s = attempt.driver.up_s()
         return self._workers.gone(assignment.nodes, assignment.attempt_id, view, up_s, sure=sure)
 
 

@@ -231,7 +231,7 @@ def test_a_damaged_file_of_its_own_is_as_good_as_none(process: Detached, name: s
     (process.folder / name).write_bytes(content)
     assert process.running()
     assert process.result() is None
-    process.started_s()
+    process.up_s()
     insist(lambda: process.end(grace_s=0))
     # A killed process loses its memory, by which it is known, a moment before its files and so the lock.
     wait_until(lambda: not process.running())
