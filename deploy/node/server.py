@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import os
 import re
 import socket
 import ssl
@@ -17,14 +16,14 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
 from spotweave.deploy.node.api import ProcessSpec, RefusalError, SignalRequest
 from spotweave.deploy.node.files import inside, receive
-from spotweave.deploy.security.untrusted import open_beneath
+from spotweave.deploy.security.untrusted import part
 from spotweave.deploy.yamlfile import terse_mistake
 from spotweave.files import write_private
 
@@ -296,21 +295,16 @@ class _Handler(QuietHandler):
         elif path.startswith("/v1/files/"):
             place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
             try:
-                # A job may have put a pipe there, which would be waited for.
-                file = open_beneath(
-                    node.workdir, place.relative_to(node.workdir.resolve()).as_posix(), os.O_RDONLY
-                )
+                self._send_part(node.workdir, place.relative_to(node.workdir.resolve()).as_posix())
             except FileNotFoundError:
                 raise RefusalError(404, "no such file on this node") from None
-            with os.fdopen(file, "rb") as opened:
-                self._send_from(opened, self._offset())
         else:
             process_id, rest = self._process(path)
             if rest == "":
                 self.answer(node.processes.status(process_id))
             elif rest == "/log":
-                with node.processes.log_path(process_id).open("rb") as log:
-                    self._send_from(log, self._offset())
+                log = node.processes.log_path(process_id)
+                self._send_part(log.parent, log.name)
             else:
                 raise RefusalError(405, "POST it")
 
@@ -357,11 +351,10 @@ class _Handler(QuietHandler):
             raise RefusalError(400, "offset: expected a number of bytes")
         return int(given)
 
-    def _send_from(self, file: BinaryIO, offset: int) -> None:
-        size = file.seek(0, 2)
-        begin = min(offset, size) if offset >= 0 else max(0, size + offset)
-        file.seek(begin)
-        self.send(200, file.read(min(size - begin, MAX_LOG_BYTES)), "application/octet-stream")
+    def _send_part(self, folder: Path, name: str) -> None:
+        # Not a plain open: a job may have put a pipe there, which would be waited for.
+        content, _ = part(folder, name, self._offset(), MAX_LOG_BYTES)
+        self.send(200, content, "application/octet-stream")
 
     def _refuse(self, code: int, message: str) -> None:
         self.send(code, json.dumps({"error": message}, ensure_ascii=False).encode(), "application/json")
