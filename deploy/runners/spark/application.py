@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 ATTEMPT_CONF = "spark.spotweave.attempt"  # in every application's conf: which attempt it is
 _TOTAL_S = 2.0  # for all questions to one driver in one look
@@ -143,11 +143,8 @@ async def _get(client: httpx.AsyncClient, url: str) -> Any:
 
 
 def parse(url: str, app_id: str, executors: Any, jobs: Any) -> Application:
-    """Parse the answers of `/executors` and `/jobs`. Raises ValueError if they are malformed."""
-    try:
-        them, all_jobs = _EXECUTORS.validate_python(executors), _JOBS.validate_python(jobs)
-    except ValidationError as error:
-        raise ValueError(f"{url} does not answer as Spark does: {error.errors()[0]['msg']}") from error
+    """Parse the answers of `/executors` and `/jobs`. Raises ValidationError if they are malformed."""
+    them, all_jobs = _EXECUTORS.validate_python(executors), _JOBS.validate_python(jobs)
     wanted = [max(0, job.tasks - job.skipped) for job in all_jobs]
     return Application(
         url=url,

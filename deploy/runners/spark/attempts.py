@@ -67,10 +67,9 @@ class Attempt:
         """Whether the attempt ever had executors."""
         return (self.folder / "has_run").exists()
 
-    @has_run.setter
-    def has_run(self, value: bool) -> None:
-        if value:
-            (self.folder / "has_run").touch(mode=0o600)
+    def note_executors(self) -> None:
+        """It has executors now."""
+        (self.folder / "has_run").touch(mode=0o600)
 
     @property
     def ending(self) -> str | None:

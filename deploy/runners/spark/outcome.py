@@ -105,16 +105,16 @@ class Outcomes:
 
     def enough(self, assignment: Assignment) -> bool:
         """Whether a streaming job has done all its batches."""
-        work, batches = spark_work(assignment.spec), self.batches(assignment)
-        if not isinstance(work, SparkStreaming) or work.batches is None or batches is None:
+        work = spark_work(assignment.spec)
+        if not isinstance(work, SparkStreaming) or work.batches is None:
             return False
-        return batches.done >= work.batches
+        return self.batches(assignment).done >= work.batches
 
-    def batches(self, assignment: Assignment) -> Batches | None:
-        """Batches of a streaming job over all its attempts."""
+    def batches(self, assignment: Assignment) -> Batches:
+        """Batches of a job over all its attempts; only streaming jobs have some."""
         work = spark_work(assignment.spec)
         if not isinstance(work, SparkStreaming):
-            return None
+            return Batches()
         folder = self._attempts.job_folder(assignment.key.job_id)
         return BatchLog(folder / "events", folder / "batches.json", work.batch_deadline_s).read()
 

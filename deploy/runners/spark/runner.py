@@ -39,7 +39,7 @@ from spotweave.deploy.runners.spark.outcome import (
     log_name,
 )
 from spotweave.deploy.runners.spark.settings import SparkSettings, find_spark, properties
-from spotweave.deploy.runners.workers import AsyncRunner
+from spotweave.deploy.runners.workers import AsyncRunner, one_line
 from spotweave.deploy.security.sandbox import Box
 from spotweave.files import write_private
 
@@ -246,7 +246,7 @@ class SparkRunner(AsyncRunner):
             except Exception as error:
                 # Whatever it is, it is this job's: the others are told of all the same.
                 _log.exception("%s cannot be looked at", assignment.attempt_id)
-                message = " ".join(f"cannot be looked at: {type(error).__name__}: {error}".split())[:300]
+                message = f"cannot be looked at: {one_line(error)}"
                 return TaskReport(assignment.key, assignment.attempt, _phase(attempt), message=message)
 
     def _look(self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None) -> TaskReport:
@@ -262,7 +262,7 @@ class SparkRunner(AsyncRunner):
         if application is not None:
             self._latest[attempt_id] = application
             if application.executors:
-                attempt.has_run = True
+                attempt.note_executors()
             elif self._outcomes.drained(assignment, view):
                 return self._told(assignment, *end_driver(attempt, "all its nodes are drained"), None)
         return self._told(assignment, _phase(attempt), "", self._latest.get(attempt_id))
@@ -278,12 +278,13 @@ class SparkRunner(AsyncRunner):
         batches = self._outcomes.batches(assignment)
         progress = 1.0 if phase is Phase.SUCCEEDED else application.progress if application else 0.0
         saved = progress if phase is Phase.SUCCEEDED else 0.0
-        if isinstance(work, SparkStreaming) and batches is not None and phase is not Phase.SUCCEEDED:
-            progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
         next_due_s = None
-        if isinstance(work, SparkStreaming) and batches is not None and batches.triggered_s is not None:
-            # The next batch's data are complete at the next trigger, whether the job runs then or not.
-            next_due_s = batches.triggered_s + work.period_s
+        if isinstance(work, SparkStreaming):
+            if phase is not Phase.SUCCEEDED:
+                progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
+            if batches.triggered_s is not None:
+                # The next batch's data are complete at the next trigger, whether the job runs then or not.
+                next_due_s = batches.triggered_s + work.period_s
         details = {"log": str(driver_log(assignment))}
         if application is not None:
             if not phase.ended:
@@ -300,9 +301,9 @@ class SparkRunner(AsyncRunner):
             progress=progress,
             saved=saved,
             message=message,
-            executions_done=batches.done if batches else 0,
-            misses=batches.misses if batches else 0,
-            last_execution_s=batches.latest_s if batches else None,
+            executions_done=batches.done,
+            misses=batches.misses,
+            last_execution_s=batches.latest_s,
             next_due_s=next_due_s,
             details=details,
         )
