@@ -17,6 +17,7 @@ from spotweave.deploy.model.tasks import Assignment, Node
 from spotweave.deploy.node.api import ProcessStatus, Signal
 from spotweave.deploy.node.client import WITHIN_S, NodeClient, NodeError, NodeRefused, NodeUnknown
 from spotweave.deploy.runners.base import Printed, RunnerError
+from spotweave.deploy.runners.jobfolder import PoisonError
 from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 
 _LOG_WITHIN_S = 3.0
@@ -190,10 +191,11 @@ def wait_for(works: list[Work], within_s: float) -> None:
     wait([work.future for work in works], within_s)
 
 
-def one_line(error: BaseException, known: type[Exception] | tuple[type[Exception], ...] = RunnerError) -> str:
-    """An error in one line; those that are not `known` with their type."""
+def one_line(error: BaseException) -> str:
+    """An error in one line; those that nobody expects with their type."""
     text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, known) and text else f"{type(error).__name__}: {text}"
+    known = text and isinstance(error, RunnerError | PoisonError)
+    return text if known else f"{type(error).__name__}: {text}"
 
 
 class AsyncRunner:

@@ -61,9 +61,7 @@ class WorkflowRunner(AsyncRunner):
         work = self._begin(assignment)
         if self._patience.wait(work):
             self._acts.collect(_beginning(assignment))
-            if (error := work.future.exception()) is not None:
-                waits = isinstance(error, StartingError)
-                raise (StartingError if waits else RunnerError)(_text(error)) from error
+            self._raise(work)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner."""
@@ -205,9 +203,9 @@ class WorkflowRunner(AsyncRunner):
         if error is None:
             return None
         if isinstance(error, StartingError):  # The next look begins again.
-            return TaskReport(key, number, Phase.STARTING, message=_text(error))
+            return TaskReport(key, number, Phase.STARTING, message=one_line(error))
         phase = Phase.FAILED if isinstance(error, PoisonError) else Phase.LOST
-        return TaskReport(key, number, phase, message=_text(error))
+        return TaskReport(key, number, phase, message=one_line(error))
 
     def _sealed(self, assignment: Assignment, report: TaskReport) -> TaskReport:
         """What is told of an attempt, of which its cluster told this."""
@@ -224,7 +222,7 @@ class WorkflowRunner(AsyncRunner):
         error = work.future.exception()
         if error is None:  # It was refuted: its cluster tells why.
             return self._cluster(region).reports([assigned(assignment, self._settings.data)])[0]
-        why = f"its files cannot be sealed: {_text(error)}"
+        why = f"its files cannot be sealed: {one_line(error)}"
         return replace(report, phase=Phase.RUNNING, progress=0.99, saved=0.0, message=why)
 
 
@@ -247,7 +245,3 @@ def _beginning(assignment: Assignment) -> str:
 
 def _sealing(assignment: Assignment) -> str:
     return f"{assignment.attempt_id}:seal"
-
-
-def _text(error: BaseException) -> str:
-    return one_line(error, (RunnerError, PoisonError))
