@@ -215,13 +215,19 @@ class AsyncRunner:
     def leave(self, assignment: Assignment) -> None:
         """See Runner. Tasks have no budgets of their own: none leaves."""
 
-    def _finish(self, name: str, act: Callable[[], object], unfinished: str) -> None:
-        """Have something done once. Raises RunnerError while it goes on (`unfinished`), or if it failed."""
+    def _done(self, name: str, act: Callable[[], object]) -> bool:
+        """Have something done once; whether it is done in a moment. Raises RunnerError if it failed."""
         work = self._acts.begin(name, act)
         if not self._patience.wait(work):
-            raise RunnerError(unfinished)
+            return False
         self._acts.collect(name)
         self._raise(work)
+        return True
+
+    def _finish(self, name: str, act: Callable[[], object], unfinished: str) -> None:
+        """Have something done once. Raises RunnerError while it goes on (`unfinished`), or if it failed."""
+        if not self._done(name, act):
+            raise RunnerError(unfinished)
 
     def _signal(self, assignment: Assignment, process_id: str, signal: Signal) -> None:
         def tell() -> None:

@@ -79,11 +79,8 @@ class BagRunner(AsyncRunner):
             raise RunnerError(
                 f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a task of a bag has one"
             )
-        name = f"{assignment.attempt_id}:begin"
-        work = self._acts.begin(name, self._of(assignment.key, lambda task: task.begin(assignment)))
-        if self._patience.wait(work):
-            self._acts.collect(name)
-            self._raise(work)
+        begin = self._of(assignment.key, lambda task: task.begin(assignment))
+        self._done(f"{assignment.attempt_id}:begin", begin)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner."""

@@ -23,7 +23,7 @@ from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
 from spotweave.deploy.runners.spark.outcome import log_name
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import find_spark
-from spotweave.deploy.runners.workers import AsyncRunner, Work, one_line
+from spotweave.deploy.runners.workers import AsyncRunner, one_line
 from spotweave.deploy.runners.workflow.application import (
     WorkflowSettings,
     assigned,
@@ -58,10 +58,7 @@ class WorkflowRunner(AsyncRunner):
 
     def ensure(self, assignment: Assignment) -> None:
         """See Runner. What is not done in a moment goes on, and `reports` tells how it ends."""
-        work = self._begin(assignment)
-        if self._patience.wait(work):
-            self._acts.collect(_beginning(assignment))
-            self._raise(work)
+        self._done(_beginning(assignment), lambda: self._start(assignment))
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner."""
@@ -142,9 +139,6 @@ class WorkflowRunner(AsyncRunner):
 
     # --- beginning ----------------------------------------------------------------------------------------
 
-    def _begin(self, assignment: Assignment) -> Work:
-        return self._acts.begin(_beginning(assignment), lambda: self._start(assignment))
-
     def _start(self, assignment: Assignment) -> None:
         work, key, region = workflow(assignment.spec), assignment.key, assignment.nodes[0].region
         allowed = work.region_of(key.task)
@@ -193,7 +187,7 @@ class WorkflowRunner(AsyncRunner):
         work = self._acts.pending(_beginning(assignment))
         if work is None and not self._cluster(region).began(assignment):
             # A scheduler was killed while its files were moved: that goes on.
-            work = self._begin(assignment)
+            work = self._acts.begin(_beginning(assignment), lambda: self._start(assignment))
         if work is None:
             return None
         if not work.future.done():
