@@ -67,7 +67,9 @@ def test_every_agent_trains_on_every_environment(
 def test_a_training_that_found_nothing_better_says_what_it_kept(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "_validate", lambda self, policy: [dict.fromkeys(self.spec.metrics, 1.0)])
+    monkeypatch.setattr(
+        Session, "_validate", lambda self, _: [dict.fromkeys(self.player.world().spec.metrics, 1.0)]
+    )
     told = command(*tiny_in("multicluster", "trainer.episodes=2", "out=run"))
     assert "no validation beat the untrained policy, which follows tuned, so that one is kept" in told.out
 
