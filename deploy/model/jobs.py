@@ -220,7 +220,7 @@ class SparkBatch(_Spark):
     deadline_s: Seconds | None = None
     """From submission to the end."""
     standard_s: Seconds | None = None
-    """Expected run time at `profile.reference_speed`; None: learned from your earlier runs of its name."""
+    """Expected run time at `profile.reference_speed`; None: learned from your earlier jobs of this name."""
 
     def standard_s_of(self, task: str) -> float | None:
         """Expected seconds of a task at the reference speed; None where not known."""

@@ -192,7 +192,7 @@ def wait_for(works: list[Work], within_s: float) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line; those that nobody expects with their type."""
+    """An error in one line, with its type unless a runner raised it on purpose."""
     text = " ".join(str(error).split())[:300]
     known = text and isinstance(error, RunnerError | PoisonError)
     return text if known else f"{type(error).__name__}: {text}"
@@ -216,7 +216,7 @@ class AsyncRunner:
         """See Runner. Tasks have no budgets of their own: none leaves."""
 
     def _done(self, name: str, act: Callable[[], object]) -> bool:
-        """Have something done once; whether it is done in a moment. Raises RunnerError if it failed."""
+        """Do something once; whether it finished within a moment. Raises RunnerError if it failed."""
         work = self._acts.begin(name, act)
         if not self._patience.wait(work):
             return False

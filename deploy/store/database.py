@@ -434,7 +434,7 @@ def _postgresql_engine(url: URL) -> Engine:
 
 
 class Noun:
-    """What a store knows of one kind of thing."""
+    """Base class of the parts of a store, one for each kind of thing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -117,8 +117,8 @@ class ExperimentSettings:
     differences: list[tuple[str, str, str]] = field(default_factory=list)
     figures: dict[str, FigureSettings] = field(default_factory=dict)  # by the name of the file without ".png"
     # what is not played, as its episodes are published in docs/results/STUDY: trained agents that there are
-    # no runs of; everything, to compute means and intervals again; or policies by name, which others have
-    # changed beside (of rules the first episodes are played, and must be as published)
+    # no runs of; everything, to compute means and intervals again; or the named policies, when only others
+    # have changed (rules among them replay their first episodes, which must come out as published)
     stored: Literal["none", "agents", "all"] | list[str] = "none"
 
     @property

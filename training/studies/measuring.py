@@ -45,7 +45,7 @@ def start_days(world: BatchWorld, suite: Suite) -> tuple[int, ...] | None:
 
 
 FIRST_EPISODES = 5
-"""What a rule plays whose published episodes are taken, to see that they are still those of the world."""
+"""Episodes replayed of a rule taken from a published table, to check that the world has not changed."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ An experiment writes every episode of what it shows (`shown.csv`, published as d
 With the agents' episodes a rule can be added to a table without training again; with those of some policies
 the others are measured again; with all of them means and intervals are computed again. That the episodes are
 still those of the world is checked: suite hashes must agree, and every published rule that is played must
-come to its published values exactly; with policies by name, those rules in their first episodes.
+come to its published values exactly; of named policies, the rules replay their first episodes only.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Attempt:
         return (self.folder / "has_run").exists()
 
     def note_executors(self) -> None:
-        """It has executors now."""
+        """Remember that it has had executors."""
         (self.folder / "has_run").touch(mode=0o600)
 
     @property

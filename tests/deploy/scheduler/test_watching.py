@@ -64,7 +64,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     assert learned.told(said, key) is said
     assert learned.standard_s(record.submitter, "other", "spark-batch", "main") is None
     foreign = replace(record, submitter="mallory")
-    assert learned.told(foreign, key) is foreign, "nobody's runs say what another's take"
+    assert learned.told(foreign, key) is foreign, "another submitter's runs must not count"
 
 
 def test_an_instance_type_is_as_fast_for_a_job_as_its_earlier_runs_were(tmp_path: Path) -> None:

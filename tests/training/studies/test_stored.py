@@ -117,8 +117,8 @@ def test_rules_by_name_are_taken_if_their_first_episodes_are_as_published(
     other = Measured("maf", (played([40, 51], [104, 103]),))
     with pytest.raises(UsageError, match=r"the rule maf no longer plays"):
         stored.added_to(rules_alone(**changed, maf=other), "base", asked)
-    with pytest.raises(UsageError, match=r"experiment.stored names 'nobody': expected none \| agents"):
-        dataclasses.replace(asked, stored=["nobody"]).check()
+    with pytest.raises(UsageError, match=r"experiment.stored names 'unknown': expected none \| agents"):
+        dataclasses.replace(asked, stored=["unknown"]).check()
     with pytest.raises(UsageError, match=r"experiment.stored names policies, and table_1 has draws or plans"):
         dataclasses.replace(asked, clairvoyant=ClairvoyantSettings("maf")).check()
 
