@@ -196,14 +196,20 @@ def test_an_error_in_a_task_is_the_users_with_its_reason(runner: SparkRunner, tm
 
 GPUS = """
 from pyspark import TaskContext
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
 
 def taken(_):
     return TaskContext.get().resources()["gpu"].addresses
 
-given = SparkSession.builder.getOrCreate().sparkContext.parallelize(range(4), 4).map(taken).collect()
+four = SparkSession.builder.getOrCreate().sparkContext.parallelize(range(4), 4)
+both = ResourceProfileBuilder().require(TaskResourceRequests().cpus(1).resource("gpu", 2)).build
+given = four.map(taken).collect()
+given_a_stage = four.withResources(both).map(taken).collect()
 with open("given", "w") as file:
     print(*(" ".join(one) for one in given), file=file)
+with open("given a stage", "w") as file:
+    print(*(",".join(sorted(one)) for one in given_a_stage), file=file)
 """
 
 
@@ -222,6 +228,8 @@ def test_each_task_has_a_gpu_of_its_node(
         given = (workdir / "given").read_text().split()
         assert len(given) == 4
         assert set(given) <= {"0", "1"}
+        # Stage-level scheduling: tasks of a stage that asks for both have both.
+        assert (workdir / "given a stage").read_text().split() == ["0,1"] * 4
         insist(lambda: runner.stop(assignment))
         insist(lambda: runner.forget(workdir.name))
 
