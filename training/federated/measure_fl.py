@@ -10,14 +10,16 @@ from typing import Any
 from spotweave.envs.documents.federations import read_application, read_clouds
 from spotweave.envs.simulation.federations.clouds import Measurement
 from spotweave.training.federated.measuring.dummy import Workload, device_named, machine, measure_rounds
-from spotweave.training.federated.measuring.exchange import (
+from spotweave.training.federated.measuring.link import (
     VGG16,
     Exchanges,
+    MeasureError,
     Sizes,
+    Times,
     measure_exchanges,
     own_peer,
+    parse_address,
 )
-from spotweave.training.federated.measuring.link import MeasureError, Times, parse_address
 from spotweave.training.federated.measuring.merging import (
     Change,
     CommunicationResult,

@@ -28,13 +28,14 @@ from spotweave.envs.simulation.federations.clouds import Measurement
 from spotweave.training.federated.measuring import link as listening
 from spotweave.training.federated.measuring import merging
 from spotweave.training.federated.measuring.dummy import Workload, digits, machine, run_rounds
-from spotweave.training.federated.measuring.exchange import Sizes, measure_exchanges, own_peer
 from spotweave.training.federated.measuring.link import (
-    GREETING,
     MAX_MESSAGE_BYTES,
     Listener,
     MeasureError,
+    Sizes,
     Times,
+    measure_exchanges,
+    own_peer,
 )
 from spotweave.training.federated.measuring.merging import (
     CommunicationResult,
@@ -111,7 +112,7 @@ def one_thread() -> Iterator[None]:
 def test_it_learns_and_the_same_seed_learns_the_same(tmp_path: Path) -> None:
     workload = Workload(samples=1024, batch_size=16, width=8, seed=3)
     images, labels = digits(1280, np.random.default_rng(3))
-    assert images.shape == (1280, 28, 28)
+    assert (images.shape, images.max()) == ((1280, 28, 28), 255)
     assert set(labels.tolist()) == set(range(10))
     np.savez(tmp_path / "digits.npz", images=images, labels=labels)
     first, again = (run_rounds(workload, 4, "cpu", tmp_path / "digits.npz") for _ in range(2))
@@ -151,7 +152,7 @@ def listener(idle_s: float = 20.0) -> Iterator[tuple[Listener, list[str], list[s
         if thread.is_alive():
             # It may be ending by itself just now.
             with suppress(OSError), socket.create_connection(("127.0.0.1", answering.port)) as connection:
-                connection.sendall(GREETING + b"\nstop\n")
+                connection.sendall(b"DELETE / HTTP/1.1\r\n\r\n")
         thread.join(20)
         assert not thread.is_alive()
 
@@ -165,41 +166,43 @@ def test_every_message_is_measured_with_a_process_of_its_own() -> None:
     assert found.rounds.max_s <= sum(times.max_s for times in found.messages)
 
 
+def posted(receive: object, sent: bytes, length: object = None) -> bytes:
+    return f"POST /{receive} HTTP/1.1\r\nContent-Length: {length or len(sent)}\r\n\r\n".encode() + sent
+
+
 def test_the_announced_bytes_travel_both_ways_and_none_more() -> None:
     with listener() as (answering, said, _), socket.create_connection(("127.0.0.1", answering.port)) as raw:
-        stream = raw.makefile("rwb")
-        stream.write(GREETING + b"\nexchange 5 7\nabcde" + b"exchange 0 0\nbye\n")
-        stream.flush()
-        answer = stream.read()
-    assert answer.startswith(GREETING + b"\n\x06")
-    # Marker and seven bytes, then the marker of the empty exchange, then the end.
-    assert len(answer) == len(GREETING) + 1 + 1 + 7 + 1
-    assert answer.endswith(b"\x06")
+        raw.sendall(posted(7, b"abcde") + posted(0, b""))
+        raw.shutdown(socket.SHUT_WR)
+        first, *rest = raw.makefile("rb").read().split(b"HTTP/1.1 200 OK\r\n")[1:]
+    # Seven bytes after the first head, none after the second.
+    assert len(first.partition(b"\r\n\r\n")[2]) == 7
+    assert [one.partition(b"\r\n\r\n")[2] for one in rest] == [b""]
     assert said == []
 
 
 @pytest.mark.parametrize(
     ("sent", "refusal"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "expected 'spotweave-measure-fl 1', got 'GET / HTTP/1.1'"),
-        (b"\x16\x03\x01\x00\n", "expected 'spotweave-measure-fl 1', got"),
-        (b"x" * 5000, "no line of the protocol"),
-        (GREETING + b"\nexchange 1\n", "expected exchange SEND RECEIVE, bye or stop, got 'exchange 1'"),
-        (GREETING + b"\nexchange -5 0\n", "expected exchange SEND RECEIVE"),
-        (GREETING + b"\nexchange 1e3 0\n", "expected exchange SEND RECEIVE"),
-        (GREETING + f"\nexchange 0 {MAX_MESSAGE_BYTES + 1}\n".encode(), "messages may have 8000000000 bytes"),
-        (GREETING + b"\nexchange 0 999999999999999999999\n", "expected exchange SEND RECEIVE"),
-        (GREETING + b"\n\x1b[31mrm\n", "got '\\x1b[31mrm'"),
+        (b"GET / HTTP/1.1\r\n\r\n", "Unsupported method ('GET')"),
+        (b"\x16\x03\x01\x00\r\n", "Bad request syntax"),
+        (b"x" * 70_000 + b"\r\n", "Request-URI Too Long"),
+        (posted("x", b""), "expected POST /RECEIVE with a Content-Length"),
+        (posted(0, b"", -5), "expected POST /RECEIVE"),
+        (posted(0, b"", "1e3"), "expected POST /RECEIVE"),
+        (posted(MAX_MESSAGE_BYTES + 1, b""), "messages may have 8000000000 bytes"),
+        (posted(999999999999999999999, b""), "expected POST /RECEIVE"),
+        (b"\x1b[31mrm / HTTP/1.1\r\n\r\n", "Unsupported method ('\\x1b[31mrm')"),
     ],
 )
 def test_garbage_is_refused_with_one_line_and_the_next_one_is_served(sent: bytes, refusal: str) -> None:
     with listener() as (answering, said, _):
-        with socket.create_connection(("127.0.0.1", answering.port)) as raw:
+        with socket.create_connection(("127.0.0.1", answering.port)) as raw, suppress(OSError):
+            # It may have hung up already, before it read all that it refused.
             raw.sendall(sent)
-            with suppress(OSError):  # it may have hung up already, before it read all that it refused
-                raw.shutdown(socket.SHUT_WR)
-                while raw.recv(4096):
-                    pass
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(4096):
+                pass
         assert measure_exchanges("127.0.0.1", answering.port, Sizes(10, 10, 10, 0), 1).rounds.n == 1
     assert len(said) == 1
     assert refusal in said[0]
@@ -224,7 +227,7 @@ def test_garbage_does_not_keep_a_listener_from_ending(monkeypatch: pytest.Monkey
     answering = Listener("127.0.0.1", 0, 20.0, said.append)
     strangers = [socket.create_connection(("127.0.0.1", answering.port)) for _ in range(2)]
     for stranger in strangers:
-        stranger.sendall(b"hello\n")
+        stranger.sendall(b"hello\r\n")
     # when it serves, it ends after the first instead of answering the second.
     assert answering.serve() == "idle for 20 s"
     assert len(said) == 1
@@ -501,7 +504,7 @@ def test_a_peer_that_is_not_there_or_is_something_else(application: Path) -> Non
         thread = threading.Thread(target=answer)
         thread.start()
         options = ("--only", "communication", "--app", application, "--peer", f"127.0.0.1:{port}")
-        assert "it answers 'HTTP/1.1 400 Bad Request', which is no `spotweave" in refused(*options)
+        assert "it answers 400, and is no `spotweave measure fl --listen`" in refused(*options)
         thread.join()
     assert f"cannot reach peer 127.0.0.1:{port}" in refused(*options)
 

@@ -1,4 +1,4 @@
-"""A dummy client: a small CNN that really trains on drawn digits, timed round by round.
+"""A dummy client: a small CNN that really trains on handwritten digits, timed round by round.
 
 A round is what it is to Multi-FedLS's dummy client (Brum 2023, section 6.1): read the data, train on them,
 test. The first round of a process also sets up the device and compiles kernels, so it is kept apart, and
@@ -23,32 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from spotweave.envs.traces.images import load_digits
 from spotweave.training.federated.measuring.link import MeasureError
 
 SIDE = 28
 CLASSES = 10
-# Which of a digit's seven segments are lit: top, upper left and right, middle, lower left and right, bottom.
-SEGMENTS = (
-    "1110111",
-    "0010010",
-    "1011101",
-    "1011011",
-    "0111010",
-    "1101011",
-    "1101111",
-    "1010010",
-    "1111111",
-    "1111011",
-)
-_BARS = (
-    (0, 2, 0, 12),
-    (0, 10, 0, 2),
-    (0, 10, 10, 12),
-    (8, 10, 0, 12),
-    (8, 18, 0, 2),
-    (8, 18, 10, 12),
-    (16, 18, 0, 12),
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +53,7 @@ class Workload:
     def text(self) -> str:
         """Says what was run; equal texts are equal workloads."""
         return (
-            f"digits-cnn-1, {self.samples} samples, batch size {self.batch_size}, width {self.width}, "
+            f"digits-cnn-2, {self.samples} samples, batch size {self.batch_size}, width {self.width}, "
             f"seed {self.seed}"
         )
 
@@ -95,19 +74,11 @@ class Round:
         return self.read_s + self.train_s + self.test_s
 
 
-def digits(count: int, rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """[count, 28, 28] noisy seven-segment digits, moved about and of varying brightness; [count] labels."""
-    shapes = np.zeros((CLASSES, SIDE, SIDE), dtype=np.float32)
-    for digit, lit in enumerate(SEGMENTS):
-        for on, (top, bottom, left, right) in zip(lit, _BARS, strict=True):
-            shapes[digit, 5 + top : 5 + bottom, 8 + left : 8 + right] += on == "1"
-    labels = rng.integers(CLASSES, size=count, dtype=np.uint8)
-    images = np.minimum(shapes, 1)[labels] * rng.uniform(100, 200, (count, 1, 1)).astype(np.float32)
-    shifts = rng.integers(-4, 5, (count, 2))
-    for image, (down, right) in zip(images, shifts, strict=True):
-        image[:] = np.roll(image, (down, right), axis=(0, 1))
-    images += rng.normal(0, 40, images.shape).astype(np.float32)
-    return np.clip(images, 0, 255).astype(np.uint8), labels
+def digits(count: int, rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """[count, 28, 28] of the package's handwritten digits, drawn at random; [count] labels."""
+    images, labels = load_digits()
+    rows = rng.integers(len(labels), size=count)
+    return (255 * images[rows]).astype(np.uint8), labels[rows]
 
 
 def network(width: int) -> nn.Module:
