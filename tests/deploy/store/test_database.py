@@ -251,13 +251,6 @@ def written_and_failed(store: Store, kind: str) -> None:
         raise ZeroDivisionError
 
 
-def test_what_fails_leaves_nothing(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError):
-        written_and_failed(store, "job.submitted")
-    assert store.events.last_sequence() == 0
-    add_job(store)
-
-
 def test_writing_needs_a_transaction(store: Store) -> None:
     with pytest.raises(RuntimeError, match=r"outside of `with store.transaction\(\)`"):
         store.events.add("a.b", NOW)

@@ -69,12 +69,14 @@ def test_what_is_not_there_is_said_in_one_line(store: Store) -> None:
 
 def test_listing_and_counting(store: Store) -> None:
     for number in range(5):
-        add_job(store, f"j{number}", submitted_s=NOW + number)
+        add_job(store, f"j{number}", submitted_s=NOW - number)
+    assert [job.job_id for job in store.jobs.live()] == ["j4", "j3", "j2", "j1", "j0"]
+    assert [task.key.job_id for task in store.tasks.waiting()] == ["j4", "j3", "j2", "j1", "j0"]
     with store.transaction():
         store.jobs.set_state("j0", JobState.FAILED, NOW)
         assert store.jobs.count_user_failure("j1") == 1
         assert store.jobs.count_user_failure("j1") == 2
-    assert [job.job_id for job in store.jobs.latest(3)] == ["j4", "j3", "j2"]
+    assert [job.job_id for job in store.jobs.latest(3)] == ["j0", "j1", "j2"]
     assert [job.job_id for job in store.jobs.latest(3, {JobState.FAILED})] == ["j0"]
     none = dict.fromkeys(JobState, 0)
     assert store.jobs.counts() == {**none, JobState.PENDING: 4, JobState.FAILED: 1}
@@ -140,13 +142,6 @@ def test_any_message_of_a_users_program_can_be_kept(store: Store, message: str) 
     assert kept[:4] == message[:4]
     assert len(kept) <= 4000
     assert store.jobs.get("j1").reason == kept
-
-
-def test_live_jobs_and_waiting_tasks_are_read_in_the_order_of_submission(store: Store) -> None:
-    for number in range(4):
-        add_job(store, f"j{number}", submitted_s=NOW - number)
-    assert [job.job_id for job in store.jobs.live()] == ["j3", "j2", "j1", "j0"]
-    assert [task.key.job_id for task in store.tasks.waiting()] == ["j3", "j2", "j1", "j0"]
 
 
 # Instances: their life as providers and node agents tell it.

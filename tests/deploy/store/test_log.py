@@ -207,26 +207,20 @@ def test_what_is_older_than_the_retention_goes_and_what_matters_stays(store: Sto
     assert in_force.price_micro_usd_hour == 20_000
 
 
-def test_what_is_removed_is_removed_in_portions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_removed_is_removed_in_portions_and_its_numbers_are_not_used_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "PORTION", 3)
     monkeypatch.setattr(folders, "MOST", 6)
+    with place.open() as store, store.transaction():
+        last = [store.events.add("a.b", NOW) for _ in range(10)][-1]
     with place.open() as store:
-        with store.transaction():
-            for _ in range(10):
-                store.events.add("a.b", NOW)
         for number in range(10):
             price(store, 0.01 + number / 1000, NOW + number)
         told = [store.prune(NOW + 99 * DAY, KEEP) for _ in range(3)]
         assert [one["events"] for one in told] == [6, 4, 0]
         assert [one["prices"] for one in told] == [6, 3, 0], "the last one is in force"
-        assert len(store.events.after(0, 99)) == 0
-
-
-def test_numbers_of_removed_events_are_not_used_again(place: Place) -> None:
-    with place.open() as store, store.transaction():
-        last = [store.events.add("a.b", NOW) for _ in range(3)][-1]
-    with place.open() as store:
-        assert store.prune(NOW + 99 * DAY, KEEP)["events"] == 3
+        assert store.events.after(0, 99) == []
         assert store.events.last_sequence() == 0
         with store.transaction():
             assert store.events.add("a.b", NOW) > last
