@@ -21,7 +21,7 @@ import pytest
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.agent import Agent
 from spotweave.deploy.node.api import NodeStatus, ProcessSpec
-from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from spotweave.deploy.node.client import NodeRefused, NodeUnreachable
 from spotweave.deploy.node.config import AgentConfig
 from spotweave.deploy.providers.local.records import Fate
 from tests.deploy.node.agents import ROOT, AgentProcess, metadata_service, shell, tagged, wait_until
@@ -293,16 +293,6 @@ def test_sizes_are_bounded_before_anything_is_read(agent: AgentProcess) -> None:
         connection.sendall(f"{head}100\r\n\r\nhalf".encode())
         connection.unwrap()
     wait_until(lambda: [path.name for path in agent.workdir.iterdir()] == [".agent"])
-
-
-def test_nobody_there_is_told_apart_from_no(agent: AgentProcess) -> None:
-    shown = agent.pair.certificate
-    with pytest.raises(NodeRefused) as caught:
-        NodeClient(agent.address, agent.port, "x" * 20, shown).status()
-    assert caught.value.code == 401
-    agent.kill()
-    with pytest.raises(NodeUnreachable):
-        NodeClient(agent.address, agent.port, agent.token, shown).status()
 
 
 def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> None:

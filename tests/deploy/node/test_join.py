@@ -18,7 +18,7 @@ from spotweave.deploy.node import server
 from spotweave.deploy.node.client import NodeClient
 from spotweave.deploy.node.config import AgentConfig, PrivateFile
 from spotweave.deploy.node.join import JoinConfig, JoinError, join
-from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, MetadataError, service, url_of
+from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, service, url_of
 from spotweave.deploy.node.server import Listener, QuietHandler
 from spotweave.deploy.providers.local.records import Fate, loopback_address
 from spotweave.deploy.security.tls import node_certificate
@@ -101,17 +101,25 @@ def test_a_node_joins_once_for_all_restarts_and_shows_the_same_certificate_each_
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("silent", ["scheduler", "metadata service"])
+@pytest.mark.parametrize(
+    ("changes", "metadata", "said"),
+    [
+        ({"scheduler_url": "http://127.0.0.1:1"}, None, "Connection refused"),
+        ({}, "http://127.0.0.1:1", "http://127.0.0.1:1 does not answer"),
+        ({"metadata": "gce"}, "127.0.0.1:1", "http://127.0.0.1:1 does not answer"),
+    ],
+)
 def test_who_is_silent_is_given_up_in_the_end(
-    joining: Joining, monkeypatch: pytest.MonkeyPatch, silent: str
+    joining: Joining,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, str],
+    metadata: str | None,
+    said: str,
 ) -> None:
-    _, config = joining
-    nobody = "http://127.0.0.1:1"
-    if silent == "scheduler":
-        config = config.model_copy(update={"scheduler_url": nobody})
-    else:
-        monkeypatch.setenv(VARIABLES["ec2"], nobody)
-    with pytest.raises(JoinError, match="could not join within"):
+    config = joining[1].model_copy(update=changes)
+    if metadata is not None:
+        monkeypatch.setenv(VARIABLES[config.metadata], metadata)
+    with pytest.raises(JoinError, match=f"could not join within 0 s: .*{said}"):
         join(config, 0.5)
 
 
@@ -190,12 +198,6 @@ def test_maintenance_is_advice_to_leave_and_a_preemption_thirty_seconds_from_whe
 
 def test_whoever_does_not_say_what_he_asks_gets_nothing(url: str) -> None:
     assert httpx.get(f"{url}{ROOT}name").status_code == 403
-
-
-def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLES["gce"], "127.0.0.1:1")
-    with pytest.raises(MetadataError, match="does not answer"):
-        GceMetadata(url_of("gce")).instance_id()
 
 
 # Who holds connections to an agent, or sends a byte now and then, keeps nobody else from it.
