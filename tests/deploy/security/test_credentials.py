@@ -34,13 +34,7 @@ def refused(certificate: Path, key: Path, said: str, now_s: float | None = None)
     assert "\n" not in str(caught.value)
 
 
-def test_the_key_is_private(pair: TlsFiles) -> None:
-    assert pair.key.stat().st_mode & 0o777 == 0o600
-    pair.key.chmod(0o640)
-    refused(pair.certificate, pair.key, "the TLS key .* has permissions 0640.*chmod 600")
-
-
-def test_files_that_are_missing_or_something_else(pair: TlsFiles, tmp_path: Path) -> None:
+def test_files_that_are_missing_open_to_others_or_something_else(pair: TlsFiles, tmp_path: Path) -> None:
     refused(tmp_path / "no.crt", pair.key, r"cannot read the TLS certificate .*no.crt: No such file")
     refused(pair.certificate, tmp_path / "no.key", r"cannot read the TLS key .*no.key: No such file")
     refused(tmp_path, pair.key, "cannot read the TLS certificate .*: Is a directory")
@@ -58,19 +52,18 @@ def test_files_that_are_missing_or_something_else(pair: TlsFiles, tmp_path: Path
     (tmp_path / "another").mkdir()
     another = self_signed(tmp_path / "another", time.time())
     refused(pair.certificate, another.key, "does not belong to the certificate")
+    pair.key.chmod(0o640)
+    refused(pair.certificate, pair.key, "the TLS key .* has permissions 0640.*chmod 600")
 
 
-def test_before_and_after_its_time(pair: TlsFiles) -> None:
+def test_before_and_after_its_time_and_that_of_its_chain(pair: TlsFiles, tmp_path: Path) -> None:
     made = time.time()
     load_tls(pair.certificate, pair.key, made + 29 * DAY)
     expired = x509.load_pem_x509_certificate(pair.certificate.read_bytes()).not_valid_after_utc
     refused(pair.certificate, pair.key, f"expired at {expired:%Y-%m-%d %H:%M} UTC: renew it", made + 31 * DAY)
     refused(pair.certificate, pair.key, "is valid only from", made - DAY)
-
-
-def test_an_expired_certificate_of_the_chain_is_noticed(pair: TlsFiles, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
-    old = self_signed(tmp_path / "old", time.time() - 60 * DAY)
+    old = self_signed(tmp_path / "old", made - 60 * DAY)
     pair.certificate.write_bytes(pair.certificate.read_bytes() + old.certificate.read_bytes())
     refused(pair.certificate, pair.key, "expired at")
 
@@ -201,16 +194,13 @@ def test_its_use_is_noted_about_once_a_minute(tokens: AccessTokens, store: Store
     assert store.tokens.all()[0].last_used_s == NOW + 61
 
 
-@pytest.mark.parametrize("name", ["", "x" * 81, "two\nlines", "nul\0"])
-def test_a_name_that_cannot_be_shown_is_refused(tokens: AccessTokens, name: str) -> None:
-    with pytest.raises(SecurityError, match="expected 1 to 80 printable characters"):
-        tokens.create(name, Role.VIEWER, NOW)
-
-
-@pytest.mark.parametrize("valid_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_validity_that_is_none_is_refused(tokens: AccessTokens, valid_s: float) -> None:
-    with pytest.raises(SecurityError, match="expected more than 0"):
-        tokens.create("x", Role.VIEWER, NOW, valid_s)
+def test_a_name_that_cannot_be_shown_and_a_validity_that_is_none_are_refused(tokens: AccessTokens) -> None:
+    for name in ("", "x" * 81, "two\nlines", "nul\0"):
+        with pytest.raises(SecurityError, match="expected 1 to 80 printable characters"):
+            tokens.create(name, Role.VIEWER, NOW)
+    for valid_s in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(SecurityError, match="expected more than 0"):
+            tokens.create("x", Role.VIEWER, NOW, valid_s)
 
 
 def test_a_token_is_checked_while_another_thread_writes(tokens: AccessTokens, store: Store) -> None:
