@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from spotweave.deploy.model.clock import Clock
-from spotweave.deploy.store.folders import Retention
+from spotweave.deploy.store.folders import FOLDERS_DAYS
 from spotweave.deploy.store.store import Store
 
 _EVERY_S = 60.0
@@ -23,9 +23,8 @@ log = structlog.get_logger("service")
 class Pruning:
     """A thread that removes little at a time."""
 
-    def __init__(self, store: Store, jobs: Path, clock: Clock, retention: Retention | None = None) -> None:
+    def __init__(self, store: Store, jobs: Path, clock: Clock) -> None:
         self._store, self._jobs, self._clock = store, jobs, clock
-        self._keep_s = (retention or Retention()).folders * _DAY_S
         self._stuck: set[str] = set()
         """Jobs whose folders could not be removed: they are tried again after the next start."""
         self._closed = threading.Event()
@@ -47,7 +46,7 @@ class Pruning:
         for left in sorted(self._jobs.glob(f"{_REMOVED}*"))[:_MOST]:
             self._remove(left)
         gone = 0
-        before_s = self._clock.now() - self._keep_s
+        before_s = self._clock.now() - FOLDERS_DAYS * _DAY_S
         due = self._store.folders.due(before_s, _MOST + len(self._stuck))
         for job_id in [one for one in due if one not in self._stuck][:_MOST]:
             if self._closed.is_set():

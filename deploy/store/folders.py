@@ -75,27 +75,21 @@ class Folders(Noun):
 PORTION = 2_000
 MOST = 50_000
 _DAY_S = 86_400.0
+# Days for which rows are kept. Jobs, tasks, instances and charges stay for ever: they are the books.
+_EVENTS_DAYS = 90.0  # and events and decisions of live jobs as long as these live
+_DECISIONS_DAYS = 30.0  # likewise
+_INTENTS_DAYS = 30.0  # after they are done or given up
+_PRICES_DAYS = 90.0  # the quote in force at that moment stays, so that the price is known at every later one
+FOLDERS_DAYS = 30.0  # of jobs' files, after their ends; see `deploy.pruning`
 
 
-@dataclass(frozen=True)
-class Retention:
-    """Days for which rows are kept. Jobs, tasks, instances and charges stay for ever: they are the books."""
-
-    events: float = 90.0  # and events and decisions of live jobs as long as these live
-    decisions: float = 30.0  # likewise
-    intents: float = 30.0  # after they are done or given up
-    # the quote in force at that moment stays, so that the price is known at every later one
-    prices: float = 90.0
-    folders: float = 30.0  # of jobs' files, after their ends; see `deploy.pruning`
-
-
-def prune(database: Database, now_s: float, retention: Retention) -> dict[str, int]:
+def prune(database: Database, now_s: float) -> dict[str, int]:
     """Remove older rows, `PORTION` in each transaction: others who write get their turn in between.
 
     Returns how many of each table; `MOST` at most, the rest next time.
     """
     found = {}
-    for name, statement in _older(now_s, retention).items():
+    for name, statement in _older(now_s).items():
         found[name] = 0
         while found[name] < MOST:
             with database.transaction() as connection:
@@ -106,7 +100,7 @@ def prune(database: Database, now_s: float, retention: Retention) -> dict[str, i
     return found
 
 
-def _older(now_s: float, retention: Retention) -> dict[str, Delete]:
+def _older(now_s: float) -> dict[str, Delete]:
     """By table: the removal of a portion of what is older than it is kept."""
     live = select(jobs.c.job_id).where(jobs.c.state.in_(LIVE))
     later = prices.alias()
@@ -116,15 +110,16 @@ def _older(now_s: float, retention: Retention) -> dict[str, Delete]:
         .scalar_subquery()
     )
     old_events = select(events.c.sequence).where(
-        events.c.time_s < now_s - retention.events * _DAY_S,
+        events.c.time_s < now_s - _EVENTS_DAYS * _DAY_S,
         or_(events.c.job_id.is_(None), events.c.job_id.not_in(live)),
     )
     old_decisions = select(decisions.c.decision_id).where(
-        decisions.c.time_s < now_s - retention.decisions * _DAY_S, decisions.c.job_id.not_in(live)
+        decisions.c.time_s < now_s - _DECISIONS_DAYS * _DAY_S, decisions.c.job_id.not_in(live)
     )
-    old_intents = select(intents.c.intent_id).where(intents.c.ended_s < now_s - retention.intents * _DAY_S)
+    old_intents = select(intents.c.intent_id).where(intents.c.ended_s < now_s - _INTENTS_DAYS * _DAY_S)
+    kept_from_s = now_s - _PRICES_DAYS * _DAY_S
     old_prices = select(prices.c.offer_id, prices.c.seen_s).where(
-        prices.c.seen_s < now_s - retention.prices * _DAY_S, superseded_s < now_s - retention.prices * _DAY_S
+        prices.c.seen_s < kept_from_s, superseded_s < kept_from_s
     )
     which = tuple_(prices.c.offer_id, prices.c.seen_s)
     return {

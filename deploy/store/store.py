@@ -18,7 +18,7 @@ from spotweave.deploy.store.database import Database, Lock
 from spotweave.deploy.store.decisions import Decisions
 from spotweave.deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
 from spotweave.deploy.store.events import Events
-from spotweave.deploy.store.folders import Folders, Retention, prune
+from spotweave.deploy.store.folders import Folders, prune
 from spotweave.deploy.store.gantt import Gantt
 from spotweave.deploy.store.instances import Instances
 from spotweave.deploy.store.intents import Intents
@@ -165,9 +165,9 @@ class Store:
         with self._database.read() as connection:
             connection.execute(select(deployment.c.row)).one()
 
-    def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
+    def prune(self, now_s: float) -> dict[str, int]:
         """Remove rows that are older than what is kept. Returns how many of each table; see `prune`."""
-        return prune(self._database, now_s, retention or Retention())
+        return prune(self._database, now_s)
 
     def close(self) -> None:
         """Let go of the connections."""

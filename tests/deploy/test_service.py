@@ -34,7 +34,6 @@ from spotweave.deploy.server.run import HttpListener as Listening
 from spotweave.deploy.service import Service, make_runners, open_store
 from spotweave.deploy.serving import Serving, application
 from spotweave.deploy.store.errors import LeaseLostError, StoreUnavailableError
-from spotweave.deploy.store.folders import Retention
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.yamlfile import ConfigError
@@ -311,7 +310,7 @@ def keep(store: Store, jobs: Path, job_id: str, ended_s: float | None = NOW) -> 
 
 
 def later(store: Store, jobs: Path, days: float = 31.0) -> Pruning:
-    return Pruning(store, jobs, VirtualClock(NOW + days * DAY_S), Retention(folders=30.0))
+    return Pruning(store, jobs, VirtualClock(NOW + days * DAY_S))
 
 
 def test_what_ended_long_ago_goes_and_what_lives_or_ended_lately_stays(store: Store, jobs: Path) -> None:
