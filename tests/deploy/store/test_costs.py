@@ -18,8 +18,8 @@ from spotweave.deploy.model.jobs import TaskKey
 from spotweave.deploy.store.costs import Grouping
 from spotweave.deploy.store.store import Store
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, price, rent, report, request
-from tests.deploy.store.conftest import NOW
+from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, execute, price, rent, report, request
+from tests.deploy.store.conftest import NOW, Place
 from tests.deploy.test_billing import Ledger
 
 GONE = InstanceState.TERMINATED
@@ -187,6 +187,15 @@ def test_the_latest_groups_are_the_newest_jobs_and_the_last_days(store: Store) -
     assert list(store.costs.latest(Grouping.DAY, 2, at)) == ["2026-03-04", "2026-03-05"]
     assert list(store.costs.latest(Grouping.MARKET, 2, at)) == ["on_demand"]
     assert len(store.costs.latest(Grouping.JOB, 99, at)) == 5
+
+
+def test_the_audit_finds_what_was_changed_behind_the_stores_back(place: Place) -> None:
+    with place.open() as store:
+        rent(store)
+        report(store, state=GONE, ended_s=NOW + 100)
+        execute(place, "UPDATE charges SET cost = cost + 3600000")
+        (wrong,) = wrong_charges(store)
+        assert wrong == "instance i1: 0.002000 USD are written down, its prices make 0.001000 USD"
 
 
 def test_only_changes_of_a_price_are_kept(store: Store) -> None:
