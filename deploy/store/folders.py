@@ -76,7 +76,7 @@ PORTION = 2_000
 MOST = 50_000
 _DAY_S = 86_400.0
 # Days for which rows are kept. Jobs, tasks, instances and charges stay for ever: they are the books.
-_EVENTS_DAYS = 90.0  # and events and decisions of live jobs as long as these live
+_EVENTS_DAYS = 90.0  # those of a live job stay while it lives
 _DECISIONS_DAYS = 30.0  # likewise
 _INTENTS_DAYS = 30.0  # after they are done or given up
 _PRICES_DAYS = 90.0  # the quote in force at that moment stays, so that the price is known at every later one
