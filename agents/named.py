@@ -24,7 +24,7 @@ class QuestionRule(NamedTuple):
 
 
 _ROUNDS = "spotweave.agents.federated.rules"
-_STEPS = "spotweave.agents.workflows.online.cost"
+_STEPS = "spotweave.agents.workflows.online"
 QUESTION_RULES = {
     "round_cost": QuestionRule(
         "federated",

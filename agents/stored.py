@@ -167,7 +167,7 @@ def stored_policy(
         ValueError: if the weights are too few, too many or not finite.
     """
     from spotweave.agents.mtdqn.policy import MTDQNPolicy
-    from spotweave.agents.value_policy import ValuePolicy
+    from spotweave.agents.networks import ValuePolicy
 
     state = part_of(path, state, spec.name)
     require_fit(path, state, spec)

@@ -14,15 +14,15 @@ import numpy as np
 import psutil
 
 from benchmarks.measurement import Measurement, at_most, cpu_s
-from spotweave.agents.federated.asynchronous.shards import split
-from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
-from spotweave.deploy.fl.asynchronous.updates import send_shards
-from spotweave.deploy.fl.brokers import messages
-from spotweave.deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
+from spotweave.agents.federated.asynchronous.brokers import split
+from spotweave.deploy.fl import broker
+from spotweave.deploy.fl.asynchronous import BrokeredUpdates
+from spotweave.deploy.fl.broker import BrokerError, BrokerSettings, Place
 from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.fl.updates import send_shards
 from spotweave.deploy.model.strategies import HaleFed
 from spotweave.deploy.runners.flower.superlink import free_ports
-from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.keys import node_pair
 
 CLIENTS = 3
 WEIGHTS = {51_390: "examples/federated_mnist", 1_000_000: "a million weights"}
@@ -48,16 +48,14 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
 def _version_s(size: int, versions: int) -> float:
     strategy = HaleFed(kind="hale_fed", updates_per_round=CLIENTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        asking = [messages.SERVER, *(messages.client(number) for number in range(CLIENTS))]
+        asking = [broker.SERVER, *(broker.client(number) for number in range(CLIENTS))]
         known, processes = _start(Path(folder), strategy, asking, stack)
-        server = BrokeredUpdates(
-            1.0, known[messages.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)})
-        )
+        server = BrokeredUpdates(1.0, known[broker.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)}))
         until_s = time.monotonic() + _START_S
         while True:
             with suppress(BrokerError):
-                known[messages.SERVER][0].post("/v1/model", {"version": 0, "size": size})
-                known[messages.SERVER][1].post("/v1/model", {"version": 0, "size": size})
+                known[broker.SERVER][0].post("/v1/model", {"version": 0, "size": size})
+                known[broker.SERVER][1].post("/v1/model", {"version": 0, "size": size})
                 break
             if time.monotonic() > until_s:
                 raise ValueError("the brokers do not start")
@@ -67,7 +65,7 @@ def _version_s(size: int, versions: int) -> float:
         began_s = cpu_s(*processes)
         for version in range(versions):
             for number in range(CLIENTS):
-                send_shards(known[messages.client(number)], version, split(update, strategy.brokers))
+                send_shards(known[broker.client(number)], version, split(update, strategy.brokers))
             if server.step() is None:
                 raise ValueError("the brokers have made no version of all clients' updates")
             server.settle()
@@ -88,7 +86,7 @@ def _start(
             Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} {port}")
             for port, pair in zip(ports, pairs, strict=True)
         ]
-        for who in [*asking, messages.broker(0)]
+        for who in [*asking, broker.broker(0)]
     }
     for number, pair in enumerate(pairs):
         settings = BrokerSettings(
@@ -101,12 +99,12 @@ def _start(
             strategy=strategy,
             samples=[1] * CLIENTS,
             epochs_s=[None] * CLIENTS,
-            others=dict(enumerate(known[messages.broker(0)][1:], 1)) if number == 0 else {},
+            others=dict(enumerate(known[broker.broker(0)][1:], 1)) if number == 0 else {},
             folder=folder / str(number),
         )
         file = folder / f"{number}.json"
         file.write_text(settings.model_dump_json())
-        process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.brokers.server", str(file)])
+        process = subprocess.Popen([sys.executable, "-m", "spotweave.deploy.fl.broker_server", str(file)])
         processes.append(psutil.Process(process.pid))
         stack.callback(process.wait)
         stack.callback(process.kill)

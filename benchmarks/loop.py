@@ -28,10 +28,9 @@ from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
 from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.scheduler.chooser import Policies
-from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.decider import Decider, load_market_policy
 from spotweave.deploy.scheduler.loop import Scheduler
 from spotweave.deploy.scheduler.placing import place
-from spotweave.deploy.scheduler.policies import load_market_policy
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store

@@ -24,8 +24,7 @@ from benchmarks.measurement import Measurement, at_most, cpu_s, run_alone
 from spotweave.agents.named import named_rule
 from spotweave.envs.bags_episodes import BagsConfig, build_bags
 from spotweave.training.engine import Engine, Given, LocalEngine, RayEngine, Result
-from spotweave.training.evaluation.episodes import Suite
-from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.episodes import Suite, SuitePlayer
 
 ROUNDS = 6
 MESSAGES = 300

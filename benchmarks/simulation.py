@@ -18,8 +18,8 @@ from spotweave.agents.rules import make_rule
 from spotweave.agents.stored import policy_file
 from spotweave.agents.workflows.planners import plan_workflow
 from spotweave.envs.environments import ENVIRONMENTS, register
+from spotweave.envs.simulation.bags.cases import SCENARIOS, drawn
 from spotweave.envs.simulation.bags.execution import Execution
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS, drawn
 from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,

@@ -1,17 +1,17 @@
-"""What instances cost: an exact function of when they ran and of the prices in force meanwhile.
+"""What instances and moving data cost: exact functions of when they ran, of prices and of regions.
 
-Money is kept in whole *charges*, `CHARGES_PER_USD` to the dollar: prices are whole micro-USD per hour, and a
-charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift, and only
-the price of a disk is divided before it is shown. 64 bits hold 2.5 billion dollars.
+Money is kept in whole *charges*, `CHARGES_PER_USD` to the dollar: prices are whole micro-USD per hour,
+and a charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift,
+and only the price of a disk is divided before it is shown. 64 bits hold 2.5 billion dollars.
 
-The rule, for seconds k = 0, 1, 2, ... from the launch: second k is billed once it has begun, at the price in
-force when it began, and at least `minimum_s` of them are billed. An instance that its provider ends earlier
-than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing; each start is billed
-again, with its own minimum.
+The rule, for seconds k = 0, 1, 2, ... from the launch: second k is billed once it has begun, at the price
+in force when it began, and at least `minimum_s` of them are billed. An instance that its provider ends
+earlier than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing; each
+start is billed again, with its own minimum.
 
-Its disk costs from the launch to the end, through stops and whoever ended it, at least `minimum_s`; only a
-launch that never ran had none. It has a price per month, and a second costs its share of the calendar month
-(UTC) that it lies in, as Amazon EBS counts: a GB-month is 744 hours of a GB in a month of 31 days
+Its disk costs from the launch to the end, through stops and whoever ended it, at least `minimum_s`; only
+a launch that never ran had none. It has a price per month, and a second costs its share of the calendar
+month (UTC) that it lies in, as Amazon EBS counts: a GB-month is 744 hours of a GB in a month of 31 days
 (https://repost.aws/knowledge-center/ebs-volume-charges, https://aws.amazon.com/ebs/pricing/). What a disk
 costs on a day is rounded to a charge, a 3.6 thousand millionth of a dollar.
 """
@@ -19,8 +19,9 @@ costs on a day is rounded to a charge, a 3.6 thousand millionth of a dollar.
 from __future__ import annotations
 
 import calendar
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
@@ -216,3 +217,52 @@ def _stretches(
             current += 1
         day = datetime.fromtimestamp((launched + first * _SECOND_US) // _SECOND_US, UTC).date()
         yield day, first, end, segments[current].price_micro_usd_hour
+
+
+# Time and price of moving data between regions.
+
+
+class Move(NamedTuple):
+    """Time and price of moving all that a task needs into a region."""
+
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Prices and times of moving a GB; what is not in the tables is free and takes no time."""
+
+    regions: tuple[str, ...] = ()  # possible destinations
+    usd_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by (from region, to region)
+    seconds_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by (from region, to region)
+    # of a GB that leaves a region for another cloud, by region
+    internet_usd_gb: Mapping[str, float] = field(default_factory=dict)
+
+    def joined(self, *others: Transfers) -> Transfers:
+        """Join several clouds' transfers: between clouds, data go over the Internet."""
+        listed = (self, *others)
+        between = {
+            (start, end): usd
+            for one in listed
+            for start, usd in one.internet_usd_gb.items()
+            for other in listed
+            if other is not one
+            for end in other.regions
+        }
+        return Transfers(
+            regions=tuple(region for one in listed for region in one.regions),
+            usd_gb=between | {move: usd for one in listed for move, usd in one.usd_gb.items()},
+            seconds_gb={move: seconds for one in listed for move, seconds in one.seconds_gb.items()},
+        )
+
+    def moves(self, loads: Sequence[tuple[str, float]]) -> dict[str, Move]:
+        """By region: what moving loads, (region, GB) each, there takes, in whole seconds and charges."""
+        return {region: self._move(loads, region) for region in self.regions} if loads else {}
+
+    def _move(self, loads: Sequence[tuple[str, float]], region: str) -> Move:
+        seconds = charges = 0.0
+        for start, size_gb in loads:
+            seconds += size_gb * self.seconds_gb.get((start, region), 0.0)
+            charges += size_gb * (self.usd_gb.get((start, region), 0.0) * CHARGES_PER_USD)
+        return Move(math.ceil(seconds), int(charges + 0.5) / CHARGES_PER_USD)

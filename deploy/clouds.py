@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from spotweave.deploy.billing import Transfers
 from spotweave.deploy.config import DeploymentConfig
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.objects.location import Bucket, FolderObjects, Objects, parse
 from spotweave.deploy.providers.aws.config import AwsConfig
 from spotweave.deploy.providers.aws.policies import Scope

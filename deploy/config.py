@@ -11,7 +11,7 @@ from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_valid
 from spotweave.deploy.objects.location import Bucket, parse
 from spotweave.deploy.providers.config import ProviderConfig, provider_class
 from spotweave.deploy.security.sandbox import Mode as SandboxMode
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from spotweave.deploy.yamlfile import ConfigError, Part, YamlFile
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
@@ -75,7 +75,7 @@ class HttpConfig(Part):
     # whether requests need an access token. Without, everyone on this machine may do everything.
     tokens: bool = True
     tls: TlsConfig | None = None  # None for plain HTTP
-    # `deploy.security.tls.INSECURE_WORDS`, to listen beyond loopback without protection
+    # `deploy.security.keys.INSECURE_WORDS`, to listen beyond loopback without protection
     insecure: str | None = None
     connections: PositiveInt = 1000  # at once; beyond them those go that keep the service waiting
     connections_each: PositiveInt = 500  # of one address. Behind a proxy all clients have its address.

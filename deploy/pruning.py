@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from spotweave.deploy.model.clock import Clock
-from spotweave.deploy.store.folders import FOLDERS_DAYS
+from spotweave.deploy.store.jobs import FOLDERS_DAYS
 from spotweave.deploy.store.store import Store
 
 _EVERY_S = 60.0

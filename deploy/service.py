@@ -40,19 +40,18 @@ from spotweave.deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkSettings
 from spotweave.deploy.runners.workers import PATIENCE_S
-from spotweave.deploy.runners.workflow.application import WorkflowSettings
+from spotweave.deploy.runners.workflow.files import WorkflowSettings
 from spotweave.deploy.runners.workflow.runner import WorkflowRunner
 from spotweave.deploy.scheduler.chooser import Policies
-from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.decider import Decider, combined, load_federated_policy, load_market_policy
 from spotweave.deploy.scheduler.loop import Scheduler
 from spotweave.deploy.scheduler.metrics import SchedulerMetrics
 from spotweave.deploy.scheduler.plans import Plans
-from spotweave.deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.security.sandbox import NO_SANDBOX, Sandbox
 from spotweave.deploy.security.trial import choose
-from spotweave.deploy.store.decisions import Mode
 from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import Mode
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.yamlfile import ConfigError

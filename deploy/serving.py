@@ -13,7 +13,7 @@ from fastapi import APIRouter, FastAPI
 
 from spotweave.deploy.config import DeploymentConfig, HttpConfig
 from spotweave.deploy.dashboard import routes as dashboard
-from spotweave.deploy.security.tls import TlsFiles, load_tls
+from spotweave.deploy.security.keys import TlsFiles, load_tls
 from spotweave.deploy.security.tokens import AccessTokens
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.app import create_app

@@ -8,11 +8,20 @@ from typing import Literal
 
 import numpy as np
 
-from spotweave.envs.simulation.bags.cases import TABLE_7_2, Case, Profile, Spread, profile_job, published_job
+from spotweave.envs.simulation.bags.cases import (
+    TABLE_7_2,
+    Case,
+    Profile,
+    Scenario,
+    Spread,
+    drawn,
+    profile_job,
+    published_job,
+    scenario_named,
+)
 from spotweave.envs.simulation.bags.model import TABLE_7_1, TABLE_9_1, Bag, BagError, Environment
 from spotweave.envs.simulation.bags.options import compute_d_spot
 from spotweave.envs.simulation.bags.plan import Plan
-from spotweave.envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
 from spotweave.envs.simulation.bags.world import BagWorld
 from spotweave.envs.simulation.streams import Streams, episode_sequence
 from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least

@@ -17,17 +17,17 @@ from spotweave.envs.federated_data.rounds_scenarios import (
     scenario_path,
 )
 from spotweave.envs.market_data import recorded_market
-from spotweave.envs.simulation.federations.episodes.world import (
-    ApplicationSource,
-    FederatedWorld,
-    OneApplication,
-)
 from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
     Market,
     Offer,
     Tariff,
+)
+from spotweave.envs.simulation.federations.world import (
+    ApplicationSource,
+    FederatedWorld,
+    OneApplication,
 )
 from spotweave.envs.simulation.market.config import MarketConfig
 from spotweave.envs.simulation.market.source import MarketData

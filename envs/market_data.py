@@ -22,8 +22,7 @@ from spotweave.envs.simulation.market.workload import JobLaw, JobLog
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.streams import Split
-from spotweave.envs.simulation.timeline import constant
-from spotweave.envs.simulation.world import require
+from spotweave.envs.simulation.world import constant, require
 from spotweave.envs.traces.bundle import SPLIT_DAYS, load_bundle, load_fitted
 from spotweave.envs.traces.format import MarketTrace, load_jobs, load_traces
 from spotweave.envs.traces.storage import TraceError

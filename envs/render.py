@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spotweave.envs.simulation.series import Floats, StepSeries
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.world import Segment, Timeline
 
 # The palette of Okabe and Ito (2008), which colour-blind readers can tell apart.
 CATEGORY_COLOURS = {

@@ -11,11 +11,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from spotweave.envs.observation import MaskedDiscrete, MaskedMultiDiscrete, checked_actions, observation_space
 from spotweave.envs.simulation.series import Bools
 from spotweave.envs.simulation.snapshot import Observation
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
-from spotweave.envs.single import EpisodeCounter, was_truncated
+from spotweave.envs.single import (
+    EpisodeCounter,
+    MaskedDiscrete,
+    MaskedMultiDiscrete,
+    checked_actions,
+    observation_space,
+    was_truncated,
+)
 
 Actions = NDArray[np.integer[Any]]
 

@@ -17,13 +17,11 @@ from spotweave.envs.simulation.market.config import MarketConfig, OfferConfig
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import REFERENCE_HETERO
 from spotweave.envs.simulation.streams import SPLITS, Streams, episode_sequence
-from spotweave.envs.simulation.workflows.checks import require_runnable
-from spotweave.envs.simulation.workflows.episodes.case import WEEK_S, Case, Conditions, Quotes
-from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_demand_s
-from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
 from spotweave.envs.simulation.workflows.families import FAMILIES, family_workflow, scaled
 from spotweave.envs.simulation.workflows.model import Cluster, Link, Platform, Stays, Workflow, WorkflowError
-from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.workflows.options import WEEK_S, Case, Conditions, Quotes, Reserve, on_demand_s
+from spotweave.envs.simulation.workflows.problem import problem_of, require_runnable
+from spotweave.envs.simulation.workflows.world import WorkflowWorld
 from spotweave.envs.simulation.world import EpisodeKey, WorldError, at_least, shares
 
 OWNED_REGIONS = ("us-east-1", "us-west-2")

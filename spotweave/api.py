@@ -13,21 +13,21 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from spotweave.agents.flat_policy import FlatPolicy, Flattening
+from spotweave.agents.library_policy import FlatPolicy, Flattening
 from spotweave.agents.named import RULE_NAMES, named_rule
+from spotweave.agents.networks import WeighedPolicy
 from spotweave.agents.policy import Policy
+from spotweave.agents.registry import LibrarySettings
 from spotweave.agents.rules import make_rule
-from spotweave.agents.settings import LibrarySettings
 from spotweave.agents.stored import load_policy_state, policy_file, stored_policy
-from spotweave.agents.value_policy import WeighedPolicy
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.environments import make as make_environment
-from spotweave.envs.simulation.compile_cache import announce_compiling
+from spotweave.envs.simulation.compiled import announce_compiling
 from spotweave.envs.simulation.snapshot import Observation, take_rows
 from spotweave.envs.simulation.world import EpisodeKey, WorldSpec
 from spotweave.envs.single import WorldEnv
 from spotweave.mistakes import EXIT_INTERRUPTED
-from spotweave.training.adapters.flat_env import FlatWorldEnv, calibrate, nearest_valid
+from spotweave.training.adapters.base import FlatWorldEnv, calibrate, nearest_valid
 from spotweave.training.checkpoint import load_policy
 from spotweave.training.config import UsageError, compose_values, plain, typed
 from spotweave.training.evaluation.comparison import (
@@ -36,7 +36,7 @@ from spotweave.training.evaluation.comparison import (
     print_comparison,
     write_comparison,
 )
-from spotweave.training.evaluation.playing import default_rules
+from spotweave.training.evaluation.episodes import default_rules
 from spotweave.training.evaluation.runs import Comparison
 from spotweave.training.files import prepare_directory
 from spotweave.training.trainers.command import start_or_resume

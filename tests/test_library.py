@@ -15,7 +15,7 @@ import pytest
 
 import spotweave
 from spotweave.agents.rules import make_rule
-from spotweave.training.adapters.flat_env import FlatWorldEnv
+from spotweave.training.adapters.base import FlatWorldEnv
 from tests.training.commands import ROOT
 
 TINY: dict[str, Any] = {"n_jobs": 20, "window": 4}

@@ -15,7 +15,7 @@ from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.federations.rounds.application import Application, Client, Market, Tariff
 from spotweave.envs.simulation.federations.rounds.application import Offer as RoundOffer
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from spotweave.envs.simulation.market.config import OfferConfig
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import FULLY_SENSITIVE, REFERENCE_HETERO, Category, Observation

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotweave.agents.policy import Policy
-from spotweave.agents.registry import agent_named
-from spotweave.agents.settings import AgentSettings, MTDQNSettings
+from spotweave.agents.registry import AgentSettings, MTDQNSettings, agent_named
 from spotweave.agents.stored import load_policy_state, part_of, policy_file
 from spotweave.envs.simulation.world import BatchWorld, WorldSpec
-from spotweave.training.checkpoint import load_policy, write_policy
+from spotweave.training.checkpoint import RunDirectory, load_policy, write_policy
 from spotweave.training.config import UsageError, plain
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.evaluation.statistics import Paired, compare_paired
-from spotweave.training.run_directory import RunDirectory
 
 
 def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dict[str, Any]:

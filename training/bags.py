@@ -20,14 +20,13 @@ from spotweave.agents.named import RULE_NAMES, named_rule
 from spotweave.agents.policy import Policy
 from spotweave.agents.stored import policy_file
 from spotweave.envs.documents.bags import plan_document, read_environment, read_job, read_map
-from spotweave.envs.simulation.bags.cases import Case
+from spotweave.envs.simulation.bags.cases import Case, Scenario, drawn, scenario_named
 from spotweave.envs.simulation.bags.execution import Execution
 from spotweave.envs.simulation.bags.fleet import Outcome
 from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, BagError, Environment, Market, Vm
 from spotweave.envs.simulation.bags.options import compute_d_spot
 from spotweave.envs.simulation.bags.plan import Plan
 from spotweave.envs.simulation.bags.rented import Span, VmState
-from spotweave.envs.simulation.bags.scenarios import Scenario, drawn, scenario_named
 from spotweave.envs.simulation.bags.world import BagWorld
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.training.canvas import legend, save, single

@@ -54,8 +54,7 @@ def compiled_in_parallel(environment: str) -> Iterator[None]:
 def ahead() -> None:
     """Compile the policies, while the training that needs them compiles the world."""
     from spotweave.agents.named import named_rule
-    from spotweave.agents.registry import Shape, agent_named
-    from spotweave.agents.settings import MTDQNSettings
+    from spotweave.agents.registry import MTDQNSettings, Shape, agent_named
 
     entry = ENVIRONMENTS[MARKET]
     world = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1)

@@ -35,8 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
 from spotweave.agents.named import require_policy, require_rule
-from spotweave.agents.registry import OURS, agent_named, agents
-from spotweave.agents.settings import AgentSettings
+from spotweave.agents.registry import OURS, AgentSettings, agent_named, agents
 from spotweave.agents.stored import policy_file
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.mistakes import EXIT_USER, one_line_errors
@@ -246,7 +245,7 @@ def _help(config_name: str, about: str) -> str:
 def _run(config_name: str, body: Callable[[DictConfig], int], config: DictConfig) -> int:
     if config_name not in COMPILING:
         return body(config)
-    from spotweave.envs.simulation.compile_cache import announce_compiling
+    from spotweave.envs.simulation.compiled import announce_compiling
     from spotweave.training.compiling import compiled_in_parallel
 
     announce_compiling()

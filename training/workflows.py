@@ -18,7 +18,6 @@ from spotweave.envs.documents.workflows import (
     workflow_of,
     workflow_of_instance,
 )
-from spotweave.envs.simulation.workflows.checks import private_files, require_runnable
 from spotweave.envs.simulation.workflows.model import (
     Platform,
     Workflow,
@@ -28,6 +27,7 @@ from spotweave.envs.simulation.workflows.model import (
     occupied,
 )
 from spotweave.envs.simulation.workflows.plan import Placement, Plan, plan_document
+from spotweave.envs.simulation.workflows.problem import private_files, require_runnable
 from spotweave.training.canvas import legend, save, single
 from spotweave.training.files import write_json
 

@@ -18,8 +18,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from spotweave.agents.bags.draft import Draft
-from spotweave.agents.bags.heuristics import plan_min_min
+from spotweave.agents.bags.heuristics import Draft, plan_min_min
 from spotweave.agents.bags.ils import plan_by_search
 from spotweave.agents.linear_program import LinearProgram, UnsolvedError
 from spotweave.envs.simulation.bags.fleet import fitness_scales

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from spotweave.agents.bags.draft import Draft
-from spotweave.agents.bags.heuristics import by_memory, plan_primarily
+from spotweave.agents.bags.heuristics import Draft, by_memory, plan_primarily
 from spotweave.envs.simulation.bags.fleet import fitness_scales
 from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Mode, Vm
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError

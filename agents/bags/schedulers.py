@@ -9,9 +9,7 @@ from dataclasses import replace
 from spotweave.envs.simulation.bags.execution import Answer, BagScheduler, Cause, Move, Question, Rent, Wait
 from spotweave.envs.simulation.bags.fleet import Fleet
 from spotweave.envs.simulation.bags.model import BagError, Market, Mode, Vm, VmType
-from spotweave.envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
-from spotweave.envs.simulation.bags.rented import RentedVm, VmState
-from spotweave.envs.simulation.bags.rescue import (
+from spotweave.envs.simulation.bags.options import (
     busy_vms,
     check_migration,
     idle_vms,
@@ -20,6 +18,8 @@ from spotweave.envs.simulation.bags.rescue import (
     new_end_s,
     rentable,
 )
+from spotweave.envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan
+from spotweave.envs.simulation.bags.rented import RentedVm, VmState
 
 # Where a task migrates (Teylo 2021, Algorithm 6).
 

@@ -13,15 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spotweave.agents.bags import columns as bags
-from spotweave.agents.federated import columns as federated
-from spotweave.agents.mtdqn.decide import GUIDED, RANDOM, Acting, Exploring, Label
-from spotweave.agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
+from spotweave.agents.bags import cost as bags
+from spotweave.agents.federated import cost as federated
+from spotweave.agents.mtdqn.decide import (
+    GUIDED,
+    RANDOM,
+    Acting,
+    Exploring,
+    Label,
+    Sizes,
+    evaluate,
+    mean_at,
+    n_columns,
+)
 from spotweave.agents.mtdqn.view import Batch, View
 from spotweave.agents.policy import Question
 from spotweave.agents.rules.choice import NO_ACTION
-from spotweave.agents.rules.kernels import from_python
-from spotweave.agents.workflows.online import columns as workflows
+from spotweave.agents.rules.policy import from_python
+from spotweave.agents.workflows import online as workflows
 from spotweave.envs.simulation.snapshot import Observation
 
 OWN, MUTUAL = 0, 1

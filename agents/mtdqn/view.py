@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spotweave.agents.mtdqn.decide import Acting, Exploring, Label
-from spotweave.agents.mtdqn.forward import Sizes
+from spotweave.agents.mtdqn.decide import Acting, Exploring, Label, Sizes
 from spotweave.envs.simulation.snapshot import ObservationArrays
 
 Batch = ObservationArrays  # arrays with a leading axis

@@ -14,7 +14,7 @@ from spotweave.agents.rules.choice import (
     smallest_job,
     stays,
 )
-from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.policy import scored
 from spotweave.agents.rules.registry import HETEROGENEOUS, LIU_4, LIU_5, Rule, register
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner

@@ -9,10 +9,13 @@ are missed and on-demand offers are full it leaves some of every place free: oth
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numba import njit
 
 from spotweave.agents.federated.cost import N_TIMES, RoundParameters, weigh_task
-from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, stays, urgent_job
 from spotweave.agents.rules.expectation import (
     ASK,
     MARGIN,
@@ -34,7 +37,14 @@ from spotweave.agents.rules.registry import MARKET, Rule, register
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner, linked
 from spotweave.envs.simulation.series import Floats
-from spotweave.envs.simulation.snapshot import Category, ObservationArrays
+from spotweave.envs.simulation.snapshot import (
+    Category,
+    FloatArray,
+    MaskArray,
+    Observation,
+    ObservationArrays,
+    arrays_of,
+)
 
 # Markets charge data when an instance starts and no messages; a late round costs what the others hold. What
 # owned executors and interruptions cost is said by the rule's own parameters.
@@ -190,3 +200,47 @@ register(
         keeps_idle=False,
     )
 )
+
+
+# What the rule `expected_cost` thinks every choice costs, for people who look at a decision.
+
+
+MOST = 1.0e4  # bound on an appraised cost
+
+
+class Appraisal(NamedTuple):
+    """What every choice for some jobs of some observations is expected to come to."""
+
+    usd: FloatArray  # (n, n_jobs, C + 1) float32 expected USD, within +-`MOST`; 0 where no job is
+    risk: FloatArray  # (n, n_jobs, C + 1) float32 chance of an interruption before the end
+    gives_way: MaskArray  # (n, n_jobs, C + 1) whether the rule leaves it to others, that lose more by waiting
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _appraise(batch: ObservationArrays, parameters: Floats, out: Appraisal) -> None:
+    n_clusters = batch.clusters.shape[1]
+    usd = np.empty(n_clusters + 1)
+    for k in range(out.usd.shape[0]):
+        obs = row_of(batch, k)
+        for job in range(out.usd.shape[1]):
+            if obs.jobs[job, col.PRESENT] == 0.0:
+                continue
+            choices_usd(obs, job, parameters, usd)
+            for c in range(n_clusters + 1):
+                out.usd[k, job, c] = min(MOST, max(-MOST, usd[c]))
+            for c in range(n_clusters):
+                rate = interruption_rate(obs, c, parameters)
+                out.gives_way[k, job, c] = gives_way(obs, job, c, parameters)
+                out.risk[k, job, c] = 1.0 - np.exp(-rate * max(0.0, obs.pairs[job, c, col.FINISH_S]))
+
+
+def appraise(observations: Observation, n_jobs: int) -> Appraisal:
+    """Appraise every choice for the first rows of the window.
+
+    A cluster that cannot be chosen counts as if it could.
+    """
+    n, n_clusters = observations["clusters"].shape[:2]
+    shape = (n, n_jobs, n_clusters + 1)
+    out = Appraisal(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.int8))
+    _appraise(arrays_of(observations), ExpectedCostParameters().vector(), out)
+    return out

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from spotweave.agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
-from spotweave.agents.rules.kernels import scored
 from spotweave.agents.rules.offers import OPPORTUNISTIC, SAFE, any_offer, cheapest_offer, spot_while_it_lasts
+from spotweave.agents.rules.policy import scored
 from spotweave.agents.rules.registry import MARKET, Rule, RuleParameters, register
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner

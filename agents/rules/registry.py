@@ -96,7 +96,7 @@ class Rule:
 
     name: str  # what commands call it
     title: str  # what tables call it
-    choose: Kernel  # the compiled rule (see `agents.rules.kernels`)
+    choose: Kernel  # the compiled rule (see `agents.rules.policy`)
     source: str  # where it is described
     parameters: RuleParameters = field(default_factory=RuleParameters)  # default parameters
     # names of the environments in which it is compared by default; None: in every one whose tasks are jobs,

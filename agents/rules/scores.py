@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spotweave.agents.rules.choice import NO_ACTION, is_open, load, mean_available, mean_request, smallest_job
-from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.policy import scored
 from spotweave.agents.rules.registry import Rule, RuleParameters, register
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner

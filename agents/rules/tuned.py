@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spotweave.agents.rules.choice import load, smallest_job
-from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.policy import scored
 from spotweave.agents.rules.registry import Rule, RuleParameters, register
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner

@@ -50,7 +50,7 @@ class SpotModel:
 
     beliefs: Beliefs  # how zones behave
     restarts_s: Ints  # (D,) overheads of a start that there is a table for, seconds
-    table: NDArray[np.uint8]  # (D, 3, W, S, X) uint8 choices (see `agents.spot.plan`)
+    table: NDArray[np.uint8]  # (D, 3, W, S, X) uint8 choices (see `agents.spot.fit`)
     work_step_s: int  # seconds of work between two rows of W
 
     def state_dict(self) -> dict[str, torch.Tensor]:

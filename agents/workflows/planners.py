@@ -8,10 +8,9 @@ from spotweave.agents.workflows.annealing import plan_by_annealing, plan_fairly,
 from spotweave.agents.workflows.exact import plan_exactly
 from spotweave.agents.workflows.lists import plan_by_cpop, plan_by_heft
 from spotweave.agents.workflows.solution import Solution
-from spotweave.envs.simulation.workflows.checks import require_runnable, require_sound
 from spotweave.envs.simulation.workflows.model import Platform, Workflow, WorkflowError
 from spotweave.envs.simulation.workflows.plan import Plan, plan_of, require_possible
-from spotweave.envs.simulation.workflows.problem import Problem, problem_of
+from spotweave.envs.simulation.workflows.problem import Problem, problem_of, require_runnable, require_sound
 
 
 def _unseeded(plan: Callable[[Problem], Solution]) -> Callable[[Problem, int], Solution]:

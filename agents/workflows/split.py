@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from spotweave.envs.simulation.workflows.checks import fits, require_sound, writers
 from spotweave.envs.simulation.workflows.model import (
     File,
     Platform,
@@ -16,6 +15,7 @@ from spotweave.envs.simulation.workflows.model import (
     files_by_name,
     input_gb,
 )
+from spotweave.envs.simulation.workflows.problem import fits, require_sound, writers
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotweave.deploy.cli import client, clouds, explaining, queries, serve, upkeep
+    from spotweave.deploy.cli import client, clouds, queries, serve, upkeep
 
-__all__ = ["client", "clouds", "explaining", "queries", "serve", "upkeep"]
+__all__ = ["client", "clouds", "queries", "serve", "upkeep"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -21,8 +21,7 @@ from urllib.parse import quote
 import httpx
 
 from spotweave.deploy.jobfile import read_files, read_job
-from spotweave.deploy.security.keys import require_private
-from spotweave.deploy.security.tls import is_loopback
+from spotweave.deploy.security.keys import is_loopback, require_private
 from spotweave.deploy.security.untrusted import is_plain_path
 from spotweave.mistakes import say
 

@@ -134,7 +134,7 @@ def explain(job: JobId, server: Server = None, token_file: TokenFile = None, as_
     if as_json:
         cli.queries.print_json(found)
     else:
-        cli.explaining.explain(found)
+        cli.queries.explain(found)
 
 
 def status(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
@@ -143,7 +143,7 @@ def status(job: JobId, server: Server = None, token_file: TokenFile = None, as_j
         if as_json:
             cli.queries.print_json(client.job(job))
         else:
-            cli.explaining.status(client, job)
+            cli.queries.status(client, job)
 
 
 def logs(
@@ -163,7 +163,7 @@ def logs(
 ) -> None:
     """Print what a job prints."""
     with cli.client.connect(server, token_file) as client:
-        cli.explaining.logs(client, job, task, attempt, tail, follow=follow)
+        cli.queries.logs(client, job, task, attempt, tail, follow=follow)
 
 
 def retry(job: JobId, server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
@@ -186,7 +186,7 @@ def download(
 ) -> None:
     """Fetch the files that a job has left in its folder, its logs too."""
     with cli.client.connect(server, token_file) as client:
-        cli.explaining.download(client, job, folder)
+        cli.queries.download(client, job, folder)
 
 
 def cancel(

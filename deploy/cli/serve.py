@@ -20,9 +20,9 @@ from spotweave.deploy import logs
 from spotweave.deploy.clouds import count_offers, require_all_rented
 from spotweave.deploy.config import DeploymentConfig
 from spotweave.deploy.runners.spark.settings import find_spark
-from spotweave.deploy.scheduler.policies import load_market_policy
+from spotweave.deploy.scheduler.decider import load_market_policy
+from spotweave.deploy.security.keys import is_loopback, listen_allowed, load_tls
 from spotweave.deploy.security.sandbox import Mode as SandboxMode
-from spotweave.deploy.security.tls import is_loopback, listen_allowed, load_tls
 from spotweave.deploy.security.trial import trial
 from spotweave.deploy.server.connections import FILES_KEPT, files_allowed
 from spotweave.deploy.server.deciding import Deciders

@@ -32,8 +32,8 @@ from spotweave.deploy.server.views import (
     hidden_text,
     reason_for,
 )
-from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.gantt import Sums
+from spotweave.deploy.store.intents import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task

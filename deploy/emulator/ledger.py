@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from spotweave.deploy.emulator.market import Market
-from spotweave.deploy.emulator.world import Instance, Stretch, Volume
+from spotweave.deploy.emulator.world import Instance, Market, Stretch, Volume
 
 _MINIMUM_S = 60
 

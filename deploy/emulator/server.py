@@ -19,8 +19,7 @@ from pydantic import Field, ValidationError
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
-from spotweave.deploy.emulator.config import EmulatorConfig
-from spotweave.deploy.emulator.faults import FaultConfig, Faults, LostAnswerError
+from spotweave.deploy.emulator.config import EmulatorConfig, FaultConfig, Faults, LostAnswerError
 from spotweave.deploy.emulator.ledger import Entry, entry, total_usd
 from spotweave.deploy.emulator.world import World
 from spotweave.deploy.yamlfile import ConfigError, NotNegative, Part, terse_mistake
@@ -99,13 +98,13 @@ CLOUDS = ("aws", "gcp")
 def load(cloud: str, path: Path) -> Emulator:
     """An emulator of one of `CLOUDS`, as its file says. Raises ConfigError."""
     if cloud == "aws":
-        from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
         from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+        from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig
 
         return AwsEmulator(AwsEmulatorConfig.load(path))
     if cloud == "gcp":
-        from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
         from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+        from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig
 
         return GcpEmulator(GcpEmulatorConfig.load(path))
     raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")

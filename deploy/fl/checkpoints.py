@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
-from spotweave.deploy.fl.brokers.messages import Place
+from spotweave.deploy.fl.broker import Place
 from spotweave.deploy.model.strategies import FedAvg, Strategy
 from spotweave.deploy.statefile import StateFile
 from spotweave.files import write_private

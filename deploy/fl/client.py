@@ -14,10 +14,10 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 from spotweave.deploy.fl import checkpoints
-from spotweave.deploy.fl.asynchronous.updates import send_update
 from spotweave.deploy.fl.checkpoints import Checkpoint
 from spotweave.deploy.fl.epoch import state_folder, with_share
 from spotweave.deploy.fl.records import from_record, to_record
+from spotweave.deploy.fl.updates import send_update
 
 QUERY = "query.checkpoint"
 

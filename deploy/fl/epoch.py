@@ -1,7 +1,7 @@
 """Checkpoints within an epoch: an interrupted client resumes from its latest one (Sinha 2025, section III-D).
 
 They are saved in the client's state folder. The runner copies them to the scheduler's machine and from there
-to the client's next instance (`deploy.runners.flower.epochs`).
+to the client's next instance (`deploy.runners.flower.checkpoints`).
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
-from spotweave.deploy.fl.asynchronous.training import Asynchronous
-from spotweave.deploy.fl.asynchronous.updates import Arrays, require_alike
+from spotweave.deploy.fl.asynchronous import Asynchronous
 from spotweave.deploy.fl.records import from_record, to_record
 from spotweave.deploy.fl.round import Round, SafeGrid
 from spotweave.deploy.fl.training import Evaluate, Training, Value, read_setup
+from spotweave.deploy.fl.updates import Arrays, require_alike
 from spotweave.deploy.model.strategies import MOST_SAMPLES
 from spotweave.deploy.model.strategies import FedAvg as FedAvgSettings
 

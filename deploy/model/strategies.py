@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
+from spotweave.agents.federated.asynchronous.brokers import LARGEST_WEIGHT
 from spotweave.agents.federated.asynchronous.fed_suda import ShadowSelection, slow_participants
-from spotweave.agents.federated.asynchronous.shards import LARGEST_WEIGHT
 from spotweave.documents import StrictModel
 
 MOST_BROKERS = 8

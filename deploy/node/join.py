@@ -98,7 +98,7 @@ def _pair(path: Path) -> _Pair:
     if (kept := _Pair.load(path)) is not None:
         return kept
     # Only here: it takes longer to load than all the rest.
-    from spotweave.deploy.security.tls import node_pair
+    from spotweave.deploy.security.keys import node_pair
 
     made = node_pair()
     pair = _Pair(certificate=made.certificate, key=made.key)

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field
 
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, RefusalError, Signal
-from spotweave.deploy.node.files import Logs
+from spotweave.deploy.node.server import Logs
 from spotweave.deploy.statefile import StateFile
 
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import IPvAnyAddress
 
+from spotweave.deploy.billing import Transfers
 from spotweave.deploy.model.instances import Market, Offer
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.base import Provider
 from spotweave.deploy.security.sandbox import Sandbox
 from spotweave.deploy.yamlfile import ConfigError, YamlFile

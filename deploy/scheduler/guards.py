@@ -27,8 +27,7 @@ from spotweave.deploy.store.prices import Prices
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.guards.rules import Facts, GuardsConfig, move_usd
-from spotweave.envs.simulation.guards.safety import guarded, safety_net
+from spotweave.envs.simulation.guards import Facts, GuardsConfig, guarded, move_usd, safety_net
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.billing import Move
+from spotweave.deploy.model.instances import Offer, slowness
 from spotweave.deploy.model.jobs import (
     Bag,
     Flower,
@@ -21,9 +22,7 @@ from spotweave.deploy.model.jobs import (
     TaskKey,
     ban,
 )
-from spotweave.deploy.model.speeds import slowness
 from spotweave.deploy.model.tasks import Phase
-from spotweave.deploy.model.transfers import Move
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.scheduler.placing import loads
 from spotweave.deploy.scheduler.settings import SchedulerSettings

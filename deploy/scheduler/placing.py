@@ -11,10 +11,9 @@ import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from spotweave.deploy.billing import CHARGES_PER_USD
+from spotweave.deploy.billing import CHARGES_PER_USD, Transfers
 from spotweave.deploy.model.instances import InstanceState, Offer
 from spotweave.deploy.model.jobs import Flower, JobSpec, JobState, TaskKey
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.scheduler.retries import about, attempt_id, key_of, requeue
 from spotweave.deploy.store.intents import Intent, IntentKind

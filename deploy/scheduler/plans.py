@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from spotweave.agents.workflows.annealing import AnnealingSettings, plan_by_annealing
 from spotweave.agents.workflows.planners import PLANNERS, checked_plan
 from spotweave.agents.workflows.solution import Solution
-from spotweave.deploy.model.instances import Offer
+from spotweave.deploy.billing import Transfers
+from spotweave.deploy.model.instances import Offer, slowness
 from spotweave.deploy.model.jobs import JobSpec, ban
-from spotweave.deploy.model.speeds import slowness
 from spotweave.deploy.model.tasks import Phase
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.store.instances import Instance, all_have_notice
 from spotweave.deploy.store.tasks import Task

@@ -27,8 +27,7 @@ from spotweave.deploy.store.intents import Intent
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.deploy.store.tasks import Task, Waiting
-from spotweave.envs.simulation.guards.rules import reconsidered
-from spotweave.envs.simulation.guards.safety import spare_s
+from spotweave.envs.simulation.guards import reconsidered, spare_s
 from spotweave.envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 

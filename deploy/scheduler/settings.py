@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spotweave.deploy.model.transfers import Transfers
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.billing import Transfers
+from spotweave.envs.simulation.guards import GuardsConfig
 
 
 @dataclass(frozen=True)

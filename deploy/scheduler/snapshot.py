@@ -12,12 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spotweave.deploy.model.instances import Offer
-from spotweave.deploy.model.speeds import hetero_of
+from spotweave.deploy.model.instances import Offer, hetero_of
 from spotweave.deploy.scheduler.needs import Kind, Need
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.guards.rules import GuardRules
-from spotweave.envs.simulation.guards.safety import hide_lost_deadline, soonest_s
+from spotweave.envs.simulation.guards import GuardRules, hide_lost_deadline, soonest_s
 from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
     HISTORY_STEPS,
@@ -176,7 +174,7 @@ class Observed:
 def observe(snapshot: Snapshot, needs: Sequence[Need], window: int, rules: GuardRules) -> Observed:
     """Encode a snapshot of some needs, in their order, as policies see it.
 
-    A deadline that nothing can meet any more is not shown (see `guards.safety`); the snapshot is changed.
+    A deadline that nothing can meet any more is not shown (see `guards`); the snapshot is changed.
     """
     lost = []
     for k, need in enumerate(needs[:window]):

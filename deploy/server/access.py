@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from spotweave.deploy.model.clock import Clock
-from spotweave.deploy.security.tls import is_loopback
+from spotweave.deploy.security.keys import is_loopback
 from spotweave.deploy.security.tokens import AccessTokens, Role, TokenError
 from spotweave.deploy.server.errors import Refusal
 from spotweave.deploy.store.jobs import Job

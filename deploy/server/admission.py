@@ -14,7 +14,7 @@ from spotweave.deploy.model.jobs import Bag, JobSpec, SparkBatch, SparkStreaming
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.scheduler.needs import Need
 from spotweave.deploy.server.errors import Refusal
-from spotweave.deploy.store.folders import Held
+from spotweave.deploy.store.jobs import Held
 
 
 class AdmissionError(ValueError):

@@ -21,7 +21,7 @@ from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.middleware import Metrics
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.agents.networks import WeighedPolicy
 from spotweave.deploy.model.instances import Offer
-from spotweave.deploy.scheduler.decider import Decider
-from spotweave.deploy.scheduler.guards import Guards, Standing
-from spotweave.deploy.scheduler.needs import Need
-from spotweave.deploy.scheduler.policies import (
+from spotweave.deploy.scheduler.decider import (
+    Decider,
     Loaded,
     knows_rounds,
     load_federated_policy,
     load_market_policy,
 )
+from spotweave.deploy.scheduler.guards import Guards, Standing
+from spotweave.deploy.scheduler.needs import Need
 from spotweave.deploy.scheduler.snapshot import Occupancy, snapshot_of
 from spotweave.deploy.server.schemas import (
     DECISION_EXAMPLE,
@@ -32,7 +32,7 @@ from spotweave.deploy.server.schemas import (
     TaskName,
     Window,
 )
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 
 ROUND_WINDOW = 1  # policies for rounds decide one task at a time
 ANY_NUMBER = 0  # number of offers of policies that do not depend on it, as requests bring their own offers

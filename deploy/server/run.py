@@ -23,8 +23,7 @@ from fastapi import FastAPI
 
 from spotweave.deploy import logs
 from spotweave.deploy.model.clock import SystemClock
-from spotweave.deploy.security.keys import SecurityError
-from spotweave.deploy.security.tls import TlsFiles, listen_allowed, load_tls
+from spotweave.deploy.security.keys import SecurityError, TlsFiles, listen_allowed, load_tls
 from spotweave.deploy.security.tokens import AccessTokens
 from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.connections import FILES_KEPT, Connections, Server, allow_files

@@ -15,10 +15,10 @@ from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.server.access import Caller
 from spotweave.deploy.server.schemas import ErrorBody
-from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.events import Event
 from spotweave.deploy.store.gantt import Sums
 from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.tasks import Task
 

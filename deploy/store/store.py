@@ -15,14 +15,12 @@ from spotweave.deploy.security.keys import DeploymentKey
 from spotweave.deploy.store import migrate
 from spotweave.deploy.store.costs import Costs, Egress
 from spotweave.deploy.store.database import Database, Lock
-from spotweave.deploy.store.decisions import Decisions
 from spotweave.deploy.store.errors import LeaseLostError, StoreDamagedError, StoreError
 from spotweave.deploy.store.events import Events
-from spotweave.deploy.store.folders import Folders, prune
 from spotweave.deploy.store.gantt import Gantt
 from spotweave.deploy.store.instances import Instances
-from spotweave.deploy.store.intents import Intents
-from spotweave.deploy.store.jobs import Jobs
+from spotweave.deploy.store.intents import Decisions, Intents
+from spotweave.deploy.store.jobs import Folders, Jobs, prune
 from spotweave.deploy.store.locks import FileLock
 from spotweave.deploy.store.prices import Prices
 from spotweave.deploy.store.schema import deployment, lease

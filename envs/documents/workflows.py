@@ -24,8 +24,8 @@ from pydantic import Field, model_validator
 
 from spotweave.documents import Number, Positive, StrictModel, checked
 from spotweave.envs.simulation.workflows import model
-from spotweave.envs.simulation.workflows.checks import require_runnable, require_sound
 from spotweave.envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow, WorkflowError
+from spotweave.envs.simulation.workflows.problem import require_runnable, require_sound
 
 Some = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]

@@ -3,8 +3,8 @@
 Imported as `col`: `jobs[j, col.SLACK_S]`, `clusters[c, col.PRICE_USD_HOUR]`, `pairs[j, c, col.FITS]`. No two
 columns have the same name, whichever array they belong to.
 
-A column means the same to every writer: the market world (`market.observation`, `market.member_view`), the
-slice world (`slices.observe`), federated episodes (`federations.episodes.picture`) and the live scheduler.
+A column means the same to every writer: the market world (`market.observation`, `market.members`), the
+slice world (`slices.observe`), federated episodes (`federations.observation`) and the live scheduler.
 What a world does not have is 0. `tests/test_snapshot_writers.py` plays the same situations through them.
 """
 
@@ -47,7 +47,7 @@ PEAK_SLOTS = 8  # of 10 request slots, how many hold the peak request
 WAITED_S = 9  # seconds since it entered (or re-entered) the buffer, or became idle; 0 while it runs
 AGE_S = 10  # seconds since the job arrived
 SLACK_S = 11  # seconds until its next deadline, of a federated task the application's; negative when late
-HAS_DEADLINE = 12  # 0 also where nothing can meet it any more (see `guards.safety`)
+HAS_DEADLINE = 12  # 0 also where nothing can meet it any more (see `guards`)
 PROGRESS = 13  # share of the work done (not running: saved), of a federated task of its epoch; 0..1
 RESTART_S = 14  # fixed seconds to set up on fresh instances; part of TRANSFER_S, not of COLD_S
 CHECKPOINT_INTERVAL_S = 15  # 0 if the job takes none

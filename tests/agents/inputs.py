@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spotweave.agents.networks.base import NetworkInput, ValueNetwork
+from spotweave.agents.networks import NetworkInput, ValueNetwork, to_input
 from spotweave.agents.policy import Policy
-from spotweave.agents.registry import Shape, agent_named
-from spotweave.agents.settings import AgentSettings
-from spotweave.agents.value_policy import to_input
+from spotweave.agents.registry import AgentSettings, Shape, agent_named
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,

@@ -15,16 +15,25 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest
 
-from spotweave.agents.federated.asynchronous.aggregator import Aggregator, Update, UpdateError, UpdateId
-from spotweave.agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
-from spotweave.agents.federated.asynchronous.brokers import Broker, HaleFed, confirm
-from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
-from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
-from spotweave.agents.federated.asynchronous.shards import (
+from spotweave.agents.federated.asynchronous.aggregator import (
+    Aggregator,
+    AsynDA,
+    AsynMA,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    Update,
+    UpdateError,
+    UpdateId,
+)
+from spotweave.agents.federated.asynchronous.brokers import (
     FRACTION_BITS,
     LARGEST_VALUE,
     LARGEST_WEIGHT,
+    Broker,
+    HaleFed,
     Shard,
+    confirm,
     decode,
     encode,
     recover,
@@ -32,6 +41,8 @@ from spotweave.agents.federated.asynchronous.shards import (
     split,
     split_floats,
 )
+from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection, slow_participants
+from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd, allowed, guarantee, largest_step
 
 ZERO = np.zeros(2)
 

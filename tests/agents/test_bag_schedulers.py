@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 from spotweave.agents.bags.heuristics import plan_primarily
 from spotweave.agents.bags.ils import SearchSettings, plan_with_bursts
 from spotweave.agents.bags.schedulers import BurstHads, Hads, OnDemand, on_demand_plan
-from spotweave.envs.simulation.bags.cases import published_job, uniform_job
+from spotweave.envs.simulation.bags.cases import (
+    SCENARIOS,
+    Changes,
+    Scenario,
+    drawn,
+    published_job,
+    uniform_job,
+)
 from spotweave.envs.simulation.bags.execution import Execution
 from spotweave.envs.simulation.bags.fleet import Outcome
 from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, TABLE_9_1, Environment
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
 from spotweave.envs.simulation.bags.plan import Plan
 from spotweave.envs.simulation.bags.rented import VmState
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
 from tests.envs.bag_cases import (
     BURST,
     DRAWN,

@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotweave.agents.bags.cost import BagCost, BagParameters, weigh
-from spotweave.agents.bags.draft import Draft, checkpoint_count, checkpoint_interval_s
 from spotweave.agents.bags.exact import objective, plan_exactly
 from spotweave.agents.bags.heuristics import (
+    Draft,
     WeightedRoundRobin,
+    checkpoint_count,
+    checkpoint_interval_s,
     plan_greedily,
     plan_max_min,
     plan_min_min,
@@ -27,7 +29,7 @@ from spotweave.agents.bags.heuristics import (
 )
 from spotweave.agents.bags.ils import Fleet, allocate_bursts, end_s, fitness, plan_by_search, walk
 from spotweave.agents.bags.planners import PLANNERS, plan_bag
-from spotweave.envs.simulation.bags.cases import published_job, uniform_job
+from spotweave.envs.simulation.bags.cases import Scenario, published_job, uniform_job
 from spotweave.envs.simulation.bags.execution import Cause
 from spotweave.envs.simulation.bags.model import (
     TABLE_7_1,
@@ -50,7 +52,6 @@ from spotweave.envs.simulation.bags.plan import (
     PlannedVm,
     violations,
 )
-from spotweave.envs.simulation.bags.scenarios import Scenario
 from spotweave.envs.simulation.bags.world import BagWorld
 from tests.envs.bag_cases import (
     FAST,

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotweave.agents.federated.mapping.initial import InfeasibleMappingError, map_initially
-from spotweave.agents.federated.mapping.limits import quota_shortfalls
-from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
-from spotweave.agents.federated.mapping.quotas import QuotaProgram
+from spotweave.agents.federated.mapping.initial import InfeasibleMappingError, map_initially, quota_shortfalls
+from spotweave.agents.federated.mapping.problem import Candidate, MappingProblem, QuotaProgram, RoundLimits
 from spotweave.agents.federated.mapping.search import Search
 from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
 from spotweave.envs.simulation.federations.application import FederationError

@@ -10,17 +10,36 @@ import numpy as np
 import pytest
 import torch
 
-from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
-from spotweave.agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
-from spotweave.agents.mtdqn.market_columns import N_CHOICE, N_STATE, PROGRESS, STANDARD, STREAMING
-from spotweave.agents.mtdqn.markets import DELAY, MONEY, OWN_MISSES, OWNED, MarketView
-from spotweave.agents.mtdqn.network import MTDQNNetwork
-from spotweave.agents.mtdqn.policy import MTDQNPolicy, Weights
+from spotweave.agents.mtdqn.decide import (
+    GREEDY,
+    GUIDED,
+    RANDOM,
+    Exploring,
+    Label,
+    Sizes,
+    empty_label,
+    evaluate,
+    n_columns,
+    network_size,
+)
+from spotweave.agents.mtdqn.markets import (
+    DELAY,
+    MONEY,
+    N_CHOICE,
+    N_STATE,
+    OWN_MISSES,
+    OWNED,
+    PROGRESS,
+    STANDARD,
+    STREAMING,
+    MarketView,
+)
+from spotweave.agents.mtdqn.policy import MTDQNNetwork, MTDQNPolicy, Weights
 from spotweave.agents.mtdqn.questions import KINDS, QuestionView
 from spotweave.agents.mtdqn.slices import NEED_UNIT, SliceView
 from spotweave.agents.named import named_rule, question_rules
 from spotweave.agents.rules import make_rule
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.envs.bags_episodes import BagsConfig, build_bags
 from spotweave.envs.federated_episodes import FederatedConfig, build_federated
 from spotweave.envs.market_data import build_market

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from spotweave.agents.federated.mapping.initial import InfeasibleMappingError
+from spotweave.agents.federated.multi_fedls import MultiFedLS
+from spotweave.agents.federated.observing import moved, select_instance
 from spotweave.agents.federated.rules.dynamic_scheduler import DynamicScheduler
-from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
-from spotweave.agents.federated.schedulers.observing import moved, select_instance
 from spotweave.envs.federated_data.multi_fedls import load_application, load_clouds
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.federations.model import Federation, Placement
@@ -23,8 +23,8 @@ from spotweave.envs.simulation.federations.rounds.application import (
     Interruption,
     Market,
 )
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome
 from spotweave.envs.simulation.federations.rounds.deployment import Conditions, Deployment, keep_types
-from spotweave.envs.simulation.federations.rounds.history import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.snapshot import Category, Observation, empty_observation
 from tests.envs.checks import decided

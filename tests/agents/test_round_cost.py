@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotweave.agents.federated.columns import describe
-from spotweave.agents.federated.cost import LARGE, RoundCost, RoundParameters, weigh
+from spotweave.agents.federated.cost import LARGE, RoundCost, RoundParameters, describe, weigh
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
 from spotweave.agents.named import named_rule
 from spotweave.agents.rules import RULES, make_rule
-from spotweave.agents.rules.appraisal import appraise
-from spotweave.agents.rules.expected_cost import ROUNDS
+from spotweave.agents.rules.expected_cost import ROUNDS, appraise
 from spotweave.envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
     parse_rounds,
@@ -33,8 +31,7 @@ from spotweave.envs.simulation.federations.rounds.application import (
     Offer,
     Tariff,
 )
-from spotweave.envs.simulation.federations.rounds.decisions import State
-from spotweave.envs.simulation.federations.rounds.history import Exclusion
+from spotweave.envs.simulation.federations.rounds.decisions import Exclusion, State
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries

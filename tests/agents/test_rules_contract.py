@@ -16,7 +16,7 @@ from spotweave.agents.named import RULE_NAMES, named_rule, playable, rules_of
 from spotweave.agents.policy import Policy
 from spotweave.agents.rules import RULES, make_rule, register, registry
 from spotweave.agents.rules.choice import MEMORY_SIZE, begin_memory, draw
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.market_data import build_market
 from spotweave.envs.simulation import columns as col

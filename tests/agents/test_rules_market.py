@@ -14,7 +14,7 @@ from spotweave.agents.rules.expectation import (
     free_s,
     late_batches,
 )
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotweave.agents.policy import Policy
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.agents.spot.belief import LONG, MEMORY, PRICE, SEEN, SPELL_S, TICKS, UP, remember
-from spotweave.agents.spot.fit import SpotTicks, chain, fit
+from spotweave.agents.spot.fit import SpotTicks, chain, fit, plan
 from spotweave.agents.spot.model import SpotModel
-from spotweave.agents.spot.plan import plan
 from spotweave.agents.spot.policy import SpotPolicy
 from spotweave.agents.spot.ranked import VARIANTS, RankedUniformProgress
 from spotweave.agents.spot.skynomad import SkyNomadPolicy, ZoneHistory, worth_usd_hour

@@ -9,9 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spotweave.agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork, request_distribution
-from spotweave.agents.networks.rl_lsfc import RLFC, RLLSFC, StateColumns
-from spotweave.agents.value_policy import ValuePolicy
+from spotweave.agents.networks import (
+    RLFC,
+    RLLSFC,
+    FeatureScaler,
+    NetworkInput,
+    StateColumns,
+    ValueNetwork,
+    ValuePolicy,
+    request_distribution,
+)
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import HISTORY_STEPS, Observation, empty_observation
 from tests.agents.inputs import TableNetwork, random_batch, random_input, small_network

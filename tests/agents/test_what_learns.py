@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spotweave.agents.learning.replay import DecisionReplay
-from spotweave.agents.learning.value_regression import GuidedExploration, ValueRegression
+from spotweave.agents.learning import DecisionReplay, GuidedExploration, ValueRegression
 from spotweave.agents.policy import Policy
 from spotweave.envs.simulation.snapshot import (
     HISTORY_STEPS,

@@ -28,12 +28,11 @@ from spotweave.agents.workflows.lists import (
     plans_on_fewer,
     upward_rank_s,
 )
-from spotweave.agents.workflows.online.cost import WorkflowCost, WorkflowParameters, seen, weigh
+from spotweave.agents.workflows.online import WorkflowCost, WorkflowParameters, seen, weigh
 from spotweave.agents.workflows.planners import PLANNERS, plan_workflow
 from spotweave.agents.workflows.solution import DRAWS, Solution, finish_s, graph_of
 from spotweave.agents.workflows.split import SplitSettings, transform
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
 from spotweave.envs.simulation.workflows.model import (
     Cluster,
     Divisible,
@@ -52,6 +51,7 @@ from spotweave.envs.simulation.workflows.model import (
 )
 from spotweave.envs.simulation.workflows.plan import times_s, violations, work_space
 from spotweave.envs.simulation.workflows.problem import Problem, problem_of, simulate
+from spotweave.envs.simulation.workflows.world import WorkflowWorld
 from tests.envs.checks import answer, by_policy, decided
 from tests.envs.offers_cases import DEMAND_A, NONE, OWNED, SPOT_A, SPOT_B, begun, case_of, chain, fan
 from tests.envs.test_workflow_episodes import executors_case, private_case

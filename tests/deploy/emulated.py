@@ -13,8 +13,8 @@ import botocore.session
 import pytest
 import yaml
 
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig
 from spotweave.deploy.emulator.server import Server
 from tests.deploy.cli.commands import deployment
 from tests.deploy.emulator.aws.conftest import IMAGE, POOL, TYPE, ZONE, region

@@ -24,12 +24,12 @@ from spotweave.deploy.objects.location import ObjectsError
 from spotweave.deploy.runners.bag.runner import check as check_bag
 from spotweave.deploy.runners.bag.task import packed
 from spotweave.deploy.runners.flower.app import check as check_app
-from spotweave.deploy.runners.flower.checkpoint_sync import read_status
+from spotweave.deploy.runners.flower.checkpoints import read_status
 from spotweave.deploy.runners.flower.inspecting import Inspector
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
+from spotweave.deploy.runners.spark.application import BatchLog
 from spotweave.deploy.runners.spark.driver import check_job
-from spotweave.deploy.runners.spark.streaming import BatchLog
-from spotweave.deploy.runners.workflow.application import check as check_workflow
+from spotweave.deploy.runners.workflow.files import check as check_workflow
 from spotweave.deploy.runners.workflow.files import digest_of
 from spotweave.deploy.security import untrusted
 from spotweave.deploy.security.sandbox import NO_SANDBOX

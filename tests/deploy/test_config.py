@@ -14,7 +14,7 @@ from spotweave.deploy.config import CheckpointsConfig, DeploymentConfig
 from spotweave.deploy.jobfile import MAX_BYTES, read_files, read_job
 from spotweave.deploy.model.jobs import JobSpec, SparkBatch
 from spotweave.deploy.server.context import ServerSettings
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from spotweave.deploy.yamlfile import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

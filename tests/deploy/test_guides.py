@@ -20,11 +20,11 @@ from spotweave.deploy import demo
 from spotweave.deploy.clouds import missing, transfers_of
 from spotweave.deploy.config import DeploymentConfig
 from spotweave.deploy.demo import JOBS, DemoConfig, paced
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig
 from spotweave.deploy.emulator.gcp.compute import _ROUTES
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
 from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig
 from spotweave.deploy.jobfile import read_job
 from spotweave.deploy.model.jobs import Flower
 from spotweave.deploy.objects.gcs import check_bucket

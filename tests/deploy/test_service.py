@@ -24,9 +24,9 @@ from spotweave.deploy.pruning import Pruning
 from spotweave.deploy.runners.bag.task import BagSettings
 from spotweave.deploy.runners.flower.runner import FlowerSettings
 from spotweave.deploy.runners.spark.settings import SparkSettings
-from spotweave.deploy.runners.workflow.application import WorkflowSettings
+from spotweave.deploy.runners.workflow.files import WorkflowSettings
 from spotweave.deploy.scheduler.placing import place
-from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.keys import node_pair
 from spotweave.deploy.security.tokens import join_token
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.connections import ConnectionLimits

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from spotweave.deploy.security.tls import TlsFiles, load_tls
+from spotweave.deploy.security.keys import TlsFiles, load_tls
 from spotweave.files import write_private
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from spotweave.envs.simulation.bags.cases import Changes
 from spotweave.envs.simulation.bags.execution import Answer, Execution, Question, Wait
 from spotweave.envs.simulation.bags.fleet import Fleet
 from spotweave.envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm, VmType
 from spotweave.envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
-from spotweave.envs.simulation.bags.scenarios import Changes
 
 # 0.36 USD per hour is 0.0001 USD per second.
 ONE_CORE = VmType("one", 1, 10 / 1024, 0.36, 0.036)

@@ -10,7 +10,6 @@ import numpy as np
 
 from spotweave.agents.policy import Policy
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
 from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
@@ -24,11 +23,12 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
     Answer,
     Cause,
     Leave,
+    Outcome,
     Placement,
     Question,
 )
-from spotweave.envs.simulation.federations.rounds.history import Outcome
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
+from spotweave.envs.simulation.federations.world import FederatedWorld, OneApplication
 from spotweave.envs.simulation.world import EpisodeKey
 from tests.envs.checks import by_policy, to_the_end, valid
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from spotweave.envs.simulation.arrivals import ArrivalConfig
 from spotweave.envs.simulation.availability import LognormalComponent, LognormalMixture
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from spotweave.envs.simulation.market.config import (
     ApplicationsConfig,
     MarketConfig,

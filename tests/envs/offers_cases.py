@@ -10,9 +10,9 @@ import numpy as np
 from spotweave.envs.simulation.market.config import Market, OfferConfig
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.workflows import model
-from spotweave.envs.simulation.workflows.episodes.case import Case, Conditions, Quotes
-from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
+from spotweave.envs.simulation.workflows.options import Case, Conditions, Quotes
 from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.workflows.world import WorkflowWorld
 from spotweave.envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)

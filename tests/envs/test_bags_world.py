@@ -12,7 +12,15 @@ from hypothesis import assume, given, settings
 from spotweave.agents.bags.heuristics import plan_primarily
 from spotweave.agents.bags.schedulers import BurstHads, Hads
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.bags.cases import Case, uniform_job
+from spotweave.envs.simulation.bags.cases import (
+    SCENARIOS,
+    Case,
+    Changes,
+    Scenario,
+    drawn,
+    scenario_named,
+    uniform_job,
+)
 from spotweave.envs.simulation.bags.execution import (
     Answer,
     BagScheduler,
@@ -29,7 +37,6 @@ from spotweave.envs.simulation.bags.model import TABLE_9_1, Environment, Market,
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
 from spotweave.envs.simulation.bags.plan import Plan
 from spotweave.envs.simulation.bags.rented import Span, VmState
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn, scenario_named
 from spotweave.envs.simulation.bags.world import BagWorld
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.training.studies.bags.chapter_9 import plans_of

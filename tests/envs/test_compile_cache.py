@@ -18,8 +18,8 @@ from numba import njit
 from numba.core import caching
 
 from spotweave.agents.rules.choice import draw
-from spotweave.agents.rules.kernels import from_python
-from spotweave.envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
+from spotweave.agents.rules.policy import from_python
+from spotweave.envs.simulation.compiled import COMPILED_FOLDERS, ROOT, announce_compiling
 
 COMPILED = re.compile(r"njit|inner|linked|entry")
 
@@ -78,8 +78,8 @@ def test_python_calls_nothing_that_is_compiled_as_a_part_of_others() -> None:
     trees = {
         ".".join(("spotweave", *path.relative_to(ROOT).with_suffix("").parts)): ast.parse(text)
         for path, text in texts.items()
-        # The templates in kernels.py are compiled when they are filled in.
-        if uses.search(text) and path != ROOT / "agents/rules/kernels.py"
+        # The templates in policy.py are compiled when they are filled in.
+        if uses.search(text) and path != ROOT / "agents/rules/policy.py"
     }
     parts = {
         f"{module}.{node.name}"

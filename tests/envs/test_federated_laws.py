@@ -16,11 +16,11 @@ from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.named import named_rule, question_rules
 from spotweave.envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.federations.episodes import picture
-from spotweave.envs.simulation.federations.episodes.world import FederatedWorld
+from spotweave.envs.simulation.federations import observation
 from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Market, Tariff
-from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.federations.world import FederatedWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.envs.simulation.world import EpisodeKey
@@ -184,9 +184,9 @@ def test_uptime_against_brute_force(gaps: list[int], ups: list[bool], first: int
     values = np.array(ups[: len(times)], np.float64)
     day_s, week_s = 50, 170
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(picture, "DAY_S", day_s)
-        patch.setattr(picture, "WEEK_S", week_s)
-        past = picture.Uptime(StepSeries(times, values))
+        patch.setattr(observation, "DAY_S", day_s)
+        patch.setattr(observation, "WEEK_S", week_s)
+        past = observation.Uptime(StepSeries(times, values))
         ratio, spell_s, mean_s = past.ratio(now_s), past.spell_s(now_s), past.mean_up_s(now_s)
         now_up = past.up(now_s)
 

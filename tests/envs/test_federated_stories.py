@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.federations.episodes import world as federated_world
-from spotweave.envs.simulation.federations.episodes.world import reference_of
+from spotweave.envs.simulation.federations import world as federated_world
 from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Client
+from spotweave.envs.simulation.federations.world import reference_of
 from spotweave.envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import BagsConfig, MarketWorldConfig, WorkflowsConfig
 from spotweave.envs.simulation.market.episodes import Steps
-from spotweave.envs.simulation.market.groups import draw_bag, draw_workflow
 from spotweave.envs.simulation.market.observation import steps_after
 from spotweave.envs.simulation.market.source import draw_episode
+from spotweave.envs.simulation.market.workload import draw_bag, draw_workflow
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.snapshot import Category
 from spotweave.envs.simulation.world import EpisodeKey

@@ -18,8 +18,7 @@ from spotweave.envs.simulation.market.source import draw_episode
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Timeline
-from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.world import EpisodeKey, Timeline
 from tests.envs.checks import answer, by_policy, valid
 from tests.envs.market_cases import federated_config, random_market, small_config
 

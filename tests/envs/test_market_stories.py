@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.series import StepSeries

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spotweave.envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.world import Segment, Timeline
 from tests.envs.market_cases import series
 
 

@@ -33,11 +33,12 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
     Cause,
     InvalidAnswerError,
     Leave,
+    Outcome,
     Placement,
     Question,
+    ServerLoss,
     State,
 )
-from spotweave.envs.simulation.federations.rounds.history import Outcome, ServerLoss
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 from spotweave.envs.simulation.federations.rounds.world import RoundsWorld, play
 from tests.envs.federated_cases import RandomPolicy, Script, bills_of

@@ -25,15 +25,18 @@ from spotweave.envs.simulation.federations.rounds.application import (
 )
 from spotweave.envs.simulation.federations.rounds.decisions import (
     NEVER,
+    Bill,
     Cause,
+    Exclusion,
     InvalidAnswerError,
     Leave,
+    Outcome,
     Placement,
     RoundScheduler,
+    Span,
     State,
 )
 from spotweave.envs.simulation.federations.rounds.draws import Draws
-from spotweave.envs.simulation.federations.rounds.history import Bill, Exclusion, Outcome, Span
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.round_estimates import (
     ERROR_WEIGHT,

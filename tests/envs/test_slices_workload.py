@@ -29,8 +29,7 @@ from spotweave.envs.simulation.slices.config import (
 from spotweave.envs.simulation.slices.workload import Workload, draw_jobs, draw_workload, longest_delay
 from spotweave.envs.simulation.slices.world import SliceWorld
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Timeline
-from spotweave.envs.simulation.world import EpisodeKey, WorldError
+from spotweave.envs.simulation.world import EpisodeKey, Timeline, WorldError
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from tests.envs.checks import answer, check, valid
 from tests.envs.test_slices_episodes import Job, make_workload, small_config, start

@@ -16,12 +16,10 @@ from spotweave.envs.documents.workflows import workflow_of
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.workflows import model
-from spotweave.envs.simulation.workflows.episodes.case import Habits, Quotes
-from spotweave.envs.simulation.workflows.episodes.execution import Execution
-from spotweave.envs.simulation.workflows.episodes.options import Reserve, on_demand_s, on_demand_usd
-from spotweave.envs.simulation.workflows.episodes.world import WorkflowWorld
+from spotweave.envs.simulation.workflows.execution import Execution
 from spotweave.envs.simulation.workflows.families import FAMILIES
 from spotweave.envs.simulation.workflows.model import Stays, WorkflowError
+from spotweave.envs.simulation.workflows.options import Habits, Quotes, Reserve, on_demand_s, on_demand_usd
 from spotweave.envs.simulation.workflows.plan import (
     Plan,
     plan_document,
@@ -30,6 +28,7 @@ from spotweave.envs.simulation.workflows.plan import (
     violations,
 )
 from spotweave.envs.simulation.workflows.problem import problem_of
+from spotweave.envs.simulation.workflows.world import WorkflowWorld
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from tests.envs.checks import answer, check, to_the_end, valid

@@ -13,9 +13,9 @@ from spotweave.envs.documents.workflows import (
     workflow_of,
     workflow_of_instance,
 )
-from spotweave.envs.simulation.workflows.checks import allowed, predecessors, require_runnable, require_sound
 from spotweave.envs.simulation.workflows.families import FAMILIES, drawn_platform, family_workflow, scaled
 from spotweave.envs.simulation.workflows.model import Stays, WorkflowError, files_by_name, run_s, stage_s
+from spotweave.envs.simulation.workflows.problem import allowed, predecessors, require_runnable, require_sound
 from tests.envs.checks import put, refused
 from tests.workflow_cases import GIS, changed
 

@@ -22,8 +22,7 @@ from spotweave.envs.simulation.market.world import MarketWorld
 from spotweave.envs.simulation.slices.config import Chapter4Config, SliceWorldConfig, ValueConfig
 from spotweave.envs.simulation.slices.config import WorkloadConfig as SliceWorkload
 from spotweave.envs.simulation.streams import SPLITS
-from spotweave.envs.simulation.timeline import Timeline
-from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, WorldError
+from spotweave.envs.simulation.world import BatchWorld, EpisodeKey, Timeline, WorldError
 from spotweave.envs.spot_episodes import SpotConfig
 from spotweave.envs.workflows_episodes import WorkflowsConfig
 from tests.envs.checks import refused

@@ -15,8 +15,8 @@ from spotweave.agents.stored import RELEASED, load_policy_state
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import Observation
 from spotweave.training.adaptation import judge
+from spotweave.training.checkpoint import RunDirectory
 from spotweave.training.evaluation.episodes import Suite
-from spotweave.training.run_directory import RunDirectory
 from spotweave.training.trainers.session import Session
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from tests.training.test_train import saved_config

@@ -16,24 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from spotweave.agents.flat_policy import (
+from spotweave.agents.library_policy import (
     CLIP,
     FlatPolicy,
     Flattening,
     ScoreNetwork,
     n_features,
+    new_policy,
     signed_log_features,
 )
-from spotweave.agents.library_policy import new_policy
+from spotweave.agents.registry import LibrarySettings
 from spotweave.agents.rules import make_rule
-from spotweave.agents.settings import LibrarySettings
 from spotweave.agents.stored import CheckpointError
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.slices.world import SliceWorld
 from spotweave.envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from spotweave.envs.simulation.world import EpisodeKey, WorldError
-from spotweave.training.adapters.flat_env import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
+from spotweave.training.adapters.base import Calibration, FlatWorldEnv, calibrate, masked, nearest_valid
 from spotweave.training.checkpoint import load_policy, save_policy
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import MissingExtraError, require_library

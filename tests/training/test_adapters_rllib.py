@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from spotweave.agents.registry import LibrarySettings
 from spotweave.agents.rules import make_rule
-from spotweave.agents.settings import LibrarySettings
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.slices.world import SliceWorld
 from spotweave.envs.simulation.world import EpisodeKey
-from spotweave.training.adapters.flat_env import FlatWorldEnv
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.adapters.base import FlatWorldEnv, LibraryTask, LibraryTrainer
 from spotweave.training.checkpoint import load_policy, load_state, save_state
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import TrainerSettings

@@ -14,15 +14,14 @@ import pytest
 import torch
 from sb3_contrib import MaskablePPO
 
+from spotweave.agents.registry import LibrarySettings
 from spotweave.agents.rules import make_rule
-from spotweave.agents.settings import LibrarySettings
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.slices.world import SliceWorld
 from spotweave.envs.simulation.snapshot import Observation
 from spotweave.envs.simulation.world import EpisodeKey
-from spotweave.training.adapters.flat_env import NEVER, FlatWorldEnv
+from spotweave.training.adapters.base import NEVER, FlatWorldEnv, LibraryTask, LibraryTrainer
 from spotweave.training.adapters.sb3 import DQNTrainer
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
 from spotweave.training.checkpoint import load_policy, load_state, save_policy, save_state
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.settings import ScheduleSettings, TrainerSettings

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from spotweave.agents.networks import ValuePolicy
 from spotweave.agents.stored import CheckpointError, digest_file, load_policy_state
-from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.checkpoint import (
     load_policy,

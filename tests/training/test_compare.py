@@ -21,7 +21,7 @@ from spotweave.envs.simulation.world import BatchWorld
 from spotweave.training.config import UsageError
 from spotweave.training.evaluation import comparison
 from spotweave.training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
-from spotweave.training.evaluation.playing import SuitePlayer, contestants, load_checkpoints
+from spotweave.training.evaluation.episodes import SuitePlayer, contestants, load_checkpoints
 from tests.training.commands import ROOT, Command
 from tests.training.evaluation.test_report import small_timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld
@@ -163,8 +163,8 @@ def test_contestants_follow_the_names() -> None:
 
 
 def test_checkpoints_by_path_list_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spotweave.training.evaluation.playing.load_policy", lambda *_: Clairvoyant())
-    monkeypatch.setattr("spotweave.training.evaluation.playing.policy_file", Path)
+    monkeypatch.setattr("spotweave.training.evaluation.episodes.load_policy", lambda *_: Clairvoyant())
+    monkeypatch.setattr("spotweave.training.evaluation.episodes.policy_file", Path)
     spec = FakeWorld(1).spec
     assert list(load_checkpoints(None, spec, None, "cpu")) == []
     assert list(load_checkpoints("a.pt", spec, None, "cpu")) == ["clairvoyant"]

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from spotweave.agents.registry import OURS
-from spotweave.agents.settings import RLFCSettings
+from spotweave.agents.registry import OURS, RLFCSettings
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.simulation.slices.config import Chapter4Config
 from spotweave.training.config import (

@@ -12,8 +12,8 @@ import torch
 
 from spotweave.agents.mtdqn.policy import MTDQNPolicy
 from spotweave.agents.named import RULE_NAMES, named_rule, question_rules, rules_of
+from spotweave.agents.registry import MTDQNSettings
 from spotweave.agents.rules import make_rule
-from spotweave.agents.settings import MTDQNSettings
 from spotweave.agents.stored import CheckpointError
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.federated_episodes import FederatedConfig, build_federated

@@ -14,9 +14,9 @@ from matplotlib.patches import Rectangle
 from spotweave.agents.bags.cost import BagCost
 from spotweave.agents.bags.planners import PLANNERS, plan_bag
 from spotweave.envs.documents.bags import read_environment, read_job, read_map
+from spotweave.envs.simulation.bags.cases import SCENARIOS
 from spotweave.envs.simulation.bags.fleet import Outcome
 from spotweave.envs.simulation.bags.rented import VmState
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS
 from spotweave.training.bags import OnePlan, execute, plan_figure, play
 from spotweave.training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 from tests.envs.test_workflow_families import SINCE_1_5

@@ -13,7 +13,7 @@ from spotweave.agents import stored
 from spotweave.agents.stored import CheckpointError, policy_file, released_names
 from spotweave.training import releases
 from spotweave.training.checkpoint import load_policy, save_policy
-from spotweave.training.evaluation.playing import load_checkpoints
+from spotweave.training.evaluation.episodes import load_checkpoints
 from spotweave.training.releases import join, release
 from tests.training.test_checkpoint import SPEC, WEIGHTS, fitted_policy
 

@@ -13,10 +13,9 @@ from omegaconf import OmegaConf
 
 from spotweave.agents.stored import load_policy_state
 from spotweave.envs.environments import ENVIRONMENTS
-from spotweave.training.checkpoint import load_policy, load_state
+from spotweave.training.checkpoint import RunDirectory, load_policy, load_state
 from spotweave.training.config import world_config
-from spotweave.training.evaluation.playing import default_rules
-from spotweave.training.run_directory import RunDirectory
+from spotweave.training.evaluation.episodes import default_rules
 from spotweave.training.trainers.session import Session
 from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, start_process, tiny, tiny_agent
 from tests.training.trainers.test_session import assert_same_files

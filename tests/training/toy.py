@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from spotweave.agents.networks import ValuePolicy
 from spotweave.agents.policy import Policy
 from spotweave.agents.rules import make_rule
-from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.slices.config import SliceWorldConfig
 from spotweave.envs.simulation.slices.world import SliceWorld

@@ -30,10 +30,9 @@ from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
 from torch import Tensor
 
-from spotweave.agents.flat_policy import as_linears
+from spotweave.agents.library_policy import as_linears
 from spotweave.envs.simulation.streams import Streams
-from spotweave.training.adapters.flat_env import FlatWorldEnv, Info, masked
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer, linears
+from spotweave.training.adapters.base import FlatWorldEnv, Info, LibraryTask, LibraryTrainer, linears, masked
 from spotweave.training.settings import ScheduleSettings
 
 _ENV_NAME = "spotweave-flat"

@@ -18,10 +18,8 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
-from spotweave.agents.flat_policy import as_linears
-from spotweave.agents.library_policy import SetNetwork
-from spotweave.training.adapters.flat_env import FlatWorldEnv, masked
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer, linears
+from spotweave.agents.library_policy import SetNetwork, as_linears
+from spotweave.training.adapters.base import FlatWorldEnv, LibraryTask, LibraryTrainer, linears, masked
 
 _NEVER = 10**9  # a logging interval that does not come: losses are read here, not printed by the library
 _LOSSES = {"train/loss": "value", "train/policy_gradient_loss": "policy", "train/value_loss": "critic"}

@@ -14,15 +14,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from spotweave.agents.policy import Policy
 from spotweave.envs.environments import ENVIRONMENTS
-from spotweave.envs.simulation.timeline import Timeline
+from spotweave.envs.simulation.world import Timeline
 from spotweave.training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
 from spotweave.training.engine import HERE, KEYS, Engine, EngineSettings
-from spotweave.training.evaluation.episodes import find_suite
-from spotweave.training.evaluation.playing import (
+from spotweave.training.evaluation.episodes import (
     SuitePlayer,
     checkpoint_facts,
     contestants,
     default_rules,
+    find_suite,
     load_checkpoints,
 )
 from spotweave.training.evaluation.report import record_timelines, report_html, verdict_sentence

@@ -14,8 +14,14 @@ from spotweave.agents.policy import Policy
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.engine import Engine
-from spotweave.training.evaluation.episodes import EpisodeResult, Latency, Suite, measure_latency, suite_hash
-from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.episodes import (
+    EpisodeResult,
+    Latency,
+    Suite,
+    SuitePlayer,
+    measure_latency,
+    suite_hash,
+)
 from spotweave.training.evaluation.statistics import (
     Interval,
     Paired,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.agents.federated.multi_fedls import MultiFedLS
 from spotweave.envs.federated_data.multi_fedls import (
     MultiFedlsScenario,
     PublishedRow,
@@ -29,7 +29,7 @@ from spotweave.envs.federated_data.multi_fedls import (
 )
 from spotweave.envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
 from spotweave.envs.simulation.federations.rounds.application import SERVER, Application, Interruption, Market
-from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.progress import clock

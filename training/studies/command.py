@@ -15,11 +15,10 @@ from spotweave.training.files import prepare_directory, write_json, write_text
 from spotweave.training.progress import play_progress
 from spotweave.training.studies.evaluations import EvaluationCache
 from spotweave.training.studies.experiment import read_experiment
-from spotweave.training.studies.figures.draw import draw_figure
+from spotweave.training.studies.figures import draw_figure
 from spotweave.training.studies.markdown import fragment
 from spotweave.training.studies.measuring import Player
-from spotweave.training.studies.processes import RepeatProgress, run_all
-from spotweave.training.studies.remote import started_by
+from spotweave.training.studies.processes import RepeatProgress, run_all, started_by
 from spotweave.training.studies.scenario import experiment_summary, pooled, write_experiment_episodes
 from spotweave.training.studies.search import TuneSettings, runs_of_best, searched, validated
 from spotweave.training.studies.stored import read_stored

@@ -13,12 +13,10 @@ from spotweave.agents.policy import Policy
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.envs.simulation.market.source import draw_episode
 from spotweave.envs.simulation.market.world import MarketWorld
-from spotweave.envs.simulation.timeline import Timeline
-from spotweave.envs.simulation.world import BatchWorld, WorldSpec
+from spotweave.envs.simulation.world import BatchWorld, Timeline, WorldSpec
 from spotweave.training.config import UsageError, world_config
 from spotweave.training.engine import Engine
-from spotweave.training.evaluation.episodes import Suite, suite_hash
-from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.episodes import Suite, SuitePlayer, suite_hash
 from spotweave.training.evaluation.report import record_timelines
 from spotweave.training.progress import PlayProgress
 from spotweave.training.studies.bounds import Base, Bounds, measure_bounds

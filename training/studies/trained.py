@@ -15,11 +15,10 @@ from yaml import YAMLError
 from spotweave.agents.policy import Policy
 from spotweave.agents.stored import CheckpointError, load_policy_state, policy_file
 from spotweave.envs.simulation.world import WorldSpec
-from spotweave.training.checkpoint import load_policy
+from spotweave.training.checkpoint import RunDirectory, load_policy
 from spotweave.training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
 from spotweave.training.engine import RaySettings
 from spotweave.training.files import file_hash
-from spotweave.training.run_directory import RunDirectory
 from spotweave.training.settings import TrainerSettings
 
 Patterns = str | list[str]

@@ -9,13 +9,18 @@ import torch
 
 from spotweave.agents.mtdqn.policy import MTDQNPolicy
 from spotweave.agents.named import named_rule
-from spotweave.agents.networks.base import ValueNetwork
-from spotweave.agents.registry import Shape, agent_named
-from spotweave.agents.settings import LibrarySettings, MTDQNSettings, SpotSettings, ValueSettings
-from spotweave.agents.value_policy import ValuePolicy
+from spotweave.agents.networks import ValueNetwork, ValuePolicy
+from spotweave.agents.registry import (
+    LibrarySettings,
+    MTDQNSettings,
+    Shape,
+    SpotSettings,
+    ValueSettings,
+    agent_named,
+)
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import WorldSpec
-from spotweave.training.adapters.trainer import LibraryTask, LibraryTrainer
+from spotweave.training.adapters.base import LibraryTask, LibraryTrainer
 from spotweave.training.config import UsageError
 from spotweave.training.settings import require_library
 from spotweave.training.trainers.monte_carlo import MonteCarloTrainer

@@ -12,8 +12,8 @@ from spotweave.agents.named import named_rule
 from spotweave.envs.environments import ENVIRONMENTS
 from spotweave.mistakes import EXIT_INTERRUPTED
 from spotweave.training.adaptation import judge, start_of, started_agent
-from spotweave.training.adapters.trainer import LibraryTrainer
-from spotweave.training.checkpoint import load_policy, save_policy
+from spotweave.training.adapters.base import LibraryTrainer
+from spotweave.training.checkpoint import RunDirectory, load_policy, save_policy
 from spotweave.training.config import (
     UsageError,
     provenance,
@@ -22,8 +22,7 @@ from spotweave.training.config import (
 )
 from spotweave.training.engine import KEYS, Engine, engine_settings
 from spotweave.training.evaluation.comparison import compare_after_training
-from spotweave.training.evaluation.playing import SuitePlayer, default_rules
-from spotweave.training.run_directory import RunDirectory
+from spotweave.training.evaluation.episodes import SuitePlayer, default_rules
 from spotweave.training.trainers.build import build_trainer
 from spotweave.training.trainers.session import InterruptedTraining, Session
 from spotweave.training.trainers.trainer import Task

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from spotweave.agents.learning.replay import DecisionReplay
-from spotweave.agents.learning.value_regression import GuidedExploration, ValueRegression
+from spotweave.agents.learning import DecisionReplay, GuidedExploration, ValueRegression
+from spotweave.agents.networks import ValuePolicy
 from spotweave.agents.policy import Policy
-from spotweave.agents.value_policy import ValuePolicy
 from spotweave.envs.simulation.snapshot import take_rows
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey

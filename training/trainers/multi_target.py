@@ -28,11 +28,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spotweave.agents.learning.replay import Replay
-from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
-from spotweave.agents.mtdqn.forward import n_columns
-from spotweave.agents.mtdqn.network import MTDQNNetwork
-from spotweave.agents.mtdqn.policy import MTDQNPolicy
+from spotweave.agents.learning import Replay
+from spotweave.agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label, n_columns
+from spotweave.agents.mtdqn.policy import MTDQNNetwork, MTDQNPolicy
 from spotweave.envs.simulation.streams import Streams
 from spotweave.envs.simulation.world import BatchWorld, EpisodeKey
 from spotweave.training.settings import TrainerSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spotweave.agents.settings import SpotSettings
+from spotweave.agents.registry import SpotSettings
 from spotweave.agents.spot.fit import SpotTicks, learn
 from spotweave.agents.spot.model import SpotModel
 from spotweave.agents.spot.policy import SpotPolicy

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from spotweave.agents.settings import AgentSettings
+from spotweave.agents.registry import AgentSettings
 from spotweave.envs.environments import Environment
 from spotweave.training.checkpoint import TrainedPolicy
 from spotweave.training.progress import Pace

@@ -24,8 +24,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spotweave.agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, MappingProblem
-from spotweave.agents.federated.mapping.quotas import Costs, QuotaProgram
+from spotweave.agents.federated.mapping.problem import (
+    TOLERANCE,
+    Candidate,
+    Costs,
+    Counts,
+    MappingProblem,
+    QuotaProgram,
+)
 from spotweave.envs.simulation.series import Bools, Floats
 
 _REMEMBERED = 6  # Lagrange multipliers kept; each costs a pass over the types per node

@@ -17,10 +17,17 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
 from spotweave.deploy.emulator.aws import wire
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.instances import InstanceActions
 from spotweave.deploy.emulator.aws.market import MarketActions
-from spotweave.deploy.emulator.aws.wire import Account, AwsError, Call, allowed, read_call, simulate
+from spotweave.deploy.emulator.aws.wire import (
+    Account,
+    AwsEmulatorConfig,
+    AwsError,
+    Call,
+    allowed,
+    read_call,
+    simulate,
+)
 from spotweave.deploy.emulator.aws.world import Ec2World, make_queue
 from spotweave.deploy.emulator.server import Emulator
 from spotweave.deploy.model.clock import Clock

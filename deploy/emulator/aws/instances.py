@@ -12,11 +12,17 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from spotweave.deploy.emulator.aws import wire
-from spotweave.deploy.emulator.aws.config import ImageConfig
-from spotweave.deploy.emulator.aws.wire import Account, AwsError, Json, invalid, not_found, refuse_dry_run
+from spotweave.deploy.emulator.aws.wire import (
+    Account,
+    AwsError,
+    ImageConfig,
+    Json,
+    invalid,
+    not_found,
+    refuse_dry_run,
+)
 from spotweave.deploy.emulator.aws.world import STATES, Ec2Instance, Ec2World, SpotRequest
-from spotweave.deploy.emulator.market import Pool
-from spotweave.deploy.emulator.world import Volume
+from spotweave.deploy.emulator.world import Pool, Volume
 
 _MAX_USER_DATA = 16384
 

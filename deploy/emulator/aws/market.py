@@ -8,7 +8,7 @@ from spotweave.deploy.emulator.aws import instances as instances_api
 from spotweave.deploy.emulator.aws.instances import page
 from spotweave.deploy.emulator.aws.wire import Account, Action, AwsError, Json, invalid
 from spotweave.deploy.emulator.aws.world import Ec2World
-from spotweave.deploy.emulator.market import Pool
+from spotweave.deploy.emulator.world import Pool
 
 _PRODUCT = "Linux/UNIX"
 _SPOT_QUOTAS = {"standard": "L-34B43A08", "g": "L-3819A6DF", "p": "L-7212CCBC", "inf": "L-B5D1601B"}

@@ -13,8 +13,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig, bucket_of
-from spotweave.deploy.emulator.aws.wire import aws_failure
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig, aws_failure, bucket_of
 from spotweave.deploy.emulator.world import Instance, World
 from spotweave.deploy.model.clock import Clock
 

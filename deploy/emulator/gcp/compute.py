@@ -13,10 +13,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
-from spotweave.deploy.emulator.gcp.world import GceInstance, GceWorld, GcpError, Operation, denied, not_found
-from spotweave.deploy.emulator.market import Pool
-from spotweave.deploy.emulator.world import Volume
+from spotweave.deploy.emulator.gcp.world import (
+    GceInstance,
+    GceWorld,
+    GcpEmulatorConfig,
+    GcpError,
+    Operation,
+    denied,
+    not_found,
+)
+from spotweave.deploy.emulator.world import Pool, Volume
 
 _VALID_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request, Response
 
-from spotweave.deploy.emulator.faults import CloudError
+from spotweave.deploy.emulator.config import CloudError
 from spotweave.deploy.emulator.gcp.compute import ROOT, Compute, body_of
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
 from spotweave.deploy.emulator.gcp.storage import Storage
-from spotweave.deploy.emulator.gcp.world import GceWorld, GcpError, disabled, json_answer
+from spotweave.deploy.emulator.gcp.world import GceWorld, GcpEmulatorConfig, GcpError, disabled, json_answer
 from spotweave.deploy.emulator.server import Emulator
 from spotweave.deploy.model.clock import Clock
 

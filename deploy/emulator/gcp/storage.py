@@ -17,8 +17,7 @@ from urllib.parse import quote
 import google_crc32c
 from werkzeug.wrappers import Request, Response
 
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
-from spotweave.deploy.emulator.gcp.world import GcpError, json_answer
+from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig, GcpError, json_answer
 
 _BUCKET = r"/storage/v1/b/(?P<bucket>[^/]+)"
 _OBJECT = rf"{_BUCKET}/o/(?P<name>.+)"

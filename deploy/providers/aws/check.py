@@ -30,7 +30,7 @@ from spotweave.deploy.providers.aws.launch import USER_DATA_BYTES, market_option
 from spotweave.deploy.providers.aws.notices import queue_url
 from spotweave.deploy.providers.aws.policies import Scope, actions, scheduler
 from spotweave.deploy.providers.base import ProviderError
-from spotweave.deploy.providers.cloudconfig import CloudMarket
+from spotweave.deploy.providers.cloud import CloudMarket
 from spotweave.deploy.providers.config import Finding, image_finding
 from spotweave.deploy.providers.userdata import user_data
 

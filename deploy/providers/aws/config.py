@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 
+from spotweave.deploy.billing import Transfers
 from spotweave.deploy.model.instances import LaunchRequest, Offer
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.aws.catalogue import Catalogue, load_catalogue
 from spotweave.deploy.providers.base import Provider
-from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType
+from spotweave.deploy.providers.cloud import CloudConfig, InstanceType
 from spotweave.deploy.providers.config import Finding
 from spotweave.deploy.security.sandbox import Sandbox
 from spotweave.deploy.yamlfile import Part, Positive

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from spotweave.deploy.providers.aws import describe
+from spotweave.deploy.providers.aws import launch
 from spotweave.deploy.providers.aws.clients import Clients, aws_errors
 from spotweave.deploy.providers.aws.config import DEPLOYMENT, AwsConfig
 from spotweave.deploy.providers.aws.launch import Launcher, terminate
@@ -64,7 +64,7 @@ class AwsProvider(CloudProvider[AwsConfig]):
         found = []
         for region, listed in answers.items():
             for one in listed:
-                found.append(describe.dated(one, ended.get(one.instance_id, now_s)))
+                found.append(launch.dated(one, ended.get(one.instance_id, now_s)))
                 self._memory.remember(found[-1], one.tags["deployment"], region, now_s, seen=True)
         reports = self._notices.added(self._memory.bridged(found, deployment, silent, now_s), now_s)
         if silent:
@@ -73,14 +73,14 @@ class AwsProvider(CloudProvider[AwsConfig]):
 
     def _look(self, region: str, deployment: str, known: Collection[str]) -> list[InstanceReport]:
         """A region's instances. Ends that EC2 does not date, and that are not known, spot requests tell."""
-        found = describe.listed(self.clients, self.config, region, f"tag:{DEPLOYMENT}", [deployment])
+        found = launch.listed(self.clients, self.config, region, f"tag:{DEPLOYMENT}", [deployment])
         requests = [
             request
             for one, request in found
-            if describe.undated(one) and request and one.instance_id not in known
+            if launch.undated(one) and request and one.instance_id not in known
         ]
-        ends = describe.spot_ends(self.clients, region, requests)
-        return [describe.dated(one, ends[request]) if request in ends else one for one, request in found]
+        ends = launch.spot_ends(self.clients, region, requests)
+        return [launch.dated(one, ends[request]) if request in ends else one for one, request in found]
 
     def close(self) -> None:
         """Let go of connections. Instances stay."""
@@ -166,7 +166,7 @@ class AwsProvider(CloudProvider[AwsConfig]):
         errors: dict[str, ProviderError] = {}
         if unknown:
             asks = {
-                region: partial(describe.of_ids, self.clients, self.config, region, unknown)
+                region: partial(launch.of_ids, self.clients, self.config, region, unknown)
                 for region in self.config.regions
             }
             answers, errors = self._calls.each("instances by id", LOOK_S, asks)

@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from spotweave.deploy.billing import Transfers
 from spotweave.deploy.model.instances import LaunchRequest
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.base import Provider
-from spotweave.deploy.providers.cloudconfig import CloudConfig, InstanceType
+from spotweave.deploy.providers.cloud import CloudConfig, InstanceType
 from spotweave.deploy.providers.config import Finding, Place
 from spotweave.deploy.providers.gcp.prices import PriceList, load_prices
 from spotweave.deploy.security.sandbox import Sandbox

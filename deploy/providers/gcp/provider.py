@@ -15,7 +15,7 @@ from spotweave.deploy.node.metadata import NOTICE_S
 from spotweave.deploy.providers.base import CapacityError, PartialError, ProviderError
 from spotweave.deploy.providers.cloud import KEPT_S, CloudProvider, Quote
 from spotweave.deploy.providers.config import Place
-from spotweave.deploy.providers.gcp import describe
+from spotweave.deploy.providers.gcp import listing
 from spotweave.deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients, gcp_errors, reason_of
 from spotweave.deploy.providers.gcp.config import (
     DEPLOYMENT,
@@ -71,7 +71,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
         now_s = self._now()
         reports: dict[str, InstanceReport] = {}
         for name, one in listed.items():
-            report = describe.described(one, self.config, operations.get(name, ()))
+            report = listing.described(one, self.config, operations.get(name, ()))
             reports[name] = self._told(name, report, deployment)
         for name, done in operations.items():
             if name not in listed:
@@ -121,7 +121,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
             raise silent[place.region]
         for one in found:
             if one.labels.get(DEPLOYMENT) == label(request.deployment):
-                report = describe.described(one, self.config, ())
+                report = listing.described(one, self.config, ())
                 report = self._told(one.name, report, request.deployment, request.client_token)
                 region = self._region(report)
                 self._memory.remember(report, request.deployment, region, self._now(), seen=True)
@@ -134,7 +134,7 @@ class GcpProvider(CloudProvider[GcpConfig]):
     def _rent(self, request: LaunchRequest, place: Place) -> InstanceReport:
         one = self._launcher.run(request, place)
         if one is not None:
-            return describe.described(one, self.config, ())
+            return listing.described(one, self.config, ())
         # It was rented, and has ended since.
         name = instance_name(request)
         operations, _ = self._listing.operations(lambda op: op.target == name and op.kind == "insert")
@@ -215,11 +215,11 @@ class GcpProvider(CloudProvider[GcpConfig]):
         """An instance that is listed no more; None for others', and where nothing tells of its end."""
         known = self._memory.get(name)
         if known is None:
-            return describe.ended(name, deployment, self._places, operations)
+            return listing.ended(name, deployment, self._places, operations)
         report = known.report
         if known.deployment != deployment:
             return None
-        return describe.at_end(report, operations) if report.ended_s is None else report
+        return listing.at_end(report, operations) if report.ended_s is None else report
 
     def _region(self, report: InstanceReport) -> str:
         return self.config.region_of(_zone_of(report))

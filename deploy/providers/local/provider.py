@@ -34,8 +34,8 @@ from spotweave.deploy.providers.local.records import (
     instance_id,
     loopback_address,
 )
+from spotweave.deploy.security.keys import node_pair
 from spotweave.deploy.security.sandbox import Sandbox
-from spotweave.deploy.security.tls import node_pair
 
 _BIRTH_S = 30.0
 _OVERDUE_S = 5.0

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from spotweave.deploy.jobfile import MAX_BYTES, named_files
+from spotweave.deploy.model.instances import slowness
 from spotweave.deploy.model.jobs import Bag, JobSpec, TaskKey
-from spotweave.deploy.model.speeds import slowness
 from spotweave.deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from spotweave.deploy.node.api import ProcessSpec
 from spotweave.deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from spotweave.deploy.fl.brokers.messages import KEY as BROKERS_KEY
+from spotweave.deploy.fl.broker import KEY as BROKERS_KEY
 from spotweave.deploy.fl.checkpoints import NAME_KEY, STATE_KEY
 from spotweave.deploy.model.jobs import Flower, JobSpec
 from spotweave.deploy.runners.flower.inspecting import App, Value

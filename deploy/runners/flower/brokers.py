@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
-from spotweave.deploy.fl.brokers import messages
-from spotweave.deploy.fl.brokers.messages import (
+from spotweave.deploy.fl import broker
+from spotweave.deploy.fl.broker import (
     BrokerError,
     BrokerSettings,
     Place,
@@ -30,7 +30,7 @@ from spotweave.deploy.model.strategies import FedSuda, HaleFed
 from spotweave.deploy.runners.detached import Detached, Limits
 from spotweave.deploy.runners.flower.liveness import Silence
 from spotweave.deploy.runners.flower.settings import JobFiles
-from spotweave.deploy.security.tls import Pair, node_pair
+from spotweave.deploy.security.keys import Pair, node_pair
 from spotweave.files import write_private
 
 _RESTART_S = 5.0
@@ -63,7 +63,7 @@ class Brokers:
     def places_file(self, client: str) -> bytes:
         """The same for a client, as its node gets it."""
         number = [one.name for one in self.work.clients].index(client)
-        return Places(brokers=self.places(messages.client(number))).model_dump_json().encode()
+        return Places(brokers=self.places(broker.client(number))).model_dump_json().encode()
 
     def look(self, silent_s: float) -> None:
         """Note how clients stand, and end what has not answered for `silent_s`: it is started again.
@@ -76,7 +76,7 @@ class Brokers:
         self.problem = ""
         for number, silence in enumerate(self._silences):
             try:
-                found = self._place(number, messages.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
+                found = self._place(number, broker.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
             except (BrokerError, UpdateError) as error:
                 self.problem = str(error)
                 if silence.note(False) > silent_s:
@@ -99,14 +99,14 @@ class Brokers:
         own = process.folder.parent
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(own / "settings.json", self._settings(number).model_dump_json())
-        argv = [sys.executable, "-m", "spotweave.deploy.fl.brokers.server", str(own / "settings.json")]
+        argv = [sys.executable, "-m", "spotweave.deploy.fl.broker_server", str(own / "settings.json")]
         env = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", os.defpath), "OMP_NUM_THREADS": "1"}
         process.start(argv, env, own, own / "log", again=True, limits=self.limits)
 
     def _settings(self, number: int) -> BrokerSettings:
         strategy, clients = self.work.strategy, self.work.clients
         assert isinstance(strategy, HaleFed | FedSuda)
-        asking = [messages.SERVER, messages.RUNNER, *(messages.client(one) for one in range(len(clients)))]
+        asking = [broker.SERVER, broker.RUNNER, *(broker.client(one) for one in range(len(clients)))]
         others = range(1, len(self.ports)) if number == 0 else ()
         pair = self._pair(number)
         return BrokerSettings(
@@ -115,13 +115,11 @@ class Brokers:
             port=self.ports[number],
             certificate=pair.certificate,
             key=pair.key,
-            tokens={
-                who: self._token(number, who) for who in [*asking, *([messages.broker(0)] * (number > 0))]
-            },
+            tokens={who: self._token(number, who) for who in [*asking, *([broker.broker(0)] * (number > 0))]},
             strategy=strategy,
             samples=[one.samples for one in clients],
             epochs_s=[one.epoch_s or self.work.epoch_s for one in clients],
-            others={other: self._place(other, messages.broker(0)) for other in others},
+            others={other: self._place(other, broker.broker(0)) for other in others},
             folder=_process(self.state.folder, number).parent,
         )
 

@@ -17,14 +17,12 @@ from spotweave.deploy.node.gpus import device_files
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.flower import app
 from spotweave.deploy.runners.flower.brokers import Brokers, end_brokers
-from spotweave.deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
-from spotweave.deploy.runners.flower.epochs import Epochs
-from spotweave.deploy.runners.flower.identity import Identity
+from spotweave.deploy.runners.flower.checkpoints import RESULTS, CheckpointSync, Epochs, read_status
 from spotweave.deploy.runners.flower.inspecting import Inspector
 from spotweave.deploy.runners.flower.liveness import Liveness, Silence, Take
 from spotweave.deploy.runners.flower.server import PlacedServer
 from spotweave.deploy.runners.flower.settings import ClientRecord, FlowerSettings, JobFiles, JobRecord
-from spotweave.deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_ports
+from spotweave.deploy.runners.flower.superlink import QUIET, Identity, SuperLink, SuperLinkDown, free_ports
 from spotweave.deploy.runners.flower.training import Training
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.workers import connect, end_process, search_path

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from spotweave.deploy.fl.brokers.messages import Standing
+from spotweave.deploy.fl.broker import Standing
 from spotweave.deploy.fl.checkpoints import Participation, Status
 from spotweave.deploy.model.jobs import SERVER, Flower, JobSpec
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
@@ -28,7 +28,7 @@ from spotweave.deploy.node.client import NodeUnreachable
 from spotweave.deploy.runners.base import Printed, RunnerError
 from spotweave.deploy.runners.flower import app
 from spotweave.deploy.runners.flower.brokers import end_brokers
-from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
+from spotweave.deploy.runners.flower.checkpoints import CheckpointSync, StoredRounds
 from spotweave.deploy.runners.flower.inspecting import Inspector
 from spotweave.deploy.runners.flower.job import SUPERLINK_LOG, FlowerJob, end_job, process_id
 from spotweave.deploy.runners.flower.liveness import Probe, Probes, Silence

@@ -17,7 +17,7 @@ from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
 from spotweave.deploy.model.jobs import SERVER
 from spotweave.deploy.model.tasks import Assignment
 from spotweave.deploy.node.client import NodeClient, NodeError
-from spotweave.deploy.runners.flower.checkpoint_sync import (
+from spotweave.deploy.runners.flower.checkpoints import (
     CHECKPOINTS,
     FILES_MOST,
     RESULTS,
@@ -27,8 +27,8 @@ from spotweave.deploy.runners.flower.checkpoint_sync import (
     parsed_status,
 )
 from spotweave.deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE
-from spotweave.deploy.runners.flower.identity import Identity
 from spotweave.deploy.runners.flower.settings import JobFiles
+from spotweave.deploy.runners.flower.superlink import Identity
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.workers import connect, file_of
 from spotweave.deploy.security.untrusted import unlink_beneath

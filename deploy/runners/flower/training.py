@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotweave.deploy.fl.brokers.messages import SERVER
+from spotweave.deploy.fl.broker import SERVER
 from spotweave.deploy.fl.checkpoints import LINK_LOST, Expected, Setup, Status
 from spotweave.deploy.model.jobs import SERVER as SERVER_TASK
 from spotweave.deploy.model.jobs import Flower
@@ -17,7 +17,7 @@ from spotweave.deploy.node.client import NodeError
 from spotweave.deploy.runners.base import RunnerError
 from spotweave.deploy.runners.flower import app
 from spotweave.deploy.runners.flower.brokers import Brokers
-from spotweave.deploy.runners.flower.checkpoint_sync import RESULTS, CheckpointSync, read_status
+from spotweave.deploy.runners.flower.checkpoints import RESULTS, CheckpointSync, read_status
 from spotweave.deploy.runners.flower.inspecting import App, Inspector
 from spotweave.deploy.runners.flower.liveness import Silence
 from spotweave.deploy.runners.flower.server import PlacedServer

@@ -20,11 +20,13 @@ from spotweave.deploy.model.jobs import JobSpec
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from spotweave.deploy.runners.base import Printed, RunnerError, StartingError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError, kept_log
-from spotweave.deploy.runners.spark.outcome import log_name
-from spotweave.deploy.runners.spark.runner import SparkRunner
+from spotweave.deploy.runners.spark.runner import SparkRunner, log_name
 from spotweave.deploy.runners.spark.settings import find_spark
 from spotweave.deploy.runners.workers import AsyncRunner, one_line
-from spotweave.deploy.runners.workflow.application import (
+from spotweave.deploy.runners.workflow.files import (
+    Files,
+    Mover,
+    Sealed,
     WorkflowSettings,
     assigned,
     check,
@@ -32,7 +34,6 @@ from spotweave.deploy.runners.workflow.application import (
     workflow,
     written_path,
 )
-from spotweave.deploy.runners.workflow.files import Files, Mover, Sealed
 
 _log = logging.getLogger(__name__)
 _THREADS = 16

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from spotweave.deploy.model.clock import Clock
-from spotweave.deploy.security.keys import SecurityError
-from spotweave.deploy.security.tls import node_certificate
+from spotweave.deploy.security.keys import SecurityError, node_certificate
 from spotweave.deploy.security.tokens import may_join
 from spotweave.deploy.server import bodies
 from spotweave.deploy.server.errors import Refusal

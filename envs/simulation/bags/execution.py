@@ -7,14 +7,14 @@ from collections.abc import Generator, Iterator
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from spotweave.envs.simulation.bags.cases import Changes, Due, Event
 from spotweave.envs.simulation.bags.fleet import Fleet, Outcome, Slots
 from spotweave.envs.simulation.bags.model import BagError, Environment, Market, Mode, Vm, VmType
 from spotweave.envs.simulation.bags.plan import Plan
 from spotweave.envs.simulation.bags.rented import RentedVm, VmState
-from spotweave.envs.simulation.bags.scenarios import Changes, Due, Event
 from spotweave.envs.simulation.questions import NO_TASK
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Segment, Timeline, constant, used
+from spotweave.envs.simulation.world import Segment, Timeline, constant, used
 
 # What an execution asks of a scheduler, and what it may answer: always about one task.
 #

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from spotweave.envs.simulation.bags.cases import Calendar, Event
 from spotweave.envs.simulation.bags.model import SECONDS_PER_HOUR, Environment, Market, Mode, Vm, VmType
 from spotweave.envs.simulation.bags.plan import MEMORY_TOLERANCE_MB, TIME_TOLERANCE_S, Plan
 from spotweave.envs.simulation.bags.rented import Queue, RentedVm, RunningTask, Span, VmState
-from spotweave.envs.simulation.bags.scenarios import Calendar, Event
 
 
 class TaskSpan(NamedTuple):

@@ -10,13 +10,12 @@ from itertools import islice
 import numpy as np
 
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.bags.cases import Case, CaseSource
+from spotweave.envs.simulation.bags.cases import Case, CaseSource, Scenario
 from spotweave.envs.simulation.bags.execution import Asking, Cause, Execution, Question, timeline_of
 from spotweave.envs.simulation.bags.fleet import Fleet, Outcome, Slots, fitness_scales
 from spotweave.envs.simulation.bags.model import Bag, Environment, Market
 from spotweave.envs.simulation.bags.options import Options
 from spotweave.envs.simulation.bags.rented import RentedVm, VmState
-from spotweave.envs.simulation.bags.scenarios import Scenario
 from spotweave.envs.simulation.questions import NO_TASK, QuestionLane, QuestionWorld
 from spotweave.envs.simulation.snapshot import (
     FULLY_SENSITIVE,
@@ -30,8 +29,7 @@ from spotweave.envs.simulation.snapshot import (
     derive_into,
     request_beyond,
 )
-from spotweave.envs.simulation.timeline import Timeline
-from spotweave.envs.simulation.world import EpisodeKey
+from spotweave.envs.simulation.world import EpisodeKey, Timeline
 
 _NOW = (
     col.CAPACITY_NORMAL,

@@ -13,7 +13,10 @@ import numpy as np
 
 from spotweave.envs.simulation.compiled import inner
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.billing import (
+from spotweave.envs.simulation.market.episodes import Episodes, sync_price
+from spotweave.envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
+from spotweave.envs.simulation.market.forecast import asked_after_s, note_launch
+from spotweave.envs.simulation.market.ledger import (
     charge_disk,
     close_bill,
     closing_charge,
@@ -23,9 +26,6 @@ from spotweave.envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from spotweave.envs.simulation.market.episodes import Episodes, sync_price
-from spotweave.envs.simulation.market.execution import close_job, return_to_buffer, vacate, work_for
-from spotweave.envs.simulation.market.forecast import asked_after_s, note_launch
 from spotweave.envs.simulation.market.members import (
     begin_idle,
     budget_left,

@@ -10,8 +10,7 @@ import numpy as np
 
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import entry, inner
-from spotweave.envs.simulation.guards.rules import Facts
-from spotweave.envs.simulation.guards.safety import fallback, guarded, likely_to_end, spare_s
+from spotweave.envs.simulation.guards import Facts, fallback, guarded, likely_to_end, spare_s
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.applications import (
     aggregation_ends,
@@ -20,7 +19,6 @@ from spotweave.envs.simulation.market.applications import (
     epoch_ends,
     member_ready,
 )
-from spotweave.envs.simulation.market.billing import charge_disk, close_bill, share_after, work_done_s
 from spotweave.envs.simulation.market.episodes import Episodes, sync_availability
 from spotweave.envs.simulation.market.execution import (
     begin_work,
@@ -29,7 +27,16 @@ from spotweave.envs.simulation.market.execution import (
     set_up_ends,
     vacate,
 )
-from spotweave.envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
+from spotweave.envs.simulation.market.ledger import (
+    charge_disk,
+    close_bill,
+    delay_hours,
+    objective,
+    record_miss,
+    share_after,
+    take_mark,
+    work_done_s,
+)
 from spotweave.envs.simulation.market.members import is_client, is_member
 from spotweave.envs.simulation.market.observation import learn_facts, observe_job, observe_lane, observe_offer
 from spotweave.envs.simulation.market.placement import (
@@ -62,7 +69,7 @@ from spotweave.envs.simulation.snapshot import (
     derive_into,
 )
 
-# The safety net over jobs on spot capacity, which no policy is asked about (see `guards.safety`). A job that
+# The safety net over jobs on spot capacity, which no policy is asked about (see `guards`). A job that
 # is caught leaves at once and goes on from its latest periodic checkpoint.
 
 LOOK_AGAIN_S = 300

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from spotweave.envs.simulation.arrivals import ArrivalConfig
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from spotweave.envs.simulation.world import at_least, bounds, require, shares
 
 # What federated applications, bags and workflows of a market world's workload are like.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from spotweave.envs.simulation.compiled import inner
-from spotweave.envs.simulation.guards.rules import reconsidered
+from spotweave.envs.simulation.guards import reconsidered
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.billing import (
+from spotweave.envs.simulation.market.episodes import Episodes
+from spotweave.envs.simulation.market.ledger import (
     MINIMUM_S,
+    batch_delay_hours,
     charge_egress,
     close_bill,
     egress_charge,
@@ -15,8 +17,6 @@ from spotweave.envs.simulation.market.billing import (
     wall_s,
     work_left_s,
 )
-from spotweave.envs.simulation.market.episodes import Episodes
-from spotweave.envs.simulation.market.ledger import batch_delay_hours
 from spotweave.envs.simulation.market.members import budget_end_s, can_begin
 from spotweave.envs.simulation.market.state import NEVER, Lanes, Offers, Rules
 from spotweave.envs.simulation.snapshot import Category

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from spotweave.envs.simulation.compiled import inner
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.billing import set_up_s, work_left_s
 from spotweave.envs.simulation.market.episodes import Episodes, sync_price
+from spotweave.envs.simulation.market.ledger import set_up_s, work_left_s
 from spotweave.envs.simulation.market.members import owes, server_is_up
 from spotweave.envs.simulation.market.state import Lanes, Offers, Rules
 from spotweave.envs.simulation.round_estimates import (

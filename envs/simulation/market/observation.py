@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner
-from spotweave.envs.simulation.guards.rules import Facts
-from spotweave.envs.simulation.guards.safety import hide_lost_deadline
+from spotweave.envs.simulation.guards import Facts, hide_lost_deadline
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.applications import affordable
-from spotweave.envs.simulation.market.billing import (
-    MINIMUM_S,
-    closing_charge,
-    egress_charge,
-    may_move,
-    set_up_s,
-    share_done,
-    wall_s,
-    work_left_s,
-)
 from spotweave.envs.simulation.market.episodes import Episodes, mean_price, recent_availability, sync_price
 from spotweave.envs.simulation.market.forecast import (
     aggregation_s,
@@ -26,7 +15,17 @@ from spotweave.envs.simulation.market.forecast import (
     round_s,
     time_error_s,
 )
-from spotweave.envs.simulation.market.ledger import batches_due
+from spotweave.envs.simulation.market.ledger import (
+    MINIMUM_S,
+    batches_due,
+    closing_charge,
+    egress_charge,
+    may_move,
+    set_up_s,
+    share_done,
+    wall_s,
+    work_left_s,
+)
 from spotweave.envs.simulation.market.members import budget_left, has_room, is_member, owes
 from spotweave.envs.simulation.market.state import (
     CHARGES_PER_USD,

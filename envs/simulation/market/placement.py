@@ -12,16 +12,6 @@ from spotweave.envs.simulation.market.applications import (
     member_resumes,
     release,
 )
-from spotweave.envs.simulation.market.billing import (
-    charge_disk,
-    close_bill,
-    may_move,
-    open_bill,
-    share_after,
-    share_done,
-    work_done_s,
-    worked_s,
-)
 from spotweave.envs.simulation.market.episodes import Episodes, sync_availability
 from spotweave.envs.simulation.market.execution import (
     ask_later,
@@ -31,6 +21,16 @@ from spotweave.envs.simulation.market.execution import (
     watch_from_now,
 )
 from spotweave.envs.simulation.market.forecast import asked_after_s
+from spotweave.envs.simulation.market.ledger import (
+    charge_disk,
+    close_bill,
+    may_move,
+    open_bill,
+    share_after,
+    share_done,
+    work_done_s,
+    worked_s,
+)
 from spotweave.envs.simulation.market.members import freezes, has_room, is_client, is_member, notify
 from spotweave.envs.simulation.market.state import (
     FAILURE,

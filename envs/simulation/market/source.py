@@ -15,7 +15,6 @@ from spotweave.envs.simulation.availability import SpellParameters, generate_ava
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from spotweave.envs.simulation.market.episodes import WEEK_S, EpisodeData
-from spotweave.envs.simulation.market.groups import draw_groups
 from spotweave.envs.simulation.market.state import CHARGES_PER_USD, Offers
 from spotweave.envs.simulation.market.workload import (
     JobLaw,
@@ -23,6 +22,7 @@ from spotweave.envs.simulation.market.workload import (
     bend_by_hour,
     draw_applications,
     draw_arrival_units,
+    draw_groups,
     draw_jobs,
 )
 from spotweave.envs.simulation.series import Floats, StepSeries

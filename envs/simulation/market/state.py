@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spotweave.envs.simulation.compiled import inner
-from spotweave.envs.simulation.guards.rules import GuardRules
+from spotweave.envs.simulation.guards import GuardRules
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.round_estimates import UNKNOWN
 from spotweave.envs.simulation.series import Floats, Ints

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spotweave.envs.simulation.guards.rules import no_facts
+from spotweave.envs.simulation.guards import no_facts
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.clock import step_lanes
 from spotweave.envs.simulation.market.config import MarketWorldConfig
@@ -33,8 +33,15 @@ from spotweave.envs.simulation.market.state import (
 )
 from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
 from spotweave.envs.simulation.snapshot import Category, arrays_of, empty_observation
-from spotweave.envs.simulation.timeline import Segment, Timeline, used
-from spotweave.envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
+from spotweave.envs.simulation.world import (
+    CompiledWorld,
+    EpisodeKey,
+    Segment,
+    Timeline,
+    WorldError,
+    WorldSpec,
+    used,
+)
 
 _BILLED = (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING)
 

@@ -15,8 +15,14 @@ from spotweave.envs.simulation.slices.observe import step_batch
 from spotweave.envs.simulation.slices.state import Lanes, Rules, Tables, make_lanes, make_rules, make_tables
 from spotweave.envs.simulation.slices.workload import Workload, draw_workload, longest_delay
 from spotweave.envs.simulation.snapshot import arrays_of, empty_observation
-from spotweave.envs.simulation.timeline import Segment, Timeline
-from spotweave.envs.simulation.world import CompiledWorld, EpisodeKey, WorldError, WorldSpec
+from spotweave.envs.simulation.world import (
+    CompiledWorld,
+    EpisodeKey,
+    Segment,
+    Timeline,
+    WorldError,
+    WorldSpec,
+)
 
 _COMMON = ("job_ratio_p95", "job_ratio_p99", "misses_unqueued", "misses_queued", "makespan")
 METRICS = {

@@ -14,8 +14,7 @@ from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.series import Bools, Floats, Ints, StepSeries
 from spotweave.envs.simulation.snapshot import Category, arrays_of, empty_observation
 from spotweave.envs.simulation.spot.lanes import JobSource, SpotJob, empty_lanes, load, run_tick, show
-from spotweave.envs.simulation.timeline import Segment, Timeline
-from spotweave.envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from spotweave.envs.simulation.world import EpisodeKey, Segment, Timeline, WorldSpec, checked_lanes
 
 METRICS = (
     "cost_index",

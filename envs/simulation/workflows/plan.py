@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from spotweave.envs.simulation.series import Floats, Ints
-from spotweave.envs.simulation.workflows.checks import allowed, may_hold, writers
 from spotweave.envs.simulation.workflows.model import (
     Platform,
     Workflow,
@@ -18,7 +17,7 @@ from spotweave.envs.simulation.workflows.model import (
     occupied,
     run_s,
 )
-from spotweave.envs.simulation.workflows.problem import Problem, simulate
+from spotweave.envs.simulation.workflows.problem import Problem, allowed, may_hold, simulate, writers
 
 SECONDS_PER_HOUR = 3600.0
 TIME_TOLERANCE_S = 1e-6

@@ -2,7 +2,7 @@
 
 from spotweave.agents.rules import Rule
 from spotweave.agents.rules.choice import urgent_job
-from spotweave.agents.rules.kernels import scored
+from spotweave.agents.rules.policy import scored
 from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.compiled import inner
 

@@ -15,8 +15,8 @@ from spotweave.deploy.model.instances import InstanceReport, InstanceState, Laun
 from spotweave.deploy.node.config import AgentConfig
 from spotweave.deploy.providers.base import CapacityError, ProviderError, RefusedError
 from spotweave.deploy.providers.config import Place, ProviderConfig
+from spotweave.deploy.security.keys import node_pair
 from spotweave.deploy.security.sandbox import Sandbox
-from spotweave.deploy.security.tls import node_pair
 from spotweave.files import write_bytes
 
 PLACE = Place("lab", region="lab", zone="", instance_type="machine", market="owned")

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from spotweave.agents.networks.base import FeatureScaler, NetworkInput, ValueNetwork
-from spotweave.agents.registry import Agent, Shape
-from spotweave.agents.settings import Size, ValueSettings
+from spotweave.agents.networks import FeatureScaler, NetworkInput, ValueNetwork
+from spotweave.agents.registry import Agent, Shape, Size, ValueSettings
 from spotweave.envs.simulation.snapshot import N_PAIR_FIELDS
 
 

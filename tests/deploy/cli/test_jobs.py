@@ -20,7 +20,7 @@ from spotweave.deploy.model.jobs import JobState, TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server import views
-from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.intents import CandidateRecord
 from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.scheduler.worlds import offer

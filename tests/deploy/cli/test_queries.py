@@ -26,8 +26,8 @@ from spotweave.deploy.security.tokens import AccessTokens, Role
 from spotweave.deploy.server.admission import Quotas
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.run import HttpListener as Listening
-from spotweave.deploy.store.decisions import CandidateRecord
 from spotweave.deploy.store.instances import Instance
+from spotweave.deploy.store.intents import CandidateRecord
 from spotweave.deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, out, refusal, spotweave
 from tests.deploy.node.agents import wait_until

@@ -26,7 +26,7 @@ from spotweave.deploy.runners.base import Printed
 from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.context import ServerSettings
 from spotweave.deploy.server.deciding import Deciders
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from spotweave.deploy.store.jobs import Job
 from tests.deploy.scheduler.worlds import World, batch, offer
 from tests.deploy.store.cases import add_job

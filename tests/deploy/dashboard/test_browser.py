@@ -16,7 +16,7 @@ from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.security.tokens import AccessTokens, Role
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.run import HttpListener
-from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.intents import CandidateRecord
 from spotweave.deploy.store.jobs import Job
 from tests.deploy.dashboard.browser import INSTALLED, Browser, browser
 from tests.deploy.dashboard.story import EVIL, LENGTH_S, Shown, application, told

@@ -15,7 +15,7 @@ from spotweave.deploy.model.instances import InstanceState
 from spotweave.deploy.model.jobs import JobState, TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.security.tokens import Role
-from spotweave.deploy.store.decisions import CandidateRecord, Mode
+from spotweave.deploy.store.intents import CandidateRecord, Mode
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import NOW, Service, decide
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, rent, report, request

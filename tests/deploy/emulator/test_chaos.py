@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from spotweave.deploy.billing import Bill, usd
+from spotweave.deploy.billing import Bill, Transfers, usd
 from spotweave.deploy.cli.clouds import unneeded
-from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.config import FaultConfig
 from spotweave.deploy.emulator.ledger import Entry, total_usd
 from spotweave.deploy.model.jobs import JobSpec, JobState, Places, Profile, SparkBatch
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.gcp import listing
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import bill_of, wrong_charges

@@ -17,7 +17,7 @@ from moto.core.botocore_stubber import MockRawResponse
 from requests.adapters import HTTPAdapter
 from werkzeug.test import Client, TestResponse
 
-from spotweave.deploy.emulator.faults import LostAnswerError
+from spotweave.deploy.emulator.config import LostAnswerError
 from spotweave.deploy.providers.gcp.clients import Clients
 from tests.envs.traces_cases import write_trace
 

@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.simulated import SimulatedCloud, _Machine
 from spotweave.deploy.billing import CHARGES_PER_USD, Bill
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig
 from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig
 from spotweave.deploy.emulator.ledger import Entry
 from spotweave.deploy.emulator.server import Emulator
 from spotweave.deploy.emulator.world import Instance
@@ -33,7 +33,7 @@ from spotweave.deploy.providers.gcp import config as names
 from spotweave.deploy.providers.gcp.config import GcpConfig
 from spotweave.deploy.providers.gcp.provider import GcpProvider
 from spotweave.deploy.scheduler.settings import SchedulerSettings
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from spotweave.deploy.store.store import Store
 from spotweave.envs.traces.importers import region_of
 from tests.deploy.emulator.aws.conftest import IMAGE as AWS_IMAGE

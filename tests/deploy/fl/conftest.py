@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
-from spotweave.deploy.fl import synchronous
-from spotweave.deploy.fl.asynchronous import training
+from spotweave.deploy.fl import asynchronous, synchronous
 from spotweave.deploy.fl.checkpoints import SETUP_VARIABLE
 
 
@@ -24,5 +23,5 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a job; where its setup file has to be. Nobody waits between two looks."""
     monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
     monkeypatch.setattr(synchronous, "_POLL_S", 0.0)
-    monkeypatch.setattr(training, "_POLL_S", 0.0)
+    monkeypatch.setattr(asynchronous, "_POLL_S", 0.0)
     return tmp_path

@@ -12,13 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError, UpdateId
-from spotweave.agents.federated.asynchronous.shards import encode, ring_sum, split
-from spotweave.deploy.fl.asynchronous.training import BrokeredUpdates
-from spotweave.deploy.fl.asynchronous.updates import send_shards
-from spotweave.deploy.fl.brokers import messages as broker_messages
-from spotweave.deploy.fl.brokers.messages import BrokerError, Place, Places, UnwantedError
-from spotweave.deploy.fl.brokers.server import BrokerServer
+from spotweave.agents.federated.asynchronous.brokers import encode, ring_sum, split
+from spotweave.deploy.fl import broker as broker_messages
+from spotweave.deploy.fl.asynchronous import BrokeredUpdates
+from spotweave.deploy.fl.broker import BrokerError, Place, Places, UnwantedError
+from spotweave.deploy.fl.broker_server import BrokerServer
 from spotweave.deploy.fl.checkpoints import Checkpoint
+from spotweave.deploy.fl.updates import send_shards
 from spotweave.deploy.model.jobs import Flower, FlowerClient
 from spotweave.deploy.model.strategies import FedSuda, HaleFed
 from spotweave.deploy.runners.detached import Limits

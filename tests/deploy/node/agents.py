@@ -23,7 +23,7 @@ from spotweave.deploy.node.processes import NODE_VARIABLE
 from spotweave.deploy.node.server import Listener
 from spotweave.deploy.providers.local.machine import MetadataServer
 from spotweave.deploy.providers.local.records import Fate, loopback_address
-from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.keys import node_pair
 
 L = TypeVar("L", bound=Listener)
 ROOT = Path(__file__).resolve().parents[3]

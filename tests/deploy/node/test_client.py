@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from spotweave.deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from spotweave.deploy.security.tls import Pair, node_pair
+from spotweave.deploy.security.keys import Pair, node_pair
 from tests.deploy.runners.patience import Act, drip, peer
 
 TOKEN = "t" * 32

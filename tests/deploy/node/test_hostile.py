@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.deploy.node import files, procfs
+from spotweave.deploy.node import procfs, server
 from spotweave.deploy.node.api import MOST_PROCESSES, ProcessSpec
 from spotweave.deploy.node.client import NodeRefused
-from spotweave.deploy.node.files import Logs
+from spotweave.deploy.node.server import Logs
 from spotweave.deploy.providers.local.records import Fate
 from tests.deploy.node.agents import AgentProcess, alive, metadata_service, shell, wait_until
 
@@ -112,7 +112,7 @@ def refused(agent: AgentProcess) -> int:
 @pytest.mark.real
 def test_an_agent_whose_notes_are_gone_still_sees_and_ends(tmp_path: Path) -> None:
     # A job on the node may remove them, or fill the disk: it runs as the same user.
-    with metadata_service() as (server, fates), AgentProcess(tmp_path, imds_url=server.url) as agent:
+    with metadata_service() as (service, fates), AgentProcess(tmp_path, imds_url=service.url) as agent:
         agent.client.start_process(
             shell("stubborn", "trap '' TERM; while :; do sleep 0.05; done", grace_s=0.2)
         )
@@ -133,13 +133,13 @@ def test_what_prints_for_ever_does_not_fill_the_disk(agent: AgentProcess) -> Non
     agent.client.start_process(shell("p", script))
     wait_until(lambda: agent.client.last_log("p").endswith(b"last\n"))
     place = agent.workdir / ".agent" / "logs" / "p.log"
-    wait_until(lambda: place.stat().st_blocks * 512 <= files.MOST_LOG_BYTES)
+    wait_until(lambda: place.stat().st_blocks * 512 <= server.MOST_LOG_BYTES)
     assert agent.client.process("p").state == "running"
 
 
 def test_a_log_is_shortened_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_LOG_BYTES", 100_000)
-    monkeypatch.setattr(files, "_TAIL_BYTES", 1000)
+    monkeypatch.setattr(server, "MOST_LOG_BYTES", 100_000)
+    monkeypatch.setattr(server, "_TAIL_BYTES", 1000)
     kept = Logs(tmp_path / "logs")
     handle = kept.open("p")
     try:

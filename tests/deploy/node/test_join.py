@@ -21,7 +21,7 @@ from spotweave.deploy.node.join import JoinConfig, JoinError, join
 from spotweave.deploy.node.metadata import ROOT, VARIABLES, GceMetadata, service, url_of
 from spotweave.deploy.node.server import Listener, QuietHandler
 from spotweave.deploy.providers.local.records import Fate, loopback_address
-from spotweave.deploy.security.tls import node_certificate
+from spotweave.deploy.security.keys import node_certificate
 from spotweave.deploy.security.tokens import join_token, may_join
 from spotweave.deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import AgentProcess, serving, wait_until

@@ -8,12 +8,12 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
-from spotweave.deploy.emulator.faults import FaultConfig
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig
+from spotweave.deploy.emulator.config import FaultConfig
 from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
 from spotweave.deploy.emulator.gcp.storage import Storage
+from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig
 from spotweave.deploy.emulator.server import Emulator
 from spotweave.deploy.objects.gcs import GcsObjects
 from spotweave.deploy.objects.gcs import check_bucket as check_gcs_bucket

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.deploy.providers.base import CapacityError, QuotaError, RefusedError
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.billing import may_move, share_after, work_done_s
 from spotweave.envs.simulation.market.clock import (
     catch,
     fill_window,
@@ -26,6 +25,7 @@ from spotweave.envs.simulation.market.clock import (
     sample_occupation,
 )
 from spotweave.envs.simulation.market.episodes import sync_availability, sync_price
+from spotweave.envs.simulation.market.ledger import may_move, share_after, work_done_s
 from spotweave.envs.simulation.market.members import is_client
 from spotweave.envs.simulation.market.placement import apply_decision
 from spotweave.envs.simulation.market.state import NEVER, clear_lane

@@ -14,22 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spotweave.agents.policy import Policy
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
 from spotweave.deploy.billing import CHARGES_PER_USD
 from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
 from spotweave.deploy.scheduler.chooser import Policies
-from spotweave.deploy.scheduler.decider import Decider, Decision
+from spotweave.deploy.scheduler.decider import (
+    Decider,
+    Decision,
+    Loaded,
+    combined,
+    load_market_policy,
+    load_round_policy,
+)
 from spotweave.deploy.scheduler.loop import Scheduler
 from spotweave.deploy.scheduler.needs import Need
-from spotweave.deploy.scheduler.policies import Loaded, combined, load_market_policy, load_round_policy
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.store.instances import Instance
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.envs.market_data import MarketWorldConfig, build_market, market_data
 from spotweave.envs.simulation import columns as col
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from spotweave.envs.simulation.market import columns as at
 from spotweave.envs.simulation.market.config import WorkloadConfig
 from spotweave.envs.simulation.market.members import is_client

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spotweave.agents.rules.kernels import from_python
+from spotweave.agents.rules.policy import from_python
+from spotweave.deploy.billing import Transfers
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from spotweave.deploy.model.jobs import Bag, JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.model.workflows import Workflow
 from spotweave.deploy.runners.base import Printed
 from spotweave.envs.simulation.market import columns as at
-from spotweave.envs.simulation.market.billing import share_done
 from spotweave.envs.simulation.market.episodes import recent_availability, sync_price
+from spotweave.envs.simulation.market.ledger import share_done
 from spotweave.envs.simulation.market.members import is_client
 from spotweave.envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay

@@ -19,8 +19,7 @@ from spotweave.deploy.runners.base import RunnerError, StartingError
 from spotweave.deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.deploy.runners.spark.runner import SparkRunner
 from spotweave.deploy.runners.spark.settings import SparkSettings
-from spotweave.deploy.runners.workflow.application import WorkflowSettings
-from spotweave.deploy.runners.workflow.files import Mover, Part, digest_of
+from spotweave.deploy.runners.workflow.files import Mover, Part, WorkflowSettings, digest_of
 from spotweave.deploy.runners.workflow.runner import WorkflowRunner
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import Asked, insist, left_behind

@@ -13,30 +13,30 @@ import numpy as np
 import pytest
 import torch
 
-from spotweave.agents.flat_policy import Flattening, n_features
-from spotweave.agents.library_policy import new_policy
+from spotweave.agents.library_policy import Flattening, n_features, new_policy
 from spotweave.agents.mtdqn.policy import MTDQNPolicy
 from spotweave.agents.named import named_rule
-from spotweave.agents.networks.rl_lsfc import RLFC
+from spotweave.agents.networks import RLFC, ValuePolicy
 from spotweave.agents.policy import ByKind, Policy
-from spotweave.agents.settings import LibrarySettings
-from spotweave.agents.value_policy import ValuePolicy
+from spotweave.agents.registry import LibrarySettings
 from spotweave.deploy.model.jobs import Places, Resources
-from spotweave.deploy.scheduler.decider import Decider, Decision, guided
-from spotweave.deploy.scheduler.needs import Need, Round
-from spotweave.deploy.scheduler.policies import (
+from spotweave.deploy.scheduler.chooser import INVALID_S
+from spotweave.deploy.scheduler.decider import (
     MARKET_COMPONENTS,
+    Decider,
+    Decision,
     Loaded,
     combined,
+    guided,
     load_federated_policy,
     load_market_policy,
     load_round_policy,
 )
-from spotweave.deploy.scheduler.records import INVALID_S
+from spotweave.deploy.scheduler.needs import Need, Round
 from spotweave.deploy.scheduler.snapshot import Occupancy, View, snapshot_of
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from spotweave.envs.simulation.snapshot import encode
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.checkpoint import save_policy

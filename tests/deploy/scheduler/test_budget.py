@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
-from spotweave.deploy.billing import CHARGES_PER_USD, usd
+from spotweave.deploy.billing import CHARGES_PER_USD, Transfers, usd
 from spotweave.deploy.model.instances import LaunchRequest
 from spotweave.deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.providers.base import ProviderError
 from spotweave.deploy.scheduler.guards import Budgets
 from spotweave.deploy.scheduler.placing import of_start, place

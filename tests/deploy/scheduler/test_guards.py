@@ -44,7 +44,7 @@ from spotweave.deploy.scheduler.needs import Need, Round
 from spotweave.deploy.scheduler.settings import SchedulerSettings
 from spotweave.deploy.scheduler.snapshot import Occupancy, Row, observe, snapshot_of
 from spotweave.deploy.store.store import Store
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.envs.simulation.guards import GuardsConfig
 from tests.deploy.scheduler.worlds import Restless, World, batch, cheap_and_sure, need, offer, rentable
 
 SPOT, SURE, FAST = (

@@ -16,9 +16,9 @@ from spotweave.deploy.model.jobs import FlowerClient, JobState, TaskKey
 from spotweave.deploy.model.tasks import Assignment, Phase, TaskReport
 from spotweave.deploy.providers.base import CapacityError, ProviderError
 from spotweave.deploy.runners.base import RunnerError, StartingError
-from spotweave.deploy.scheduler.policies import MARKET_COMPONENTS
+from spotweave.deploy.scheduler.decider import MARKET_COMPONENTS
 from spotweave.deploy.scheduler.retries import end_job
-from spotweave.deploy.store.decisions import Mode
+from spotweave.deploy.store.intents import Mode
 from tests.deploy.scheduler.training import federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from spotweave.agents.rules.appraisal import appraise
-from spotweave.agents.value_policy import WeighedPolicy
+from spotweave.agents.networks import WeighedPolicy
+from spotweave.agents.rules.expected_cost import appraise
 from spotweave.deploy.model.instances import InstanceState
 from spotweave.deploy.model.jobs import (
     Flower,
@@ -23,9 +23,8 @@ from spotweave.deploy.model.jobs import (
 )
 from spotweave.deploy.model.strategies import FedAsync, FedAvg, Strategy
 from spotweave.deploy.model.tasks import Phase, TaskReport
-from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.decider import Decider, load_market_policy
 from spotweave.deploy.scheduler.needs import Membership, Round, need_of
-from spotweave.deploy.scheduler.policies import load_market_policy
 from spotweave.deploy.scheduler.rounds import Look, Rounds
 from spotweave.deploy.scheduler.snapshot import SAMPLE_S, Occupancy, snapshot_of
 from spotweave.deploy.store.instances import Instance

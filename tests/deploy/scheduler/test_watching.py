@@ -14,8 +14,8 @@ from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
 from spotweave.deploy.scheduler.needs import Learned, Need, need_of
 from spotweave.deploy.scheduler.snapshot import Occupancy, observe, snapshot_of
-from spotweave.deploy.store.decisions import Mode
-from spotweave.envs.simulation.guards.rules import GuardsConfig
+from spotweave.deploy.store.intents import Mode
+from spotweave.envs.simulation.guards import GuardsConfig
 from tests.deploy.scheduler.training import A, B, TrainingWorld, federated
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure, need, offer, rentable
 

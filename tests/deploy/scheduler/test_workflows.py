@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from benchmarks.simulated import SimulatedOffer
-from spotweave.deploy.billing import Bill, usd
+from spotweave.deploy.billing import Bill, Transfers, usd
 from spotweave.deploy.model.jobs import (
     SERVER,
     Bag,
@@ -25,7 +25,6 @@ from spotweave.deploy.model.jobs import (
     TaskKey,
 )
 from spotweave.deploy.model.tasks import Phase
-from spotweave.deploy.model.transfers import Transfers
 from spotweave.deploy.scheduler.chooser import Policies
 from spotweave.deploy.scheduler.decider import Decider
 from spotweave.deploy.scheduler.needs import Need, need_of

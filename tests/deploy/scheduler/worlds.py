@@ -23,15 +23,14 @@ from spotweave.deploy.model.instances import InstanceReport, LaunchRequest, Mark
 from spotweave.deploy.model.jobs import JobSpec, JobState, Places, Resources, SparkBatch, TaskKey
 from spotweave.deploy.providers.base import Provider
 from spotweave.deploy.scheduler.chooser import Policies
-from spotweave.deploy.scheduler.decider import Decider
+from spotweave.deploy.scheduler.decider import Decider, combined, load_federated_policy, load_market_policy
 from spotweave.deploy.scheduler.loop import Scheduler
 from spotweave.deploy.scheduler.metrics import SchedulerMetrics
 from spotweave.deploy.scheduler.needs import Kind, Need
-from spotweave.deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from spotweave.deploy.scheduler.retries import end_job
 from spotweave.deploy.scheduler.settings import SchedulerSettings
-from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.events import Event
+from spotweave.deploy.store.intents import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from spotweave.envs.simulation import columns as col

@@ -13,8 +13,15 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotweave.deploy.security.keys import DeploymentKey, SecurityError
-from spotweave.deploy.security.tls import INSECURE_WORDS, TlsFiles, is_loopback, listen_allowed, load_tls
+from spotweave.deploy.security.keys import (
+    INSECURE_WORDS,
+    DeploymentKey,
+    SecurityError,
+    TlsFiles,
+    is_loopback,
+    listen_allowed,
+    load_tls,
+)
 from spotweave.deploy.security.tokens import AccessTokens, Role, TokenError, TokenRecord
 from spotweave.deploy.store.store import Store
 from spotweave.files import write_private

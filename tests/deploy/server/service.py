@@ -23,13 +23,13 @@ from spotweave.deploy.model.instances import Offer
 from spotweave.deploy.model.jobs import JobSpec, JobState, TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
 from spotweave.deploy.runners.base import Printed
-from spotweave.deploy.security.tls import TlsFiles
+from spotweave.deploy.security.keys import TlsFiles
 from spotweave.deploy.security.tokens import AccessTokens, Role
 from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.context import ServerSettings
 from spotweave.deploy.server.deciding import Deciders
 from spotweave.deploy.server.run import HttpListener
-from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from spotweave.deploy.store.intents import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.jobs import Job
 from spotweave.deploy.store.store import Store
 from tests.deploy.scheduler.worlds import offer

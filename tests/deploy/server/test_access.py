@@ -28,7 +28,7 @@ from spotweave.deploy.model.jobs import (
     TaskKey,
 )
 from spotweave.deploy.model.tasks import Phase, TaskReport
-from spotweave.deploy.security.tls import node_pair
+from spotweave.deploy.security.keys import node_pair
 from spotweave.deploy.security.tokens import VALID_S, AccessTokens, Role, join_token
 from spotweave.deploy.server import errors
 from spotweave.deploy.server.app import create_app

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotweave.deploy.scheduler.policies import MARKET_COMPONENTS, load_market_policy
+from spotweave.deploy.scheduler.decider import MARKET_COMPONENTS, load_market_policy
 from spotweave.deploy.security.tokens import AccessTokens, Role
 from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.context import ServerSettings

@@ -20,7 +20,7 @@ from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
 from spotweave.deploy.server.context import ServerSettings
 from spotweave.deploy.server.deciding import Deciders
-from spotweave.deploy.store.decisions import CandidateRecord
+from spotweave.deploy.store.intents import CandidateRecord
 from tests.deploy.scheduler.worlds import offer
 from tests.deploy.server.service import (
     NOW,

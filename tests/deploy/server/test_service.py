@@ -22,8 +22,7 @@ from structlog.testing import capture_logs
 
 from spotweave.deploy.model.clock import VirtualClock
 from spotweave.deploy.scheduler.metrics import SchedulerMetrics
-from spotweave.deploy.security.keys import SecurityError
-from spotweave.deploy.security.tls import INSECURE_WORDS, TlsFiles
+from spotweave.deploy.security.keys import INSECURE_WORDS, SecurityError, TlsFiles
 from spotweave.deploy.security.tokens import Role
 from spotweave.deploy.server.app import create_app
 from spotweave.deploy.server.connections import Connections

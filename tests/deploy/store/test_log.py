@@ -17,14 +17,13 @@ from spotweave.deploy.billing import Bill
 from spotweave.deploy.model.instances import InstanceState
 from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from spotweave.deploy.model.tasks import Phase, TaskReport
-from spotweave.deploy.store import folders
+from spotweave.deploy.store import jobs
 from spotweave.deploy.store.backup import backup
 from spotweave.deploy.store.database import Database
-from spotweave.deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from spotweave.deploy.store.errors import NotFoundError, StoreError
 from spotweave.deploy.store.events import Event
 from spotweave.deploy.store.gantt import Span, Sums
-from spotweave.deploy.store.intents import IntentKind, IntentState
+from spotweave.deploy.store.intents import CandidateRecord, DecisionRecord, IntentKind, IntentState, Mode
 from spotweave.deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.store.cases import (
@@ -208,8 +207,8 @@ def test_what_is_older_than_the_retention_goes_and_what_matters_stays(store: Sto
 def test_what_is_removed_is_removed_in_portions_and_its_numbers_are_not_used_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "PORTION", 3)
-    monkeypatch.setattr(folders, "MOST", 6)
+    monkeypatch.setattr(jobs, "PORTION", 3)
+    monkeypatch.setattr(jobs, "MOST", 6)
     with place.open() as store, store.transaction():
         last = [store.events.add("a.b", NOW) for _ in range(10)][-1]
     with place.open() as store:

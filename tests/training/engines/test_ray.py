@@ -19,8 +19,7 @@ from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.training import engine as engines
 from spotweave.training.config import UsageError
 from spotweave.training.engine import RETRIES, Engine, LostTaskError, RayEngine
-from spotweave.training.evaluation.episodes import EpisodeResult, Suite
-from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.training.evaluation.episodes import EpisodeResult, Suite, SuitePlayer
 from tests.training.commands import python
 from tests.training.engines.works import DiesFirst, refused, squared
 

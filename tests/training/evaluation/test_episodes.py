@@ -18,13 +18,13 @@ from spotweave.training.evaluation.episodes import (
     SUITES,
     EpisodeResult,
     Suite,
+    SuitePlayer,
     find_suite,
     measure_latency,
     policy_seed,
     run_suite,
     suite_hash,
 )
-from spotweave.training.evaluation.playing import SuitePlayer
 from tests.training.fake_world import N_CLUSTERS, Clairvoyant, FakeWorld, Fixed, Wanderer
 
 SUITE = Suite("small", "test", seed=7, episodes=7)

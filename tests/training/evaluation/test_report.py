@@ -16,10 +16,9 @@ from rich.console import Console
 from spotweave.agents.policy import Policy
 from spotweave.envs.simulation.series import StepSeries
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Segment, Timeline
-from spotweave.training.evaluation import report_plots
-from spotweave.training.evaluation.episodes import Suite, suite_hash
-from spotweave.training.evaluation.playing import SuitePlayer
+from spotweave.envs.simulation.world import Segment, Timeline
+from spotweave.training.evaluation import report
+from spotweave.training.evaluation.episodes import Suite, SuitePlayer, suite_hash
 from spotweave.training.evaluation.report import report_html, verdict_sentence
 from spotweave.training.evaluation.runs import (
     Comparison,
@@ -131,12 +130,12 @@ def test_a_report_opens_with_the_verdict_on_the_best_and_folds_the_rest(comparis
 @pytest.mark.real
 def test_the_same_numbers_give_the_same_report(comparison: Comparison) -> None:
     names = comparison.ranking
-    assert report_plots.paired_forest(comparison, names) == report_plots.paired_forest(comparison, names)
+    assert report.paired_forest(comparison, names) == report.paired_forest(comparison, names)
     assert report_html(comparison, {}, {}, "") == report_html(comparison, {}, {}, "")
 
 
 def test_money_over_time_is_the_integral_of_price_over_executors() -> None:
-    moments, costs = report_plots.capacity_cost(small_timeline())
+    moments, costs = report.capacity_cost(small_timeline())
     # 2 executors x 1 h x 3 USD; 4 x 0.25 h x 3; 4 x 0.25 h x 6; then nothing
     by_hand = {0.0: 0.0, 3600.0: 6.0, 4500.0: 9.0, 5400.0: 15.0, 7200.0: 15.0}
     assert dict(zip(moments.tolist(), costs.tolist(), strict=True)) == pytest.approx(by_hand)

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
+from spotweave.agents.federated.observing import Observing
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
-from spotweave.agents.federated.schedulers.observing import Observing
 from spotweave.agents.named import named_rule
 from spotweave.envs.simulation.federations.rounds.application import Application, Client, Market
-from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
-from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome, RoundScheduler
 from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.traces.images import Images, load_images
 from spotweave.training.config import UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.agents.federated.multi_fedls import MultiFedLS
 from spotweave.envs.documents.federations import read_application, read_clouds
 from spotweave.envs.federated_data.multi_fedls import (
     DIRECTORY,

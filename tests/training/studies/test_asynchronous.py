@@ -11,7 +11,7 @@ import typer
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
-from spotweave.agents.federated.asynchronous.shards import decode, split
+from spotweave.agents.federated.asynchronous.brokers import decode, split
 from spotweave.envs.traces.images import load_images
 from spotweave.training.federated.asynchronous.scenario import read_scenario
 from spotweave.training.studies.asynchronous import __main__ as command

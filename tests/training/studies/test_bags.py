@@ -11,10 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from spotweave.envs.simulation.bags.cases import uniform_job
+from spotweave.envs.simulation.bags.cases import SCENARIOS, uniform_job
 from spotweave.envs.simulation.bags.model import Environment
 from spotweave.envs.simulation.bags.plan import violations
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS
 from spotweave.mistakes import EXIT_FAILED
 from spotweave.training.bags import execute
 from spotweave.training.studies.bags import __main__ as command

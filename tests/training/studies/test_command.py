@@ -13,7 +13,7 @@ from spotweave.agents.policy import Policy
 from spotweave.envs.environments import ENVIRONMENTS, Environment
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.training.config import UsageError
-from spotweave.training.evaluation import playing
+from spotweave.training.evaluation import episodes
 from spotweave.training.evaluation.episodes import Suite, run_suite
 from spotweave.training.evaluation.statistics import clustered_interval
 from spotweave.training.studies import measuring, trained
@@ -155,7 +155,7 @@ def test_a_killed_command_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, 
             raise KeyboardInterrupt
         return run_suite(world, policy, suite, progress)
 
-    monkeypatch.setattr(playing, "run_suite", killed)
+    monkeypatch.setattr(episodes, "run_suite", killed)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(values(), "the command")
     run_experiment(values(), "the command")

@@ -12,13 +12,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from spotweave.envs.simulation.snapshot import Category
-from spotweave.envs.simulation.timeline import Segment, Timeline
+from spotweave.envs.simulation.world import Segment, Timeline
 from spotweave.training.canvas import save
 from spotweave.training.config import UsageError
 from spotweave.training.evaluation.episodes import Suite
 from spotweave.training.studies.evaluations import EvaluationCache
 from spotweave.training.studies.experiment import FigureSettings, ScenarioSettings
-from spotweave.training.studies.figures.draw import (
+from spotweave.training.studies.figures import (
     BINS,
     category_counts,
     dominance_points,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotweave.mistakes import EXIT_INTERRUPTED
-from spotweave.training.run_directory import RunDirectory
+from spotweave.training.checkpoint import RunDirectory
 from spotweave.training.studies import processes
 from spotweave.training.studies.processes import RepeatProgress, last_line, log_of, run_all, start_here
 from spotweave.training.studies.trained import Run

@@ -17,11 +17,18 @@ import pytest
 from omegaconf import OmegaConf
 
 from spotweave.mistakes import EXIT_INTERRUPTED
+from spotweave.training.checkpoint import RunDirectory
 from spotweave.training.config import UsageError
 from spotweave.training.engine import RETRIES, LostTaskError
-from spotweave.training.run_directory import RunDirectory
-from spotweave.training.studies.processes import last_line, log_of, start_here
-from spotweave.training.studies.remote import FAILED, ClusterTraining, NodeTraining, started_by
+from spotweave.training.studies.processes import (
+    FAILED,
+    ClusterTraining,
+    NodeTraining,
+    last_line,
+    log_of,
+    start_here,
+    started_by,
+)
 from spotweave.training.studies.trained import RepeatSettings, Run, Training, planned_runs
 from tests.training.commands import ROOT, python, start_process, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from spotweave.training.checkpoint import RunDirectory
 from spotweave.training.config import UsageError, compose_values, to_yaml, typed
-from spotweave.training.run_directory import RunDirectory
 from spotweave.training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
 from spotweave.training.studies.trained import (
     NotTrainedError,

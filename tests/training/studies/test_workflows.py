@@ -22,7 +22,7 @@ from spotweave.envs.simulation.workflows.problem import problem_of
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from spotweave.training.evaluation.episodes import Suite, run_suite
-from spotweave.training.studies.workflows import gis, spot, wordcount
+from spotweave.training.studies.workflows import chapter_3, spot
 from spotweave.training.studies.workflows.planners import PRECISION, lower_bound_s
 from tests.agents.test_workflow_planners import brute_force_s
 from tests.envs.offers_cases import SPOT_B, case_of, chain
@@ -30,18 +30,18 @@ from tests.workflow_cases import drawn
 
 
 def test_fitted_components_are_near_the_printed_ones() -> None:
-    task_s, shuffle_s = wordcount.fitted()
-    for gb, nodes, printed_s in wordcount.PRINTED_COMPONENTS_S:
-        ours_s = task_s * gb / wordcount.BLOCK_GB / nodes + shuffle_s
+    task_s, shuffle_s = chapter_3.fitted()
+    for gb, nodes, printed_s in chapter_3.PRINTED_COMPONENTS_S:
+        ours_s = task_s * gb / chapter_3.BLOCK_GB / nodes + shuffle_s
         assert ours_s == pytest.approx(printed_s, rel=0.04)
 
 
 def test_figure_3_5_and_table_3_1_are_near_the_print() -> None:
-    finish_min = wordcount.make_figure_3_5()["finish_min"]
+    finish_min = chapter_3.make_figure_3_5()["finish_min"]
     assert finish_min["1"] == pytest.approx(16.0, rel=0.05)
     assert finish_min["3"] == pytest.approx(6.8, rel=0.05)
     assert finish_min["1"] > finish_min["2"] > finish_min["3"] > finish_min["4"]
-    found = wordcount.make_table_3_1()
+    found = chapter_3.make_table_3_1()
     worst = {name: max(one["finish_min"]) for name, one in found.items()}
     assert worst["fair"] == pytest.approx(19.0, rel=0.03)
     assert worst["annealing"] == pytest.approx(5.3, rel=0.03)
@@ -52,8 +52,8 @@ def test_figure_3_5_and_table_3_1_are_near_the_print() -> None:
 
 def test_the_arrangement_of_table_3_2_takes_as_long_as_printed() -> None:
     # 59 s, 20 s to the first cluster, 23 s, 20 s to the central one, 45 s; 2 MB take 0.02 s more, twice
-    assert gis.as_printed().finish_s == pytest.approx(167.04)
-    assert gis.as_printed().finish_s / 60 == pytest.approx(gis.PRINTED_TOTAL_MIN, rel=0.05)
+    assert chapter_3.as_printed().finish_s == pytest.approx(167.04)
+    assert chapter_3.as_printed().finish_s / 60 == pytest.approx(chapter_3.PRINTED_TOTAL_MIN, rel=0.05)
 
 
 @settings(max_examples=25)

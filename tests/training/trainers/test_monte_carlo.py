@@ -16,11 +16,11 @@ from spotweave.envs.simulation import columns as col
 from spotweave.envs.simulation.snapshot import Observation
 from spotweave.envs.simulation.world import EpisodeKey
 from spotweave.training import config
+from spotweave.training.checkpoint import RunDirectory
 from spotweave.training.config import UsageError
-from spotweave.training.run_directory import RunDirectory
 from spotweave.training.settings import ScheduleSettings
-from spotweave.training.trainers.curves import Curves
 from spotweave.training.trainers.monte_carlo import MonteCarloTrainer
+from spotweave.training.trainers.session import Curves
 from tests.training.commands import TINY, Command
 from tests.training.toy import (
     CPU,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from spotweave.agents.mtdqn.forward import n_columns
+from spotweave.agents.mtdqn.decide import n_columns
 from spotweave.agents.mtdqn.markets import MarketView
 from spotweave.agents.mtdqn.policy import MTDQNPolicy
 from spotweave.agents.mtdqn.questions import QuestionView

@@ -17,9 +17,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spotweave.agents.stored import load_policy_state
-from spotweave.training.checkpoint import load_state, save_state
-from spotweave.training.evaluation.playing import SuitePlayer
-from spotweave.training.run_directory import RunDirectory
+from spotweave.training.checkpoint import RunDirectory, load_state, save_state
+from spotweave.training.evaluation.episodes import SuitePlayer
 from spotweave.training.trainers.session import Best, InterruptedTraining, Session
 from spotweave.training.trainers.trainer import RoundReport, Trainer
 from tests.training.toy import Myopic, ToyWorld, slice_trainer, toy_monte_carlo

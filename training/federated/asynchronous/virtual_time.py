@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from spotweave.agents.federated.asynchronous.aggregator import Aggregator, Invitation, Update, Vector
-from spotweave.agents.federated.asynchronous.averaging import AsynDA, AsynMA, FedAsync, FedAvg, FedBuff
+from spotweave.agents.federated.asynchronous.aggregator import (
+    Aggregator,
+    AsynDA,
+    AsynMA,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    Invitation,
+    Update,
+    Vector,
+)
 from spotweave.agents.federated.asynchronous.brokers import HaleFed
 from spotweave.agents.federated.asynchronous.fed_suda import FedSuda, ShadowSelection
 from spotweave.agents.federated.asynchronous.hp_asgd import HpAsgd

@@ -11,7 +11,7 @@ from matplotlib.colors import CenteredNorm
 from numpy.typing import NDArray
 
 from spotweave.agents.federated.asynchronous.aggregator import Vector
-from spotweave.agents.federated.asynchronous.shards import decode, split, split_floats
+from spotweave.agents.federated.asynchronous.brokers import decode, split, split_floats
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.traces.images import Images
 from spotweave.training.canvas import panels, save

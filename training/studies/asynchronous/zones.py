@@ -8,15 +8,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spotweave.agents.federated.observing import Observing
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
-from spotweave.agents.federated.schedulers.observing import Observing
 from spotweave.agents.named import named_rule
 from spotweave.envs.federated_episodes import DrawnApplications, FederatedConfig
 from spotweave.envs.market_data import recorded_market
-from spotweave.envs.simulation.federations.episodes.world import OneApplication
 from spotweave.envs.simulation.federations.rounds.application import Application, Client
 from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
 from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.federations.world import OneApplication
 from spotweave.envs.simulation.market.config import MarketConfig
 from spotweave.envs.simulation.streams import Streams, episode_sequence
 from spotweave.envs.simulation.world import EpisodeKey

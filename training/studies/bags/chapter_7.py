@@ -8,13 +8,12 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from spotweave.agents.bags.draft import Draft
-from spotweave.envs.simulation.bags.cases import published_job
+from spotweave.agents.bags.heuristics import Draft
+from spotweave.envs.simulation.bags.cases import SCENARIOS, Scenario, published_job
 from spotweave.envs.simulation.bags.fleet import Outcome
 from spotweave.envs.simulation.bags.model import TABLE_7_1, Environment, Market, Vm
 from spotweave.envs.simulation.bags.options import compute_d_spot
 from spotweave.envs.simulation.bags.plan import Plan
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from spotweave.training.bags import execute
 from spotweave.training.evaluation.statistics import estimate
 from spotweave.training.studies.bags import PRINTED

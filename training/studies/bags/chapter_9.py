@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from spotweave.agents.bags.heuristics import plan_primarily
 from spotweave.agents.bags.ils import plan_by_search, plan_with_bursts
-from spotweave.envs.simulation.bags.cases import published_job
+from spotweave.envs.simulation.bags.cases import SCENARIOS, published_job
 from spotweave.envs.simulation.bags.model import TABLE_9_1, Environment
 from spotweave.envs.simulation.bags.plan import Plan
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS
 from spotweave.training.bags import execute
 from spotweave.training.studies.bags import PRINTED
 from spotweave.training.studies.cells import Columns, columns_table, interval_cell, table

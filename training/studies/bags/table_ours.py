@@ -10,11 +10,11 @@ from typing import Any
 
 from spotweave.agents.bags.ils import plan_with_bursts
 from spotweave.agents.bags.schedulers import POLICIES
+from spotweave.envs.simulation.bags.cases import SCENARIOS, Scenario
 from spotweave.envs.simulation.bags.fleet import Outcome, fitness_scales
 from spotweave.envs.simulation.bags.model import Environment
 from spotweave.envs.simulation.bags.options import ImpossibleDeadlineError
 from spotweave.envs.simulation.bags.plan import Plan
-from spotweave.envs.simulation.bags.scenarios import SCENARIOS, Scenario
 from spotweave.training.bags import OnePlan, execute, play, policy_named
 from spotweave.training.studies.bags import chapter_7, chapter_9
 from spotweave.training.studies.cells import interval_cell, table

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spotweave.agents.federated.mapping.initial import map_initially
-from spotweave.agents.federated.schedulers.multi_fedls import MultiFedLS
+from spotweave.agents.federated.multi_fedls import MultiFedLS
 from spotweave.envs.federated_data.multi_fedls import (
     MultiFedlsScenario,
     load_application,
@@ -21,9 +21,9 @@ from spotweave.envs.federated_data.multi_fedls import (
 )
 from spotweave.envs.federated_data.rounds_scenarios import bundled_scenarios
 from spotweave.envs.simulation.federations.clouds import Clouds
-from spotweave.envs.simulation.federations.episodes.world import OneApplication
 from spotweave.envs.simulation.federations.model import Federation, Outcome
 from spotweave.envs.simulation.federations.rounds.application import Application
+from spotweave.envs.simulation.federations.world import OneApplication
 from spotweave.training.config import UsageError
 from spotweave.training.federated.multi_fedls_tables import RUNS, multi_fedls_tables, read_scenario
 from spotweave.training.federated.plan_fl import counted

@@ -15,19 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from spotweave.agents.federated.schedulers.observing import Observing
+from spotweave.agents.federated.observing import Observing
 from spotweave.agents.named import named_rule
 from spotweave.agents.policy import Policy
 from spotweave.agents.stored import policy_file, released_names
-from spotweave.envs.simulation.federations.episodes.world import (
+from spotweave.envs.simulation.federations.rounds.application import Application
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome, RoundScheduler
+from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.federations.world import (
     ApplicationSource,
     FederatedWorld,
     reference_of,
 )
-from spotweave.envs.simulation.federations.rounds.application import Application
-from spotweave.envs.simulation.federations.rounds.decisions import RoundScheduler
-from spotweave.envs.simulation.federations.rounds.history import Outcome
-from spotweave.envs.simulation.federations.rounds.world import play
 from spotweave.envs.simulation.series import Floats
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.checkpoint import load_policy

@@ -6,10 +6,10 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+from spotweave.agents.federated.multi_fedls import ZoneScheduler
+from spotweave.agents.federated.observing import Observing
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
-from spotweave.agents.federated.schedulers.multi_fedls import ZoneScheduler
-from spotweave.agents.federated.schedulers.observing import Observing
 from spotweave.agents.named import named_rule
 from spotweave.envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
@@ -19,15 +19,15 @@ from spotweave.envs.federated_data.rounds_scenarios import (
     scenario_path,
 )
 from spotweave.envs.federated_episodes import FederatedConfig, federated_source
-from spotweave.envs.simulation.federations.episodes.world import OneApplication, reference_of
 from spotweave.envs.simulation.federations.rounds.application import Application, Market
-from spotweave.envs.simulation.federations.rounds.history import Outcome
+from spotweave.envs.simulation.federations.rounds.decisions import Outcome
 from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.federations.world import OneApplication, reference_of
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.canvas import png
 from spotweave.training.evaluation.episodes import Progress, Suite
 from spotweave.training.evaluation.statistics import estimate
-from spotweave.training.federated.rounds_results import costs_figure, states_figure
+from spotweave.training.federated.simulate_fl import costs_figure, states_figure
 from spotweave.training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
 from spotweave.training.studies.federated.playing import (
     LEARNED,

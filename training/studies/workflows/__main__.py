@@ -7,14 +7,14 @@ from pathlib import Path
 import typer
 
 from spotweave.training.studies.page import Check, Names, Page, Section
-from spotweave.training.studies.workflows import gis, planners, spot, wordcount
+from spotweave.training.studies.workflows import chapter_3, planners, spot
 
 PAGE = Path("docs") / "results" / "liu2022-workflows.md"
 COMMAND = "python -m spotweave.training.studies.workflows {name}"
 SECTIONS = {
-    "figure_3_5": Section(wordcount.make_figure_3_5, wordcount.figure_3_5_body),
-    "table_3_1": Section(wordcount.make_table_3_1, wordcount.table_3_1_body),
-    "table_3_2": Section(gis.make, gis.body),
+    "figure_3_5": Section(chapter_3.make_figure_3_5, chapter_3.figure_3_5_body),
+    "table_3_1": Section(chapter_3.make_table_3_1, chapter_3.table_3_1_body),
+    "table_3_2": Section(chapter_3.make, chapter_3.body),
     "table_optimum": Section(planners.make_optimum, planners.optimum_body),
     "table_families": Section(planners.make_families, planners.families_body),
     "table_spot": Section(spot.make, spot.body),

@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 from spotweave.agents.named import named_rule
 from spotweave.agents.policy import Policy
 from spotweave.agents.stored import policy_file
-from spotweave.envs.simulation.workflows.episodes.case import HOUR_S, Case
 from spotweave.envs.simulation.workflows.families import FAMILIES
+from spotweave.envs.simulation.workflows.options import HOUR_S, Case
 from spotweave.envs.simulation.world import WorldSpec
 from spotweave.envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
 from spotweave.training.checkpoint import load_policy

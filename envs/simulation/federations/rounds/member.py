@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from spotweave.envs.simulation.federations.rounds.application import HORIZON_S, Application, Checkpoints
-from spotweave.envs.simulation.federations.rounds.decisions import State
-from spotweave.envs.simulation.federations.rounds.history import Bill, ServerLoss, Span
+from spotweave.envs.simulation.federations.rounds.decisions import Bill, ServerLoss, Span, State
 
 
 @dataclass(eq=False, slots=True)

@@ -20,17 +20,19 @@ from spotweave.envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
     Cause,
+    Epoch,
     Event,
     Events,
+    Exclusion,
     InvalidAnswerError,
     Leave,
+    Outcome,
     Pace,
     Question,
     RoundScheduler,
     State,
 )
 from spotweave.envs.simulation.federations.rounds.draws import Draws
-from spotweave.envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from spotweave.envs.simulation.federations.rounds.member import Member, Weights
 from spotweave.envs.simulation.federations.rounds.running import Instances, RunningApplication
 

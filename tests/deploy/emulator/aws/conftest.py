@@ -10,10 +10,9 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from spotweave.deploy.emulator.aws.config import AwsEmulatorConfig
 from spotweave.deploy.emulator.aws.emulator import AwsEmulator
-from spotweave.deploy.emulator.aws.wire import group_of, subnet_of
-from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.aws.wire import AwsEmulatorConfig, group_of, subnet_of
+from spotweave.deploy.emulator.config import FaultConfig
 from spotweave.deploy.providers.aws.config import AwsConfig
 from spotweave.deploy.providers.aws.provider import AwsProvider
 from spotweave.envs.traces.importers import region_of

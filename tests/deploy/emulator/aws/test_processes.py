@@ -21,7 +21,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
 from spotweave.deploy.emulator.aws.world import REBALANCE, WARNING
-from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.config import FaultConfig
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
 from spotweave.deploy.node import procfs
 from spotweave.deploy.node.api import NodeStatus

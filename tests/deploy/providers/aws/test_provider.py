@@ -15,7 +15,7 @@ import pytest
 from spotweave.deploy.billing import PriceSegment, Usage, bill
 from spotweave.deploy.emulator.aws import world
 from spotweave.deploy.model.instances import InstanceReport, InstanceState, Offer
-from spotweave.deploy.providers.aws import describe
+from spotweave.deploy.providers.aws import launch
 from spotweave.deploy.providers.aws.provider import AwsProvider
 from spotweave.deploy.providers.base import (
     CapacityError,
@@ -304,7 +304,7 @@ def test_an_answer_that_cannot_be_read_silences_its_region_alone(
     regions.after(30)
     both.launch(request(THERE))
     # The instance in the far region is still pending, a state that is unknown from here on.
-    monkeypatch.delitem(describe._STATES, "pending")
+    monkeypatch.delitem(launch._STATES, "pending")
     with pytest.raises(PartialError, match=f"no answer from {WEST}: .*pending") as caught:
         both.describe(DEPLOYMENT)
     assert by_id(caught.value.reports).keys() == {near.instance_id}

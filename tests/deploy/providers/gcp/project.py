@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spotweave.deploy.emulator.gcp.config import GcpEmulatorConfig
 from spotweave.deploy.emulator.gcp.emulator import GcpEmulator
+from spotweave.deploy.emulator.gcp.world import GcpEmulatorConfig
 from spotweave.deploy.model.clock import VirtualClock
 from spotweave.deploy.providers.gcp.config import GcpConfig
 from spotweave.deploy.providers.gcp.provider import GcpProvider

@@ -14,7 +14,7 @@ import pytest
 from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
 from spotweave.deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
-from spotweave.deploy.emulator.faults import FaultConfig
+from spotweave.deploy.emulator.config import FaultConfig
 from spotweave.deploy.emulator.gcp.world import GcpError, denied, disabled
 from spotweave.deploy.model.instances import InstanceState
 from spotweave.deploy.providers.base import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.deploy.runners.flower import checkpoint_sync, runner
+from spotweave.deploy.runners.flower import checkpoints, runner
 from tests.deploy.runners.flower.stage import Clock, Played, Stage, Store, play
 from tests.deploy.runners.flower.world import MEAN
 
@@ -34,8 +34,8 @@ def fresh(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
-    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_MOST_S", 0.001)
+    monkeypatch.setattr(checkpoints, "_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(checkpoints, "_BACK_OFF_MOST_S", 0.001)
     return Store(tmp_path / "store")
 
 

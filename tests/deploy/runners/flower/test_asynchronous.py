@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 from spotweave.agents.federated.asynchronous.aggregator import UpdateError
-from spotweave.deploy.fl import checkpoints
-from spotweave.deploy.fl.brokers import messages
-from spotweave.deploy.fl.brokers.broker import Memory
-from spotweave.deploy.fl.brokers.messages import Places
+from spotweave.deploy.fl import broker, checkpoints
+from spotweave.deploy.fl.broker import Memory, Places
 from spotweave.deploy.jobfile import read_job
 from spotweave.deploy.model.jobs import Flower, FlowerClient, JobSpec
 from spotweave.deploy.model.strategies import HaleFed
@@ -202,7 +200,7 @@ def answering(brokers: Brokers, silent_s: float = PATIENCE_S) -> Brokers:
             return brokers
         if not brokers.problem:
             # They are there and know of no model: that is no silence.
-            for place in brokers.places(messages.SERVER):
+            for place in brokers.places(broker.SERVER):
                 place.post("/v1/model", {"version": 0, "size": 2})
         assert time.monotonic() < until_s, brokers.problem
         time.sleep(0.1)
@@ -214,7 +212,7 @@ def pids(folder: Path) -> list[int]:
     for process in procfs.scan():
         words = command(process.pid).split("\0") if process.alive else []
         for number in range(2):
-            if "spotweave.deploy.fl.brokers.server" in words and f"{folder}/brokers/{number}/" in words[-2]:
+            if "spotweave.deploy.fl.broker_server" in words and f"{folder}/brokers/{number}/" in words[-2]:
                 found[number] = process.pid
     return [found[number] for number in sorted(found)]
 
@@ -231,7 +229,7 @@ def test_brokers_that_are_killed_or_hang_come_back(folder: Path, monkeypatch: py
     os.kill(first[1], signal.SIGSTOP)
     # Another scheduler goes on, with the same ports, certificates and tokens.
     later = of_job(folder, ports)
-    assert later.places(messages.SERVER) == of_job(folder, ports).places(messages.SERVER)
+    assert later.places(broker.SERVER) == of_job(folder, ports).places(broker.SERVER)
     answering(later, silent_s=2.0)
     assert not set(first) & set(pids(folder))
     assert [one.used for one in later.standing] == [0, 0]
@@ -243,7 +241,7 @@ def test_brokers_that_are_killed_or_hang_come_back(folder: Path, monkeypatch: py
 def test_a_client_is_given_its_own_tokens_only(folder: Path) -> None:
     brokers = answering(of_job(folder, free_ports("127.0.0.1", 2)))
     given = {name: Places.model_validate_json(brokers.places_file(name)).brokers for name in ("a", "b")}
-    tokens = [place.token for who in (*given.values(), brokers.places(messages.SERVER)) for place in who]
+    tokens = [place.token for who in (*given.values(), brokers.places(broker.SERVER)) for place in who]
     assert len(set(tokens)) == 6
     shard = bytes(16)
     given["a"][0].ask("PUT", "/v1/shards/0/1", shard)

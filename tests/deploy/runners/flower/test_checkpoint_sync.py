@@ -15,7 +15,7 @@ from spotweave.deploy.fl.checkpoints import Checkpoint, Status
 from spotweave.deploy.model.tasks import Phase
 from spotweave.deploy.objects.location import ConflictError, FolderObjects
 from spotweave.deploy.runners.base import RunnerError
-from spotweave.deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
+from spotweave.deploy.runners.flower.checkpoints import CheckpointSync, StoredRound, StoredRounds
 from spotweave.deploy.runners.jobfolder import JobFolder
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.flower.stage import AWS_FAILED, SUCCEEDED, Stage, Store

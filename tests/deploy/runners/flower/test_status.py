@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.deploy.fl.brokers.messages import Standing
+from spotweave.deploy.fl.broker import Standing
 from spotweave.deploy.fl.checkpoints import Participation, Status
 from spotweave.deploy.model.jobs import Flower, FlowerClient, TaskKey
 from spotweave.deploy.model.strategies import FedAsync, HaleFed
@@ -18,7 +18,7 @@ from spotweave.deploy.node.api import ProcessStatus
 from spotweave.deploy.node.client import NodeRefused, NodeUnknown, NodeUnreachable
 from spotweave.deploy.runners import workers
 from spotweave.deploy.runners.flower import liveness
-from spotweave.deploy.runners.flower.checkpoint_sync import read_status
+from spotweave.deploy.runners.flower.checkpoints import read_status
 from spotweave.deploy.runners.flower.liveness import Probes, Silence, last_exception
 from spotweave.deploy.runners.flower.runner import asynchronous_details
 from spotweave.deploy.runners.flower.training import server_failure

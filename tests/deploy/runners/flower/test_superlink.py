@@ -17,9 +17,8 @@ import pytest
 from spotweave.deploy.runners.flower import superexec
 from spotweave.deploy.runners.flower import superlink as superlink_module
 from spotweave.deploy.runners.flower.guarded import RUNTIME_TOKEN_FILE_VARIABLE, TOKEN_HEADER, Guard
-from spotweave.deploy.runners.flower.identity import CERTIFICATE, KEY, Identity
 from spotweave.deploy.runners.flower.settings import JobFiles
-from spotweave.deploy.runners.flower.superlink import SuperLink, SuperLinkDown
+from spotweave.deploy.runners.flower.superlink import CERTIFICATE, KEY, Identity, SuperLink, SuperLinkDown
 from tests.deploy.hostile import memory
 from tests.deploy.runners.patience import Act, drip, peer
 

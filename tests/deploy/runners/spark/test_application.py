@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotweave.deploy.runners.spark.application import ATTEMPT_CONF, Applications, parse
+from spotweave.deploy.runners.spark.application import ATTEMPT_CONF, Applications, BatchLog, parse
 from spotweave.deploy.runners.spark.cluster import free_port
-from spotweave.deploy.runners.spark.streaming import BatchLog
 from tests.deploy.runners.patience import Act, drip, peer
 
 ADDRESS = "127.0.0.1"
@@ -322,8 +321,8 @@ def test_a_line_that_makes_no_sense_is_no_batch_and_hides_none(log: BatchLog, li
 
 
 def test_a_look_reads_no_more_than_its_share(log: BatchLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spotweave.deploy.runners.spark.streaming._LOOK_BYTES", 4096)
-    monkeypatch.setattr("spotweave.deploy.runners.spark.streaming._LINE_BYTES", 1024)
+    monkeypatch.setattr("spotweave.deploy.runners.spark.application._LOOK_BYTES", 4096)
+    monkeypatch.setattr("spotweave.deploy.runners.spark.application._LINE_BYTES", 1024)
     place = write(log, progress(0, 100))
     with place.open("a") as file:
         file.write("x" * 10_000 + "\n" + progress(1, 200))

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spotweave.agents.federated.multi_fedls import ZoneScheduler
+from spotweave.agents.federated.observing import Observing
 from spotweave.agents.federated.rules.always_on import AlwaysOn
 from spotweave.agents.federated.rules.fed_cost_aware import FedCostAware
-from spotweave.agents.federated.schedulers.multi_fedls import ZoneScheduler
-from spotweave.agents.federated.schedulers.observing import Observing
 from spotweave.agents.named import named_rule
 from spotweave.envs.federated_episodes import FederatedConfig, federated_source
-from spotweave.envs.simulation.federations.episodes.world import FederatedWorld, OneApplication
 from spotweave.envs.simulation.federations.rounds.application import (
     Application,
     Client,
@@ -29,6 +28,7 @@ from spotweave.envs.simulation.federations.rounds.decisions import NEVER, Answer
 from spotweave.envs.simulation.federations.rounds.draws import Draws
 from spotweave.envs.simulation.federations.rounds.running import RunningApplication
 from spotweave.envs.simulation.federations.rounds.world import play
+from spotweave.envs.simulation.federations.world import FederatedWorld, OneApplication
 from spotweave.envs.simulation.streams import episode_sequence
 from spotweave.training.evaluation.episodes import Suite, find_suite, run_suite
 from spotweave.training.evaluation.statistics import estimate

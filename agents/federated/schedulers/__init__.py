@@ -1,1 +1,0 @@
-"""Schedulers that plan a whole application: they need more than the observation of one task."""

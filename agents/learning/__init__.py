@@ -1,1 +1,0 @@
-"""Learning: replay, exploration, regression of values."""

@@ -1,1 +1,0 @@
-"""Value networks: from one observation to the value components of every (job, cluster) choice."""

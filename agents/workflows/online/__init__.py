@@ -1,1 +1,0 @@
-"""Policies that carry out a workflow step by step on owned clusters and rented offers."""

@@ -1,1 +1,0 @@
-"""Brokers between clients and server: each sees one shard of every update (Liu 2022, chapter 6)."""
